@@ -1,0 +1,59 @@
+# Two verbs for everyone: `make up` and `make test`. The rest serves them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+# Tests run on every core; a single file is quicker with PYTEST_ARGS="tests/core -n0".
+PYTEST_ARGS ?= -n auto --dist worksteal
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.PHONY: up setup dev test check format lock bench clean help
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+up: setup ## Start everything on this machine; ARGS="--port 9000" is passed on to pyoco-server up
+	@exec $(BIN)/pyoco-server up --with-examples $(ARGS)
+
+setup: $(VENV)/.runtime ## Create .venv from the hashed lock
+
+dev: $(VENV)/.dev
+
+test: dev ## Run the whole suite against real servers
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: dev ## Lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: dev ## Measure submit, drain, latency, memory and cold start; BENCH="submit" runs one
+	$(BIN)/python -m bench $(BENCH)
+
+lock: dev ## Resolve the dependencies anew into requirements/
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group build -o requirements/runtime.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build *.egg-info src/*.egg-info
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install -y python3-venv"; exit 1; }
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.python requirements/runtime.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/runtime.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
