@@ -1,0 +1,1 @@
+"""What a run is: states, moves, records. Standard library only; no await, no clock, no environment, no I/O."""

@@ -1,0 +1,181 @@
+"""The message that asks a worker to execute a run (section 15.3 of the contract)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyoco_server.core.names import is_run_id, is_tag, tag_problem
+from pyoco_server.core.run import Run, Submission
+from pyoco_server.errors import InvalidJob, Problem
+
+__all__ = ["Job", "decode_job", "encode_job", "job_of", "run_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A run's message on the queue. It carries all a worker needs, so a short run costs no read."""
+
+    run_id: str
+    flow_name: str
+    tag: str
+    submitted_at: float
+    tags: tuple[str, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    workflow_yaml: str | None = None
+    workflow_yaml_sha256: str | None = None
+    workflow_yaml_bytes: int | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    #: The revision of the PENDING record this job belongs to. A worker may claim over exactly that
+    #: revision without reading first; when the claim is lost it reads. None: a foreign producer made the job.
+    revision: int | None = None
+
+
+def job_of(run: Run, ask: Submission, revision: int) -> Job:
+    return Job(
+        run_id=run.run_id,
+        flow_name=run.flow_name,
+        tag=run.tag,
+        tags=run.tags,
+        params=run.params,
+        submitted_at=run.submitted_at,
+        workflow_yaml=ask.workflow_yaml,
+        workflow_yaml_sha256=run.workflow_yaml_sha256,
+        workflow_yaml_bytes=run.workflow_yaml_bytes,
+        tenant_id=run.tenant_id,
+        api_key_id=run.api_key_id,
+        revision=revision,
+    )
+
+
+def run_of(job: Job) -> Run:
+    """The PENDING record this job was made from (FLOW-310): the same for the gateway and for every worker."""
+    return Run(
+        run_id=job.run_id,
+        flow_name=job.flow_name,
+        tag=job.tag,
+        tags=job.tags,
+        params=job.params,
+        submitted_at=job.submitted_at,
+        updated_at=job.submitted_at,
+        heartbeat_at=job.submitted_at,
+        workflow_yaml_sha256=job.workflow_yaml_sha256,
+        workflow_yaml_bytes=job.workflow_yaml_bytes,
+        tenant_id=job.tenant_id,
+        api_key_id=job.api_key_id,
+    )
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_OPTIONAL = (
+    "workflow_yaml",
+    "workflow_yaml_sha256",
+    "workflow_yaml_bytes",
+    "tenant_id",
+    "api_key_id",
+    "revision",
+)
+
+
+def encode_job(job: Job) -> bytes:
+    """FLOW-306: non-ASCII text stays as it is."""
+    message: dict[str, Any] = {
+        "run_id": job.run_id,
+        "flow_name": job.flow_name,
+        "tag": job.tag,
+        "tags": list(job.tags),
+        "params": job.params,
+        "submitted_at": job.submitted_at,
+    }
+    for name in _OPTIONAL:
+        value = getattr(job, name)
+        if value is not None:
+            message[name] = value
+    return _encoder.encode(message).encode("utf-8", "replace")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_instant(value: Any) -> bool:
+    # Bounded, for JSON has integers that no float can hold.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+
+
+def _is_tag(value: Any) -> bool:
+    # A tag becomes part of a subject (FLOW-32, FLOW-330): white space in it would break the protocol.
+    return isinstance(value, str) and (is_tag(value) or tag_problem(value) is None)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+#: FLOW-296 to FLOW-304: field, required, check, what it must be.
+_SHAPE: tuple[tuple[str, bool, Callable[[Any], bool], str], ...] = (
+    ("run_id", True, lambda value: isinstance(value, str) and is_run_id(value), "a UUID"),
+    ("flow_name", True, _is_text, "a non-empty string"),
+    ("tag", True, _is_tag, "one token of a subject"),
+    ("submitted_at", True, _is_instant, "a number of unix seconds"),
+    ("tags", False, _is_texts, "an array of strings"),
+    ("params", False, lambda value: isinstance(value, dict), "an object"),
+    ("workflow_yaml", False, _is_text, "a non-empty string"),
+    ("workflow_yaml_sha256", False, _is_text, "a non-empty string"),
+    ("workflow_yaml_bytes", False, _is_count, "a number"),
+    ("tenant_id", False, _is_text, "a non-empty string"),
+    ("api_key_id", False, _is_text, "a non-empty string"),
+    ("revision", False, _is_count, "a number"),
+)
+
+
+def decode_job(data: bytes) -> Job:
+    """Raises InvalidJob with everything that is wrong, and the run id if at least that can be read (FLOW-316)."""
+    try:
+        message = _decoder.decode(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidJob(f"the job is not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise InvalidJob("the job is not a JSON object")
+    problems = tuple(_problems(message))
+    if problems:
+        run_id = message.get("run_id")
+        raise InvalidJob(
+            "the job is not valid: " + "; ".join(f"{item.loc[0]}: {item.msg}" for item in problems),
+            run_id=run_id if isinstance(run_id, str) and is_run_id(run_id) else None,
+            problems=problems,
+        )
+    known = {name: message[name] for name, *_ in _SHAPE if message.get(name) is not None}
+    known["tags"] = tuple(known.get("tags", ()))
+    return Job(**known)
+
+
+def _finite(text: str) -> float:
+    """NaN and the infinities, which we could not write back: our records are strict JSON."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a number that JSON has")
+    return number
+
+
+_decoder = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
+
+
+def _problems(message: Mapping[str, Any]) -> list[Problem]:
+    found = []
+    for name, required, check, wanted in _SHAPE:
+        value = message.get(name)
+        if value is None:
+            if required:
+                found.append(Problem((name,), "is missing", "missing"))
+        elif not check(value):
+            found.append(Problem((name,), f"must be {wanted}", "type"))
+    return found

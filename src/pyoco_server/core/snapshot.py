@@ -1,0 +1,163 @@
+"""The stored and public form of a run: one JSON object, strict, and never above its cap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import CATALOGUE, Corrupt, SnapshotTooLargeError
+
+__all__ = [
+    "compact_run_snapshot",
+    "encode",
+    "encode_fitting",
+    "encode_smallest",
+    "from_snapshot",
+    "read_snapshot",
+    "to_snapshot",
+]
+
+#: Left out of the stored form while they have no value.
+_OPTIONAL = (
+    "attempt_id",
+    "worker_id",
+    "instance_id",
+    "reason",
+    "workflow_yaml_sha256",
+    "workflow_yaml_bytes",
+    "tenant_id",
+    "api_key_id",
+    "cancel_requested_at",
+    "cancel_reason",
+)
+#: FLOW-360: what goes first when a snapshot is too large.
+_BULKY = ("inputs", "output", "artifacts", "traceback")
+
+
+def to_snapshot(run: Run) -> dict[str, Any]:
+    """The run as section 16.1 of the contract has it."""
+    snapshot: dict[str, Any] = {
+        "run_id": run.run_id,
+        "kind": run.kind,
+        "flow_name": run.flow_name,
+        "status": run.status.value,
+        "tag": run.tag,
+        "tags": list(run.tags),
+        "params": run.params,
+        "tasks": run.tasks,
+        "task_records": run.task_records,
+        "task_records_truncated": run.task_records_truncated,
+        "attempt": run.attempt,
+        "submitted_at": run.submitted_at,
+        "start_time": run.start_time,
+        "end_time": run.end_time,
+        "heartbeat_at": run.heartbeat_at,
+        "updated_at": run.updated_at,
+        "error": run.error,
+    }
+    for name in _OPTIONAL:
+        value = getattr(run, name)
+        if value is not None:
+            snapshot[name] = value
+    if run.params_truncated:
+        snapshot["params_truncated"] = True
+    if run.extra:
+        snapshot.update(run.extra)
+    return snapshot
+
+
+_FIELDS = frozenset(item.name for item in fields(Run)) - {"extra"}
+
+
+def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
+    """The run a snapshot tells of. Raises Corrupt when it does not tell of one."""
+    known = {name: value for name, value in snapshot.items() if name in _FIELDS and value is not None}
+    extra = {name: value for name, value in snapshot.items() if name not in _FIELDS}
+    for name in ("params", "tasks", "task_records"):
+        if not isinstance(known.get(name, {}), dict):
+            raise Corrupt(f"not a run snapshot: {name} is not an object")
+    try:
+        known["status"] = RunState(known["status"])
+        known["tags"] = tuple(known.get("tags", ()))
+        known.setdefault("tag", "")
+        known.setdefault("submitted_at", known["updated_at"])
+        known.setdefault("heartbeat_at", known["updated_at"])
+        return Run(**known, extra=extra)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"not a run snapshot: {error}") from error
+
+
+def read_snapshot(data: bytes) -> Run:
+    """The run that stored bytes tell of. Raises Corrupt."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"not a run snapshot: {error}") from error
+    if not isinstance(document, dict):
+        raise Corrupt("not a run snapshot: not a JSON object")
+    return from_snapshot(document)
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def encode(snapshot: Mapping[str, Any]) -> bytes:
+    """Strict JSON in UTF-8. A lone surrogate, which UTF-8 cannot hold, becomes a question mark."""
+    return _encoder.encode(snapshot).encode("utf-8", "replace")
+
+
+def encode_fitting(run: Run, bytes_max: int) -> bytes:
+    """The stored form of a run, compacted if need be. Raises SnapshotTooLargeError. O(size), once when it fits."""
+    snapshot = to_snapshot(run)
+    data = encode(snapshot)
+    return data if len(data) <= bytes_max else encode(compact_run_snapshot(snapshot, bytes_max))
+
+
+def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, Any]:
+    """A snapshot of at most `max_bytes` in its encoded form; the argument stays as it is (FLOW-359 to FLOW-361).
+
+    First the bulky members of every task record go, then the records. Raises SnapshotTooLargeError when
+    that is not enough.
+    """
+    compact = {**snapshot, "task_records_truncated": bool(snapshot.get("task_records_truncated", False))}
+    if len(encode(compact)) <= max_bytes:
+        return compact
+    records = compact.get("task_records") or {}
+    size = 0
+    for fewer in ({name: _without_bulk(record) for name, record in records.items()}, {}):
+        compact["task_records"] = fewer
+        compact["task_records_truncated"] |= fewer != records  # FLOW-361: said only when something went
+        size = len(encode(compact))
+        if size <= max_bytes:
+            return compact
+    raise SnapshotTooLargeError(f"the snapshot takes {size} bytes without any task record; {max_bytes} are allowed")
+
+
+def encode_smallest(run: Run, bytes_max: int) -> bytes:
+    """The last resort for a terminal run that fits in no other way (FLOW-363): the true status, and why so little."""
+    text = CATALOGUE[10]
+    error = f"{text.err_id}: {text.en}"
+    snapshot = to_snapshot(run) | {
+        "params": {},
+        "params_truncated": True,
+        "task_records": {},
+        "task_records_truncated": run.task_records_truncated or bool(run.task_records),
+        "error": f"{error} {run.error}"[:ERROR_LENGTH_MAX] if run.error else error,
+    }
+    reductions: tuple[dict[str, Any], ...] = ({}, {"tasks": {}}, {"error": error, "tags": snapshot["tags"][:1]})
+    for reduction in reductions:
+        snapshot |= reduction
+        data = encode(snapshot)
+        if len(data) <= bytes_max:
+            break
+    return data
+
+
+def _without_bulk(record: Any) -> Any:
+    if not isinstance(record, dict):
+        return record
+    return {name: value for name, value in record.items() if name not in _BULKY}

@@ -1,0 +1,309 @@
+"""Every error we raise, with the ids and texts a user meets.
+
+    PyocoError
+    ├── Refused               the input is wrong (422)
+    │   ├── InvalidFlow       a flow.yaml breaks the policy
+    │   ├── InvalidListQuery
+    │   └── InvalidWorkersRequest
+    ├── TooLarge              the input is too big (413)
+    │   └── WorkflowTooLarge
+    ├── KeyMissing            no API key (401)
+    ├── KeyRefused            an API key that does not open (403)
+    ├── NotFound              (404)
+    │   ├── RunNotFound
+    │   ├── WorkerNotFound
+    │   ├── WheelNotFound
+    │   └── ObjectNotFound
+    ├── Unavailable           NATS did not answer: the write may have happened (503)
+    │   └── NotStored         NATS did not answer, and nothing was stored
+    ├── Corrupt               stored bytes do not match their digest
+    ├── InvalidJob            a queue message nobody can run
+    ├── FlowNotResolved       this worker cannot build the flow
+    ├── SnapshotTooLargeError a snapshot above the cap even after compaction
+    ├── UsageError            a command line that cannot be obeyed
+    └── SettingError          a setting that does not parse
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "CATALOGUE",
+    "Corrupt",
+    "FlowNotResolved",
+    "InvalidFlow",
+    "InvalidJob",
+    "InvalidListQuery",
+    "InvalidWorkersRequest",
+    "KeyMissing",
+    "KeyRefused",
+    "NotFound",
+    "NotStored",
+    "ObjectNotFound",
+    "Problem",
+    "PyocoError",
+    "Refused",
+    "RunNotFound",
+    "SettingError",
+    "SnapshotTooLargeError",
+    "Text",
+    "TooLarge",
+    "Unavailable",
+    "UsageError",
+    "WheelNotFound",
+    "WorkerNotFound",
+    "WorkflowTooLarge",
+]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One line of the catalogue: error n always belongs to message n (FLOW-565)."""
+
+    number: int
+    #: Shown to users; both languages are product texts.
+    en: str
+    ja: str
+    #: What the reader can do about it.
+    action: str
+
+    @property
+    def err_id(self) -> str:
+        return f"ERR-PYOCO-{self.number:04d}"
+
+    @property
+    def msg_id(self) -> str:
+        return f"MSG-PYOCO-{self.number:04d}"
+
+
+#: FLOW-565, section 27 of the contract. Numbers are never reused.
+CATALOGUE: dict[int, Text] = {
+    text.number: text
+    for text in (
+        Text(1, "The health check failed.", "稼働確認に失敗しました", "Start the gateway or check the connection."),
+        Text(2, "The request is invalid.", "リクエストが不正です", "Correct the input."),
+        Text(3, "NATS is not available.", "NATSが利用できません", "Restore NATS and try again."),
+        Text(
+            4,
+            "An orphan run may remain (best-effort cleanup failed).",
+            "孤児runが残っている可能性があります（best-effort cleanup失敗）",
+            "Check the run id and remove it if needed.",
+        ),
+        Text(5, "The run was not found.", "runが見つかりません", "Check the run id."),
+        Text(6, "The flow was not found.", "flowが見つかりません", "Check the flow name and what the worker has."),
+        Text(7, "The execution failed.", "実行に失敗しました", "Check input, code and dependencies; submit again."),
+        Text(8, "The terminal state could not be recorded.", "terminal状態の記録に失敗しました", "Restore NATS."),
+        Text(9, "The in_progress ACK could not be sent.", "in_progress ACK の送信に失敗しました", "Restore NATS."),
+        Text(10, "The snapshot is too large.", "スナップショットが大きすぎます", "Raise PYOCO_MAX_RUN_SNAPSHOT_BYTES."),
+        Text(
+            11,
+            "Publishing to the DLQ failed (best effort).",
+            "DLQへのpublishに失敗しました（best-effort）",
+            "Look at the run snapshot first.",
+        ),
+        Text(12, "An invalid job was received.", "不正なジョブを受信しました", "Check the producer and the subject."),
+        Text(13, "Log output failed (best effort).", "ログ出力に失敗しました（best-effort）", "Check the log settings."),
+        Text(14, "An API key is required.", "API key が必要です", "Send an API key."),
+        Text(15, "The API key is invalid.", "API key が無効です", "Check the key or have a new one made."),
+        Text(
+            16,
+            "The workflow file is too large.",
+            "ワークフローファイルが大きすぎます",
+            "Shrink the file or raise PYOCO_WORKFLOW_YAML_MAX_BYTES.",
+        ),
+        Text(17, "The list query is invalid.", "一覧クエリが不正です", "Correct the query."),
+        Text(18, "The command-line arguments are invalid.", "コマンドライン引数が不正です", "Follow the example shown."),
+        Text(19, "The workers request is invalid.", "workersリクエストが不正です", "Correct the request."),
+        Text(20, "The worker was not found.", "workerが見つかりません", "Check the worker id."),
+        Text(
+            21,
+            "The cancellation did not finish within the grace period (best effort).",
+            "取消が猶予時間内に完了しませんでした（best-effort）",
+            "Look at what the task waits for.",
+        ),
+        Text(
+            22,
+            "A wheel of the same or an older version is rejected.",
+            "同一または過去バージョンのwheelは登録できません",
+            "Raise the version.",
+        ),
+        Text(23, "The wheel was not found.", "wheelが見つかりません", "Check the wheel name."),
+        Text(
+            24,
+            "The wheel synchronisation failed (best effort).",
+            "wheelの同期に失敗しました（best-effort）",
+            "Check the log and the registry.",
+        ),
+        Text(25, "An internal error occurred.", "内部エラーが発生しました", "Look at the gateway's log."),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with an input: where it is, what it is, and a word for programs."""
+
+    loc: tuple[str | int, ...]
+    msg: str
+    type: str = "invalid"
+
+
+class PyocoError(Exception):
+    """Something went wrong."""
+
+    #: The line of the catalogue this error belongs to.
+    number: ClassVar[int] = 25
+    #: The short English phrase of an HTTP error body (section 5 of the contract).
+    phrase: ClassVar[str] = "internal error"
+
+    def __init__(self, message: str = "", *, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(message or (self.__doc__ or "").split("\n", 1)[0])
+        self.problems = problems
+
+    @property
+    def text(self) -> Text:
+        return CATALOGUE[self.number]
+
+
+class Refused(PyocoError):
+    """The request is not valid."""
+
+    number = 2
+    phrase = "invalid request"
+
+
+class InvalidFlow(Refused):
+    """The flow.yaml breaks the policy."""
+
+
+class InvalidListQuery(Refused):
+    """The list query is not valid."""
+
+    number = 17
+    phrase = "invalid list query"
+
+
+class InvalidWorkersRequest(Refused):
+    """The workers request is not valid."""
+
+    number = 19
+    phrase = "invalid workers request"
+
+
+class TooLarge(PyocoError):
+    """The request body is too large."""
+
+    number = 2
+    phrase = "request body too large"
+
+
+class WorkflowTooLarge(TooLarge):
+    """The workflow file is too large."""
+
+    number = 16
+    phrase = "workflow file too large"
+
+
+class KeyMissing(PyocoError):
+    """An API key is required."""
+
+    number = 14
+    phrase = "api key required"
+
+
+class KeyRefused(PyocoError):
+    """The API key does not open this server."""
+
+    number = 15
+    phrase = "api key invalid"
+
+
+class NotFound(PyocoError):
+    """There is no such thing."""
+
+    number = 2
+    phrase = "not found"
+
+
+class RunNotFound(NotFound):
+    """There is no such run."""
+
+    number = 5
+    phrase = "run not found"
+
+
+class WorkerNotFound(NotFound):
+    """There is no such worker."""
+
+    number = 20
+    phrase = "worker not found"
+
+
+class WheelNotFound(NotFound):
+    """There is no such wheel."""
+
+    number = 23
+    phrase = "wheel not found"
+
+
+class ObjectNotFound(NotFound):
+    """There is no such object."""
+
+
+class Unavailable(PyocoError):
+    """NATS did not answer in time; what was asked may or may not have happened."""
+
+    number = 3
+    phrase = "nats unavailable"
+
+
+class NotStored(Unavailable):
+    """NATS could not be reached; nothing was stored."""
+
+
+class Corrupt(PyocoError):
+    """Stored bytes do not match their digest."""
+
+    phrase = "stored data is damaged"
+
+
+class InvalidJob(PyocoError):
+    """The queue message is not a job anybody can run."""
+
+    number = 12
+    phrase = "invalid job"
+
+    def __init__(self, message: str, *, run_id: str | None = None, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(message, problems=problems)
+        #: Known when the message was broken but still told which run it belongs to (FLOW-316).
+        self.run_id = run_id
+
+
+class FlowNotResolved(PyocoError):
+    """This worker cannot build the flow."""
+
+    number = 6
+    phrase = "flow not found"
+
+
+class SnapshotTooLargeError(PyocoError, ValueError):
+    """The snapshot is above the cap even after compaction."""
+
+    number = 10
+    phrase = "snapshot too large"
+
+
+class UsageError(PyocoError):
+    """The command line cannot be obeyed."""
+
+    number = 18
+    phrase = "invalid arguments"
+
+
+class SettingError(PyocoError, ValueError):
+    """A setting does not parse."""
+
+    number = 18
+    phrase = "invalid setting"

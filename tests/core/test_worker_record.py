@@ -1,0 +1,118 @@
+"""What the registry knows of a worker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord, encode_worker, read_worker, stopped, take_over
+from pyoco_server.errors import Corrupt
+
+ANNA = WorkerRecord(
+    worker_id="anna",
+    instance_id="i-1",
+    state=WorkerState.RUNNING,
+    tags=("cpu",),
+    last_seen_at=100.0,
+    last_heartbeat_at=100.0,
+    current_run_id="r",
+    running=("r",),
+)
+
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+instants = st.floats(0, 1e11)
+records = st.builds(
+    WorkerRecord,
+    worker_id=text,
+    instance_id=text,
+    state=st.sampled_from(WorkerState),
+    tags=st.lists(text, max_size=3).map(tuple),
+    last_seen_at=instants,
+    last_heartbeat_at=instants,
+    hidden=st.booleans(),
+    updated_at=st.none() | instants,
+    current_run_id=st.none() | text,
+    stopped_at=st.none() | instants,
+    stop_reason=st.none() | text,
+    wheel_sync=st.none() | st.dictionaries(text, text, max_size=2),
+    slots=st.integers(1, 64),
+    running=st.lists(text, max_size=3).map(tuple),
+    versions=st.dictionaries(text, text, max_size=2),
+)
+
+
+@given(records)
+def test_a_record_comes_back_as_it_was_stored(record: WorkerRecord) -> None:
+    """FLOW-353"""
+    assert read_worker(encode_worker(record)) == record
+
+
+def test_older_readers_find_the_heartbeat_under_its_old_name() -> None:
+    """FLOW-354"""
+    assert json.loads(encode_worker(ANNA))["heartbeat_at"] == 100.0
+
+
+def test_fields_of_a_newer_version_are_passed_over() -> None:
+    """FLOW-551"""
+    assert read_worker(json.dumps(json.loads(encode_worker(ANNA)) | {"colour": "red"}).encode()) == ANNA
+
+
+def test_text_that_is_no_unicode_does_not_stop_a_heartbeat() -> None:
+    """FLOW-243: a file name from the disk may hold such text."""
+    assert read_worker(encode_worker(replace(ANNA, stop_reason="a\udcffb"))).stop_reason == "a?b"
+
+
+@pytest.mark.parametrize(
+    ("state", "silence", "shown"),
+    [
+        (WorkerState.RUNNING, 20, WorkerState.RUNNING),
+        (WorkerState.IDLE, 20, WorkerState.IDLE),
+        (WorkerState.RUNNING, 20.1, WorkerState.DISCONNECTED),
+        (WorkerState.IDLE, 20.1, WorkerState.DISCONNECTED),
+        (WorkerState.STOPPED_GRACEFUL, 1e9, WorkerState.STOPPED_GRACEFUL),
+        (WorkerState.RUNNING, -5, WorkerState.RUNNING),  # its clock is ahead of ours
+    ],
+)
+def test_a_silent_worker_is_disconnected_and_a_stopped_one_is_not(
+    state: WorkerState, silence: float, shown: WorkerState
+) -> None:
+    """FLOW-24 to FLOW-27"""
+    record = replace(ANNA, state=state)
+    assert record.derived_state(100.0 + silence, 20) is shown
+    assert record.is_alive(100.0 + silence, 20) == (shown in {WorkerState.RUNNING, WorkerState.IDLE})
+
+
+def test_a_worker_that_writes_again_is_shown_as_it_says() -> None:
+    """FLOW-28"""
+    assert ANNA.derived_state(200.0, 20) is WorkerState.DISCONNECTED
+    assert replace(ANNA, last_seen_at=199.0).derived_state(200.0, 20) is WorkerState.RUNNING
+
+
+def test_a_restarted_worker_keeps_what_belongs_to_the_operator() -> None:
+    """FLOW-148, FLOW-355"""
+    stored = replace(ANNA, hidden=True, updated_at=50.0, instance_id="old", slots=9)
+    mine = take_over(ANNA, stored)
+    assert (mine.hidden, mine.updated_at) == (True, 50.0)
+    assert replace(mine, hidden=False, updated_at=None) == ANNA
+    assert take_over(ANNA, None) == ANNA
+
+
+def test_an_orderly_stop_says_when_and_why_and_runs_nothing() -> None:
+    """FLOW-26, FLOW-198"""
+    record = stopped(replace(ANNA, hidden=True), "sigterm", 300.0)
+    assert (record.state, record.stopped_at, record.stop_reason) == (WorkerState.STOPPED_GRACEFUL, 300.0, "sigterm")
+    assert (record.current_run_id, record.running, record.hidden) == (None, (), True)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000, b'{"worker_id":"a","state":"X","last_seen_at":1}']
+)
+def test_bytes_that_are_no_worker_are_corrupt(data: bytes) -> None:
+    """FLOW-353"""
+    with pytest.raises(Corrupt):
+        read_worker(data)
