@@ -1,0 +1,41 @@
+"""The bundle of ports an action may reach. `wiring.py` fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.flow_files import FlowFiles
+from pyoco_server.ports.index.port import Index
+from pyoco_server.ports.keys.port import Keys
+from pyoco_server.ports.queue.port import Queue
+from pyoco_server.ports.registry.port import Registry
+from pyoco_server.ports.runs.port import Runs
+
+__all__ = ["Backend", "GatewayBackend"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """What every process has: worker, keeper and gateway."""
+
+    config: NatsBackendConfig
+    runs: Runs
+    queue: Queue
+    registry: Registry
+    #: Unix seconds. Passed in, so that a test can hold it still.
+    clock: Callable[[], float]
+    #: A fresh UUID as text.
+    new_id: Callable[[], str]
+    #: Whether NATS can be reached right now; never waits.
+    is_up: Callable[[], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayBackend(Backend):
+    """What a gateway has besides."""
+
+    keys: Keys
+    index: Index
+    flow_files: FlowFiles

@@ -1,0 +1,1 @@
+"""Lists and counts of runs: a cache. Delete it, and it is rebuilt."""

@@ -1,0 +1,1 @@
+"""The API keys that open this server."""

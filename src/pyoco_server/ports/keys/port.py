@@ -1,0 +1,34 @@
+"""The API keys that open this server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyoco_server.core.api_key import KeyRecord
+
+__all__ = ["Keys"]
+
+
+class Keys(Protocol):
+    """One record per key id. It holds a digest, never the key. An outage raises Unavailable.
+
+    A store that was started answers from memory, kept true by a watch: a revoked key stops within a second.
+    """
+
+    async def start(self) -> None:
+        """Begin to follow every change, for a process that checks keys. Returns once all are known."""
+
+    async def stop(self) -> None:
+        """End the following. May be called twice, or without a start."""
+
+    async def find(self, key_id: str) -> KeyRecord | None:
+        """The record, revoked or not. Raises Unavailable while the answer might be out of date."""
+
+    async def add(self, record: KeyRecord) -> bool:
+        """Store a new key. False: the id is taken, and nothing changed."""
+
+    async def revoke(self, key_id: str, now: float) -> KeyRecord | None:
+        """Revoke a key for good; the first time counts (FLOW-474). None: there is no such key."""
+
+    async def all(self) -> list[KeyRecord]:
+        """Every key, revoked ones included, oldest first; O(keys). Only on a store that was started."""

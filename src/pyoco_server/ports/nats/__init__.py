@@ -1,0 +1,1 @@
+"""Our thin JetStream layer: one connection, acked writes, leader reads, a watch that survives, credits."""

@@ -1,0 +1,137 @@
+"""A key-value bucket: compare-and-set writes whose outcome is always known, and reads from the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+
+__all__ = ["Bucket", "Entry", "is_deletion"]
+
+log = get_logger(__name__)
+
+#: Another write was faster. 10164 is what newer servers say for the same thing.
+_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+_NO_MESSAGE_FOUND = 10037
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The newest word on a key. `value` is None when that word is "deleted" or "expired"."""
+
+    key: str
+    revision: int
+    value: bytes | None
+    #: When it was stored, by the server's clock; 0.0 for one that has just been written.
+    stored_at: float = 0.0
+
+
+class _Stored(msgspec.Struct):
+    subject: str
+    seq: int
+    time: datetime
+    data: str = ""
+    hdrs: str = ""
+
+
+class _Found(msgspec.Struct):
+    message: _Stored
+
+
+class Bucket:
+    """One KV bucket. Every write names the revision it replaces; none is blind."""
+
+    def __init__(self, link: Link, name: str, stream: str = "", prefix: str = "") -> None:
+        """With `stream` and `prefix`, other subjects that are used as one uses a bucket."""
+        self._link = link
+        self.name = name
+        self.stream = stream or f"KV_{name}"
+        self.prefix = prefix or f"$KV.{name}."
+
+    async def get(self, key: str) -> Entry | None:
+        """The newest revision as the leader knows it: one round trip. None: the key was never written."""
+        message = await self._last(self.prefix + key)
+        if message is None:
+            return None
+        gone = message.hdrs and is_deletion(base64.b64decode(message.hdrs))
+        value = None if gone else base64.b64decode(message.data)
+        return Entry(key, message.seq, value, message.time.timestamp())
+
+    async def last_revision(self) -> int:
+        """The newest revision of any key, as the leader knows it. 0: nothing was ever written."""
+        message = await self._last(self.prefix + ">")
+        return message.seq if message is not None else 0
+
+    async def _last(self, subject: str) -> _Stored | None:
+        deadline = time.monotonic() + self._link.patience.unanswered_seconds
+        while True:
+            try:
+                found = await self._link.api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": subject}, _Found)
+            except Rejected as error:
+                if error.code == _NO_MESSAGE_FOUND:
+                    return None
+                raise Unavailable(f"cannot read {self.name}: {error}") from error
+            except Unavailable as error:
+                # A read is safe to repeat while an election goes on; without a connection the wait was enough.
+                if isinstance(error, NoConnection) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return found.message
+
+    async def write(
+        self, key: str, value: bytes, revision: int, headers: Mapping[str, str] | None = None
+    ) -> Entry | None:
+        """Write over exactly `revision` (0: the key must not exist). None: someone was faster; nothing changed.
+
+        Repeats itself for as long as the link's patience lasts. A repeat after silence cannot write twice: it
+        names the same revision, and a refusal is checked by reading back. Raises NotStored when nothing was
+        stored for certain, Unavailable when that could not be found out.
+        """
+        subject = self.prefix + key
+        conditions = {"Nats-Expected-Last-Subject-Sequence": str(revision), **(headers or {})}
+        deadline = time.monotonic() + self._link.patience.unanswered_seconds
+        ambiguous = False
+        pause = 0.05
+        while True:
+            try:
+                return Entry(key, await self._link.store(subject, value, conditions), value)
+            except Rejected as error:
+                if error.code not in _WRONG_LAST_SEQUENCE:
+                    raise NotStored(f"cannot write {self.name}/{key}: {error}") from error
+                return await self._mine(key, value) if ambiguous else None
+            except Unavailable as error:
+                ambiguous = ambiguous or not isinstance(error, NotStored)
+                if isinstance(error, NoConnection) or time.monotonic() > deadline:
+                    # One ambiguous try among many makes the whole ambiguous.
+                    raise (Unavailable if ambiguous else NotStored)(
+                        f"cannot write {self.name}/{key}: {error}"
+                    ) from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def _mine(self, key: str, value: bytes) -> Entry | None:
+        """After silence and a refusal: is it my own earlier try that won?"""
+        entry = await self.get(key)
+        if entry is not None and (entry.value or b"") == value:
+            log.info("a write without an answer had been stored", bucket=self.name, entry=key)
+            return entry
+        return None
+
+    async def delete(self, key: str, revision: int) -> bool:
+        """Leave a deletion marker over exactly `revision`. False: someone wrote in between; nothing changed."""
+        return await self.write(key, b"", revision, {"KV-Operation": "DEL"}) is not None
+
+
+def is_deletion(headers: bytes) -> bool:
+    """Whether raw headers mark a deletion or an expiry, rather than a value."""
+    return b"KV-Operation:" in headers or b"Nats-Marker-Reason:" in headers

@@ -1,0 +1,281 @@
+"""One connection to NATS, kept for ever, and questions asked over it with many in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.logs import get_logger, redact_url
+
+__all__ = ["Link", "NoConnection", "Patience", "Rejected", "open_link"]
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_SWEEP_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a caller waits for NATS before it is told that NATS is not available."""
+
+    #: While there is no connection. A gateway must answer 503 within 5 s, and may need two writes for it.
+    down_seconds: float = 2.0
+    #: While there is a connection but no answer: an election takes 4 to 9 s.
+    unanswered_seconds: float = 15.0
+    #: For one question, before it is asked again.
+    answer_seconds: float = 5.0
+
+
+class Rejected(Exception):
+    """JetStream answered, and the answer was no. `code` is its err_code."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{description} ({code})")
+        self.code = code
+
+
+class NoConnection(NotStored):
+    """There is no connection to NATS, and waiting for one did not help: no use in trying again at once."""
+
+
+class _Fault(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Ack(msgspec.Struct):
+    seq: int = 0
+    duplicate: bool = False
+    error: _Fault | None = None
+
+
+_read_ack = msgspec.json.Decoder(_Ack).decode
+
+
+class _Client(Client):
+    """Sends in bunches while much is in flight.
+
+    The library sends as soon as anything is pending. With many runs at once that is one system call per message, here
+    and at the server; a pause of a millisecond between two sends makes it one per bunch. While little is in flight
+    nothing is held back, so that a single question is as fast as ever. `_flush_pending` is private to the library:
+    its version is pinned, and a test watches over this.
+    """
+
+    _PAUSE_SECONDS = 0.001
+    _CROWD = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight = 0
+        self._sent_at = 0.0
+        self._due: asyncio.TimerHandle | None = None
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        if self._due is not None and not force_flush:
+            return None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if force_flush or self.in_flight < self._CROWD or now - self._sent_at >= self._PAUSE_SECONDS:
+            self._sent_at = now
+            return await super()._flush_pending(force_flush)
+        self._due = loop.call_later(self._PAUSE_SECONDS, self._send_now)
+        return None
+
+    def _send_now(self) -> None:
+        self._due = None
+        self._sent_at = asyncio.get_running_loop().time()
+        if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
+
+class Link:
+    """A connection that never gives up. `ask` is the only way to put a question to JetStream."""
+
+    #: Bounds memory when NATS is slow: further questions wait for a place.
+    IN_FLIGHT_MAX = 2048
+
+    def __init__(self, patience: Patience) -> None:
+        self.nc = _Client()
+        self.patience = patience
+        self._inbox = ""
+        self._count = 0
+        self._inbox_dot = ""
+        self._loop = asyncio.get_running_loop()
+        self._sweeper: asyncio.Task[None] | None = None
+        #: Who waits for which answer, and until when.
+        self._waiting: dict[str, tuple[asyncio.Future[Msg], float]] = {}
+        self._up = asyncio.Event()
+        self._is_closing = False
+        self._url = ""
+        #: Grows with each loss. What was parked at the server over an older connection has died with it.
+        self.connection = 0
+
+    async def open(self, url: str, name: str, connect_seconds: float) -> None:
+        """Connect once, or raise NotStored after `connect_seconds`; from then on reconnect for ever."""
+        self._url = redact_url(url)
+        try:
+            async with asyncio.timeout(connect_seconds):
+                await self._connect(url, name)
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            with contextlib.suppress(Exception):  # it was never open; there is nothing to lose
+                await self.nc.close()
+            raise NotStored(f"no NATS server answers at {self._url}") from error
+        self._inbox = self.nc.new_inbox()
+        await self.nc.subscribe(self._inbox + ".*", cb=self._on_reply, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        self._inbox_dot = self._inbox + "."
+        self._sweeper = asyncio.create_task(self._sweep(), name="link sweeper")
+        self._up.set()
+
+    async def _connect(self, url: str, name: str) -> None:
+        await self.nc.connect(
+            servers=[part.strip() for part in url.split(",")],
+            name=name,
+            connect_timeout=2,
+            # The library's defaults give up after 60 tries and notice a hung peer after 4 minutes.
+            max_reconnect_attempts=-1,
+            # Jitter, not a secret; the library types it as whole seconds but sleeps for fractions, too.
+            reconnect_time_wait=0.1 + random.random() * 0.3,  # type: ignore[arg-type]  # noqa: S311
+            ping_interval=5,
+            max_outstanding_pings=2,
+            skip_subject_validation=True,  # every subject is built from names checked before
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+        )
+
+    async def close(self) -> None:
+        """Send what is pending and hang up. May be called twice."""
+        if self.nc.is_closed:
+            return
+        self._is_closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self.nc.is_connected:
+            try:
+                async with asyncio.timeout(2):
+                    await self.nc.flush()
+            except (TimeoutError, nats.errors.Error) as error:
+                log.warning("closing without a last flush", error=error)
+        if not self.nc.is_connected:
+            # The library would try to send what it has kept for later, and stop half-way when it cannot.
+            self.nc._pending, self.nc._pending_data_size = [], 0
+        await self.nc.close()
+
+    @property
+    def is_up(self) -> bool:
+        return self.nc.is_connected
+
+    async def until_up(self, seconds: float) -> None:
+        """Wait for the connection. Raises NoConnection: nothing was sent, so nothing can have been stored."""
+        if self.nc.is_connected:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._up.wait()
+        except TimeoutError:
+            raise NoConnection("there is no connection to NATS") from None
+
+    async def ask(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Msg:
+        """One question, one answer; many may be in flight over one inbox.
+
+        Raises NotStored when nobody listens, Unavailable when no answer came: then it may have been heard, Rejected
+        when it is too large to be sent.
+        """
+        if not self.nc.is_connected:
+            await self.until_up(self.patience.down_seconds)
+        while len(self._waiting) >= self.IN_FLIGHT_MAX:
+            await asyncio.sleep(0.005)
+        self._count += 1
+        token = str(self._count)
+        answer: asyncio.Future[Msg] = self._loop.create_future()
+        self._waiting[token] = answer, self._loop.time() + (seconds or self.patience.answer_seconds)
+        self.nc.in_flight = len(self._waiting)
+        try:
+            await self.nc.publish(subject, payload, self._inbox_dot + token, headers=dict(headers) if headers else None)
+            message = await answer
+        except nats.errors.MaxPayloadError as error:
+            raise Rejected(0, f"{len(payload)} bytes are more than NATS takes") from error
+        except nats.errors.Error as error:
+            raise NotStored(f"cannot send on {subject}") from error
+        finally:
+            del self._waiting[token]
+        if message.headers and message.headers.get("Status") == "503":
+            raise NotStored(f"nobody answers on {subject}")
+        return message
+
+    async def _sweep(self) -> None:
+        """One timer for all questions: a timer for each would cost as much as the question."""
+        while not self.nc.is_closed:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = self._loop.time()
+            for answer, deadline in list(self._waiting.values()):
+                if deadline < now and not answer.done():
+                    answer.set_exception(Unavailable("no answer came in time"))
+
+    async def tell(self, subject: str, payload: bytes = b"") -> None:
+        """Say something and do not care for the answer. Best effort."""
+        if self.nc.is_connected:
+            await self.nc.publish(subject, payload, f"{self._inbox}.-")
+
+    async def store(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> int:
+        """Publish into a stream and wait for the acknowledgement. Returns the sequence. Raises Rejected too."""
+        message = await self.ask(subject, payload, headers)
+        ack = _read_ack(message.data)
+        if ack.error is not None:
+            raise Rejected(ack.error.err_code, ack.error.description)
+        return ack.seq
+
+    async def api(self, subject: str, request: object, answer: type[T], seconds: float | None = None) -> T:
+        """A JetStream API call. Raises Rejected with JetStream's own code."""
+        message = await self.ask(f"$JS.API.{subject}", msgspec.json.encode(request), seconds=seconds)
+        fault = _read_ack(message.data).error
+        if fault is not None:
+            raise Rejected(fault.err_code, fault.description)
+        return msgspec.json.decode(message.data, type=answer)
+
+    async def _on_reply(self, message: Msg) -> None:
+        waiting = self._waiting.get(message.subject[len(self._inbox_dot) :])
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_result(message)
+
+    async def _on_error(self, error: Exception) -> None:
+        log.warning("NATS reported an error", error=error)
+
+    async def _on_disconnected(self) -> None:
+        self.connection += 1  # here and not at the reconnect: the library tells of that a moment after it is up
+        self._up.clear()
+        if not self._is_closing:
+            log.warning("NATS connection lost", url=self._url)
+        # Whoever waits for an answer will not get it: tell them now, they read back after the reconnect.
+        for answer, _ in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
+
+    async def _on_reconnected(self) -> None:
+        self._up.set()
+        log.info("NATS connection restored", url=self._url)
+
+
+async def open_link(url: str, name: str, patience: Patience | None = None, connect_seconds: float = 5.0) -> Link:
+    link = Link(patience or Patience())
+    await link.open(url, name, connect_seconds)
+    return link

@@ -1,0 +1,107 @@
+"""A small bucket kept in memory, true within a moment: for what every request needs and few ever change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.bucket import Bucket, Entry
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.watch import watch
+
+__all__ = ["Mirror"]
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Mirror(Generic[T]):
+    """What a bucket holds, decoded. Reading costs a dictionary lookup; memory is O(keys).
+
+    What it cannot do: be newer than the network. A change shows as soon as its message arrives, and while the
+    connection is down nothing new shows.
+    """
+
+    #: Two heartbeats of the watch.
+    FRESH_SECONDS = 2.0
+
+    def __init__(self, link: Link, bucket: Bucket, decode: Callable[[bytes], T]) -> None:
+        self._link, self._bucket, self._decode = link, bucket, decode
+        self._heard = (-1, 0.0)
+        self._values: dict[str, tuple[int, T]] = {}
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    async def start(self, seconds: float = 10.0) -> None:
+        """Returns once everything that was there has been read. Raises Unavailable."""
+        if self._task is None:
+            self._stopping.clear()
+            self._ready.clear()
+            self._task = asyncio.create_task(self._run(), name=f"mirror {self._bucket.name}")
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            raise Unavailable(f"cannot read {self._bucket.name}") from None
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            # The event alone would be seen at the next change only; the cancel alone can be swallowed before 3.12.
+            while not self._task.done():
+                self._task.cancel()
+                await asyncio.wait({self._task}, timeout=0.5)
+            self._task = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the watch has been heard lately over this very connection. If not, ask the bucket itself."""
+        connection, at = self._heard
+        return self._link.is_up and connection == self._link.connection and time.monotonic() - at < self.FRESH_SECONDS
+
+    def _on_heard(self) -> None:
+        self._heard = (self._link.connection, time.monotonic())
+
+    def get(self, key: str) -> T | None:
+        held = self._values.get(key)
+        return held[1] if held is not None else None
+
+    def all(self) -> list[T]:
+        return [value for _, value in self._values.values()]
+
+    def note(self, entry: Entry) -> None:
+        """Apply a write of our own at once, so that whoever wrote reads it."""
+        self._apply(entry)
+
+    async def _run(self) -> None:
+        async with aclosing(watch(self._link, self._bucket, on_heard=self._on_heard)) as batches:
+            created = ""
+            async for batch in batches:
+                if batch.created != created:
+                    created = batch.created
+                    self._values.clear()
+                for entry in batch.entries:
+                    self._apply(entry)
+                if batch.caught_up:
+                    self._ready.set()
+                if self._stopping.is_set():
+                    return
+
+    def _apply(self, entry: Entry) -> None:
+        held = self._values.get(entry.key)
+        if held is not None and held[0] >= entry.revision:
+            return
+        if entry.value is None:
+            self._values.pop(entry.key, None)
+            return
+        try:
+            self._values[entry.key] = (entry.revision, self._decode(entry.value))
+        except Corrupt:
+            log.exception("a record cannot be read; it is passed over", bucket=self._bucket.name, entry=entry.key)

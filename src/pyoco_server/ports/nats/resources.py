@@ -1,0 +1,165 @@
+"""The streams and buckets we live in: made when missing, left as they are when present (FLOW-284, FLOW-285)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+
+__all__ = ["ensure", "resources_of"]
+
+log = get_logger(__name__)
+
+_STREAM_NOT_FOUND = 10059
+_NAME_IN_USE = 10058
+_NOT_YET = 10008
+_NANO = 1_000_000_000
+_DAY = 24 * 3600
+
+
+class _Info(msgspec.Struct):
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One stream, as it is created. KV buckets and object stores are streams with a naming rule."""
+
+    name: str
+    config: dict[str, Any]
+
+
+def _stream(name: str, replicas: int, subjects: list[str], **more: Any) -> Resource:
+    config = {"name": name, "subjects": subjects, "storage": "file", "num_replicas": replicas, **more}
+    # The server refuses a window longer than its messages live.
+    config["duplicate_window"] = min(120 * _NANO, config.get("max_age") or 120 * _NANO)
+    return Resource(name, config)
+
+
+def _bucket(name: str, replicas: int, **more: Any) -> Resource:
+    return _stream(
+        f"KV_{name}",
+        replicas,
+        [f"$KV.{name}.>"],
+        retention="limits",
+        max_msgs_per_subject=1,
+        discard="new",
+        deny_delete=True,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+        **more,
+    )
+
+
+def _object_store(name: str, replicas: int) -> Resource:
+    return _stream(
+        f"OBJ_{name}",
+        replicas,
+        [f"$O.{name}.C.>", f"$O.{name}.M.>"],
+        retention="limits",
+        discard="new",
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )
+
+
+def resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
+    """Section 15.1 of the contract."""
+    replicas = config.jetstream_replicas
+    return (
+        _stream(
+            config.work_stream,
+            replicas,
+            [f"{config.work_subject_prefix}.>"],
+            retention="workqueue",
+        ),
+        _stream(
+            config.dlq_stream,
+            replicas,
+            [f"{config.dlq_subject_prefix}.>"],
+            retention="limits",
+            discard="old",
+            max_age=int(config.dlq_max_age_sec * _NANO),
+            max_msgs=config.dlq_max_msgs,
+            max_bytes=config.dlq_max_bytes,
+        ),
+        # Terminal runs leave by a per-message TTL; the marker lets an index that was away for a day see it.
+        _bucket(config.runs_kv_bucket, replicas, allow_msg_ttl=True, subject_delete_marker_ttl=_DAY * _NANO),
+        _bucket(config.workers_kv_bucket, replicas),
+        _bucket(config.auth_kv_bucket, replicas),
+        _bucket(config.wheel_history_kv_bucket, replicas, max_age=int(config.wheel_history_ttl_sec * _NANO)),
+        _object_store(config.wheel_object_store_bucket, replicas),
+    )
+
+
+async def ensure(link: Link, resources: Iterable[Resource]) -> None:
+    """Make what is missing. An existing resource keeps its settings; each difference is logged once.
+
+    A cluster that is still choosing its leader is waited for. Raises Unavailable, with the name, when a resource can
+    neither be found nor made.
+    """
+    await asyncio.gather(*(_ensure_patiently(link, resource) for resource in resources))
+
+
+async def _ensure_patiently(link: Link, resource: Resource) -> None:
+    deadline = time.monotonic() + link.patience.unanswered_seconds
+    while True:
+        try:
+            return await _ensure_one(link, resource)
+        except Rejected as error:
+            if error.code != _NOT_YET or time.monotonic() > deadline:
+                raise Unavailable(f"cannot make {resource.name}: {error}") from error
+        except Unavailable as error:
+            if isinstance(error, NoConnection) or time.monotonic() > deadline:
+                raise Unavailable(f"cannot make {resource.name}: {error}") from error
+        await asyncio.sleep(0.25)
+
+
+async def _ensure_one(link: Link, resource: Resource) -> None:
+    found = await _find(link, resource)
+    if found is not None:
+        _warn_of_differences(resource, found.config)
+        return
+    try:
+        await link.api(f"STREAM.CREATE.{resource.name}", resource.config, _Info)
+        log.info("made a JetStream resource", resource=resource.name)
+    except Rejected as error:
+        if error.code != _NAME_IN_USE:  # otherwise made by somebody else a moment ago, with other settings: theirs win
+            raise
+
+
+async def _find(link: Link, resource: Resource) -> _Info | None:
+    try:
+        return await link.api(f"STREAM.INFO.{resource.name}", {}, _Info)
+    except Rejected as error:
+        if error.code == _STREAM_NOT_FOUND:
+            return None
+        raise
+
+
+#: Differences that change what we promise. A longer history or another size limit is the operator's choice.
+_COMPARED = ("subjects", "retention", "num_replicas", "max_age", "max_msgs_per_subject")
+
+
+def _warn_of_differences(resource: Resource, found: dict[str, Any]) -> None:
+    for name in _COMPARED:
+        if name not in resource.config and name != "max_age":
+            continue
+        wanted, have = resource.config.get(name, 0), found.get(name, 0)
+        if wanted != have:
+            log.warning(
+                "an existing JetStream resource has other settings; it is left as it is",
+                resource=resource.name,
+                setting=name,
+                wanted=wanted,
+                found=have,
+            )

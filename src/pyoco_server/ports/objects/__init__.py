@@ -1,0 +1,1 @@
+"""Large bytes: wheels, archives, results."""

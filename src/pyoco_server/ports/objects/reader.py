@@ -1,0 +1,170 @@
+"""The bytes of one object on their way out of the store, a few chunks at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.link import Link, Rejected
+
+__all__ = ["ChunkReader"]
+
+log = get_logger(__name__)
+
+#: Chunks asked for at once: bounds memory for each object that moves.
+_WINDOW = 16
+_SECOND = 1_000_000_000
+#: Time without a byte (FLOW-48).
+_SILENCE_SECONDS = 5.0
+#: Two missed heartbeats: the consumer is gone.
+_DEAF_SECONDS = 2.5
+#: How soon a reconnect is noticed.
+_LOOK_SECONDS = 0.25
+
+
+class _Gap(Exception):
+    """The consumer is of no use any more; a new one goes on where it stopped."""
+
+
+class _ConsumerInfo(msgspec.Struct):
+    num_pending: int = 0
+
+
+class ChunkReader:
+    """Reads one object's chunks by small pulls, and goes on after the loss of a node or a connection.
+
+    `check_current` raises ObjectNotFound when the object is another one by now; it is asked when chunks are missing.
+    """
+
+    def __init__(
+        self, link: Link, stream: str, subject: str, size_bytes: int, check_current: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._link, self._stream, self._subject = link, stream, subject
+        self._size_bytes, self._check_current = size_bytes, check_current
+        self._hash = hashlib.sha256()
+        self._read_bytes = 0
+        self._last = 0
+        self._heard_at = 0.0
+        self._progress_at = 0.0
+
+    @property
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Raises Corrupt when there are more or fewer bytes than told, Unavailable after silence."""
+        if not self._size_bytes:
+            await self._check_current()
+        self._progress_at = time.monotonic()
+        while self._read_bytes < self._size_bytes:
+            try:
+                async with contextlib.aclosing(self._one_consumer()) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                        # Whoever reads slowly is no silence of the store's.
+                        self._heard_at = self._progress_at = time.monotonic()
+            except (_Gap, Unavailable, Rejected, nats.errors.Error) as error:
+                log.info("reading an object was interrupted; it goes on", stream=self._stream, error=error)
+                self._check_progress()
+                await asyncio.sleep(0.1)
+
+    async def _one_consumer(self) -> AsyncGenerator[bytes, None]:
+        """One consumer's life: until all is read, or until it is lost."""
+        queue: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox = self._link.nc.new_inbox()
+        name = "o" + inbox.rsplit(".", 1)[-1]
+        subscription = await self._link.nc.subscribe(inbox, cb=queue.put)
+        connection = self._link.connection
+        try:
+            if not await self._make_consumer(name):
+                await self._check_current()
+            asked = taken = 0
+            while self._read_bytes < self._size_bytes:
+                if asked <= _WINDOW // 2:
+                    await self._ask(name, inbox, _WINDOW - asked)
+                    asked = _WINDOW
+                message = await self._next(queue, connection)
+                status = (message.headers or {}).get("Status")
+                if status is None:
+                    asked, taken = asked - 1, taken + 1
+                    yield self._take(message, taken)
+                else:
+                    asked -= await self._void(status, message, asked)
+        finally:
+            with contextlib.suppress(nats.errors.Error):  # without a connection the server forgets it in 10 s
+                await subscription.unsubscribe()
+                await self._link.tell(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}")
+
+    async def _make_consumer(self, name: str) -> int:
+        """Returns how many chunks are there for it."""
+        config: dict[str, object] = {
+            "name": name,
+            "ack_policy": "none",
+            "filter_subject": self._subject,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": 10 * _SECOND,
+            "deliver_policy": "by_start_sequence" if self._last else "all",
+        }
+        if self._last:
+            config["opt_start_seq"] = self._last + 1
+        where = f"CONSUMER.CREATE.{self._stream}.{name}.{self._subject}"
+        request = {"stream_name": self._stream, "config": config}
+        made = await self._link.api(where, request, _ConsumerInfo, seconds=2)
+        self._heard_at = time.monotonic()
+        return made.num_pending
+
+    async def _ask(self, name: str, inbox: str, count: int) -> None:
+        request = msgspec.json.encode({"batch": count, "expires": 5 * _SECOND, "idle_heartbeat": _SECOND})
+        await self._link.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{name}", request, inbox)
+
+    async def _next(self, queue: asyncio.Queue[Msg], connection: int) -> Msg:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    message = await queue.get()
+                    self._heard_at = time.monotonic()
+                    return message
+            if connection != self._link.connection:
+                raise _Gap("the connection was lost, and perhaps the consumer with it")
+            if time.monotonic() - self._heard_at > _DEAF_SECONDS:
+                raise _Gap("no heartbeat")
+
+    async def _void(self, status: str, message: Msg, asked: int) -> int:
+        """A word that is no chunk: how much of what was asked will not come."""
+        if status in {"100", "408"}:  # nothing there for a second, or for as long as we asked for
+            await self._check_current()
+            self._check_progress()
+        else:
+            raise _Gap(f"the consumer says {status}")
+        return min(asked, int((message.headers or {}).get("Nats-Pending-Messages", 0))) if status == "408" else 0
+
+    def _take(self, message: Msg, count: int) -> bytes:
+        # As in ports/nats/watch.py: stream and consumer sequence, counted from the left (ADR-15).
+        tokens = message.reply.split(".")
+        offset = 0 if len(tokens) == 9 else 2
+        if int(tokens[6 + offset]) != count:
+            raise _Gap("a chunk is missing")
+        self._last = int(tokens[5 + offset])
+        self._read_bytes += len(message.data)
+        if self._read_bytes > self._size_bytes:
+            raise Corrupt(f"an object has more than its {self._size_bytes} bytes")
+        self._hash.update(message.data)
+        return message.data
+
+    def _check_progress(self) -> None:
+        now = time.monotonic()
+        if now - self._progress_at < _SILENCE_SECONDS:
+            return
+        if now - self._heard_at < _DEAF_SECONDS:
+            raise Corrupt(f"an object has {self._read_bytes} of its {self._size_bytes} bytes")
+        raise Unavailable("the object store is silent")

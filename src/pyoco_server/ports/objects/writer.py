@@ -1,0 +1,77 @@
+"""The bytes of one object on their way into the store, a few chunks at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterable
+
+from pyoco_server.errors import NotStored, TooLarge, Unavailable
+from pyoco_server.ports.nats.link import Link, Rejected
+
+__all__ = ["CHUNK_BYTES", "ChunkWriter"]
+
+#: What other clients use.
+CHUNK_BYTES = 128 * 1024
+#: Chunks on their way at once: bounds memory to 2 MiB for each object that moves.
+_WINDOW = 16
+
+
+class ChunkWriter:
+    """Sends one object's chunks. The order of acknowledgements proves their order in the store."""
+
+    def __init__(self, link: Link, subject: str, bytes_max: int) -> None:
+        self._link, self._subject, self._bytes_max = link, subject, bytes_max
+        self._hash = hashlib.sha256()
+        self._window: deque[asyncio.Task[int]] = deque()
+        self._last = 0
+        self.size_bytes = 0
+        self.count = 0
+
+    @property
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+    async def send(self, pieces: AsyncIterable[bytes]) -> None:
+        """Raises TooLarge, or NotStored or Unavailable. There is no second try: a late chunk would be out of order."""
+        buffer = bytearray()
+        async for piece in pieces:
+            self.size_bytes += len(piece)
+            if self.size_bytes > self._bytes_max:
+                raise TooLarge(f"more than {self._bytes_max} bytes")
+            buffer += piece
+            while len(buffer) >= CHUNK_BYTES:
+                await self._send_chunk(bytes(buffer[:CHUNK_BYTES]))
+                del buffer[:CHUNK_BYTES]
+        if buffer:
+            await self._send_chunk(bytes(buffer))
+        while self._window:
+            await self._acknowledged()
+
+    async def settle(self) -> None:
+        """After a failure: wait until nothing is on its way any more."""
+        if self._window:
+            await asyncio.wait(self._window)
+        for task in self._window:
+            if not task.cancelled():
+                task.exception()  # looked at: the first failure has been told, the others say nothing new
+        self._window.clear()
+
+    async def _send_chunk(self, chunk: bytes) -> None:
+        if len(self._window) >= _WINDOW:
+            await self._acknowledged()
+        self._hash.update(chunk)
+        self.count += 1
+        self._window.append(asyncio.create_task(self._link.store(self._subject, chunk)))
+
+    async def _acknowledged(self) -> None:
+        """The oldest chunk on its way has been stored."""
+        try:
+            sequence = await asyncio.shield(self._window[0])
+        except Rejected as error:
+            raise NotStored(f"the object store refuses a chunk: {error}") from error
+        self._window.popleft()
+        if sequence <= self._last:
+            raise Unavailable("the chunks of an object were stored out of order")
+        self._last = sequence

@@ -1,0 +1,89 @@
+"""Jobs on their way to a worker, and those set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.job import Job
+
+__all__ = ["Delivery", "Intake", "Queue", "Reply"]
+
+
+class Reply(Enum):
+    """What the queue hears of a delivery."""
+
+    #: Done with: it leaves the queue.
+    ACK = "ack"
+    #: Not now: deliver it again after a pause.
+    LATER = "later"
+    #: Nobody can run it: it leaves the queue.
+    DROP = "drop"
+    #: Silence. A fenced worker's word would act on the new owner's delivery, so it says none.
+    NOTHING = "nothing"
+
+
+class Delivery(Protocol):
+    """A job in hand. Its ack timer runs: hold it, or answer it."""
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def count(self) -> int:
+        """How often this job has been delivered, this time included."""
+
+    async def answer(self, reply: Reply, delay_seconds: float = 0.0) -> None:
+        """Best effort: an answer that gets lost leads to one more delivery, and the claim sorts it out."""
+
+    async def hold(self) -> None:
+        """Restart the ack timer. Raises Unavailable when it could not be sent."""
+
+
+class Intake(Protocol):
+    """Deliveries for one worker, never more than it wants."""
+
+    @property
+    def ack_wait_seconds(self) -> float:
+        """The shortest ack timer among its consumers, as the server really has it (FLOW-292)."""
+
+    @property
+    def max_deliver(self) -> int:
+        """How often a job may be delivered; 0 when there is no limit."""
+
+    @property
+    def heard_at(self) -> float:
+        """Monotonic time of the last word from the queue, be it "nothing there". A silent one is deaf."""
+
+    async def want(self, count: int) -> None:
+        """Take up to `count` more deliveries from now on. 0: no more; what is under way may still arrive."""
+
+    async def tick(self) -> None:
+        """Once a second: a deaf intake rebuilds itself."""
+
+    async def take(self, seconds: float) -> Delivery | None:
+        """One delivery within `seconds`, or None. Not to be mixed with `want`."""
+
+    async def close(self) -> None:
+        """Take nothing more. Returns when everything under way has arrived."""
+
+
+class Queue(Protocol):
+    """At-least-once delivery of jobs, one lane per tag. It is never the truth about a run: the record is."""
+
+    async def put(self, job: Job) -> None:
+        """Returns once the job is stored. Repeating it within two minutes stores it once.
+
+        Raises NotStored (certainly not) or Unavailable (perhaps).
+        """
+
+    async def bury(self, letter: DeadLetter, letter_id: str) -> None:
+        """Set a dead letter aside. The same id within two minutes is stored once. Raises Unavailable."""
+
+    async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> Intake:
+        """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block."""

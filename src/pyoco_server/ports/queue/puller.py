@@ -1,0 +1,201 @@
+"""The pulls of one worker from one tag's consumer, and the jobs they bring."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.queue.port import Delivery, Reply
+
+__all__ = ["JetStreamDelivery", "Lane", "Puller"]
+
+log = get_logger(__name__)
+
+_SECOND = 1_000_000_000
+#: Short, because a pull parked while a consumer was paused wakes up only when it expires.
+_EXPIRES_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 1.0
+_DEAF_SECONDS = 2 * _HEARTBEAT_SECONDS + 1
+#: The server may send a job to an inbox just after it has confirmed that we left it: 2 in 7000 times, under load.
+#: Dropped, it would wait for its whole ack timer.
+_STRAGGLER_SECONDS = 0.1
+_HEARTBEAT, _NO_MESSAGES, _EXPIRED = "100", "404", "408"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One tag's durable consumer, as the server has it."""
+
+    tag: str
+    consumer: str
+    ack_wait_seconds: float
+    max_deliver: int
+
+
+class JetStreamDelivery:
+    __slots__ = ("_link", "_message", "_reply", "count", "tag")
+
+    def __init__(self, link: Link, message: Msg, tag: str) -> None:
+        self._link, self._message, self.tag = link, message, tag
+        self._reply = message.reply
+        tokens = self._reply.split(".")
+        self.count = int(tokens[4 if len(tokens) == 9 else 6])
+
+    @property
+    def data(self) -> bytes:
+        return self._message.data
+
+    @property
+    def subject(self) -> str:
+        return self._message.subject
+
+    async def answer(self, reply: Reply, delay_seconds: float = 0.0) -> None:
+        if reply is Reply.NOTHING:
+            return
+        if reply is Reply.LATER:
+            word = b'-NAK {"delay": %d}' % int(delay_seconds * _SECOND)
+        else:
+            word = b"+ACK" if reply is Reply.ACK else b"+TERM"
+        try:
+            await self._link.nc.publish(self._reply, word)
+        except nats.errors.Error as error:
+            log.warning("an answer to the queue was not sent; the job comes again", reply=reply.value, error=error)
+
+    async def hold(self) -> None:
+        try:
+            if not self._link.is_up:
+                raise Unavailable("there is no connection to NATS")
+            await self._link.nc.publish(self._reply, b"+WPI")
+        except nats.errors.Error as error:
+            raise Unavailable("the in-progress ack was not sent") from error
+
+
+class Puller:
+    """One lane's pulls. Whoever owns it decides how much to ask for; it knows what became of that."""
+
+    def __init__(
+        self,
+        link: Link,
+        stream: str,
+        lane: Lane,
+        on_delivery: Callable[[Delivery], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.tag = lane.tag
+        #: What the server may still send.
+        self.asked = 0
+        self.heard_at = time.monotonic()
+        #: The last probe found nothing, and nothing has come since.
+        self.is_empty = False
+        #: The server said no, rather than "nothing there": ask again when it has been looked into.
+        self.is_refused = False
+        self._link, self._on_delivery, self._on_change = link, on_delivery, on_change
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{lane.consumer}"
+        self._subscription: Subscription | None = None
+        self._inbox = ""
+        self._waits = True
+        self._connection = 0
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def probe(self, count: int) -> None:
+        """Ask for what is there now."""
+        self._waits = False
+        await self._ask(count, {"batch": count, "no_wait": True})
+
+    async def park(self, count: int) -> None:
+        """Ask for what is there or comes."""
+        expires, heartbeat = int(_EXPIRES_SECONDS * _SECOND), int(_HEARTBEAT_SECONDS * _SECOND)
+        self._waits = True
+        await self._ask(count, {"batch": count, "expires": expires, "idle_heartbeat": heartbeat})
+
+    async def _ask(self, count: int, request: dict[str, object]) -> None:
+        if not self.asked:
+            self.heard_at = time.monotonic()
+        self.asked += count
+        try:
+            if self._subscription is None:
+                self._connection = self._link.connection
+                self._inbox = self._link.nc.new_inbox()
+                self._subscription = await self._link.nc.subscribe(self._inbox, cb=self._receiver(self._inbox))
+            await self._link.nc.publish(self._subject, msgspec.json.encode(request), reply=self._inbox)
+        except nats.errors.Error:
+            self.leave()
+            raise
+
+    def _receiver(self, inbox: str) -> Callable[[Msg], asyncio.Future[None]]:
+        async def receive(message: Msg) -> None:
+            self.heard_at = time.monotonic()
+            headers = message.headers or {}
+            status = headers.get("Status")
+            if status is None:
+                self._on_job(message, inbox)
+            elif status != _HEARTBEAT and inbox == self._inbox:
+                self._on_void(status, headers)
+
+        return receive  # type: ignore[return-value]  # the library wants a coroutine function, typed loosely
+
+    def _on_job(self, message: Msg, inbox: str) -> None:
+        self.is_empty = False
+        if inbox == self._inbox:
+            self.asked = max(0, self.asked - 1)
+        self._on_delivery(JetStreamDelivery(self._link, message, self.tag))
+        self._on_change()
+
+    def _on_void(self, status: str, headers: dict[str, str]) -> None:
+        """This much of a request is void: it found nothing, expired, or was refused."""
+        self.asked -= min(self.asked, int(headers.get("Nats-Pending-Messages", self.asked)))
+        self.is_empty = True
+        if status not in {_NO_MESSAGES, _EXPIRED}:
+            log.info("a pull was refused", tag=self.tag, status=status, description=headers.get("Description"))
+            self.is_refused = True
+        self._on_change()
+
+    def leave(self) -> None:
+        """Withdraw what is asked: the inbox goes, and what is on its way is still received."""
+        seconds = _STRAGGLER_SECONDS if self.asked else 0.0
+        subscription, self._subscription, self._inbox, self.asked = self._subscription, None, "", 0
+        self.is_empty = False
+        if subscription is not None:
+            task = asyncio.create_task(_drain(self._link, subscription, seconds))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def left(self) -> None:
+        """Returns when everything on its way has arrived."""
+        while self._leaving:
+            await asyncio.wait(set(self._leaving))
+
+    @property
+    def is_probing(self) -> bool:
+        return self.asked > 0 and not self._waits
+
+    @property
+    def is_deaf(self) -> bool:
+        """Pulls die with their connection, and now and then without a word."""
+        silent = time.monotonic() - self.heard_at > _DEAF_SECONDS
+        return self.asked > 0 and (silent or self._connection != self._link.connection)
+
+
+async def _drain(link: Link, subscription: Subscription, seconds: float) -> None:
+    """As the library's own drain, but it listens on for a moment: see _STRAGGLER_SECONDS."""
+    try:
+        async with asyncio.timeout(2):
+            await link.nc._send_unsubscribe(subscription._id)
+            await link.nc.flush()
+            await asyncio.sleep(seconds)
+            await subscription._pending_queue.join()
+    except (TimeoutError, nats.errors.Error) as error:
+        log.debug("an old inbox was left without a farewell", error=error)
+    finally:
+        subscription._stop_processing()
+        link.nc._remove_sub(subscription._id)

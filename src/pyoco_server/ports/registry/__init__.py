@@ -1,0 +1,1 @@
+"""The workers there are, by their own word."""

@@ -1,0 +1,1 @@
+"""The record of every flow and program run."""

@@ -1,0 +1,67 @@
+"""Runs in a JetStream KV bucket, key = run id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from pyoco_server.core.run import Run
+from pyoco_server.core.snapshot import encode_fitting, encode_smallest, read_snapshot
+from pyoco_server.errors import Corrupt
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.bucket import Bucket, Entry
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.watch import watch
+from pyoco_server.ports.runs.port import ABSENT, LOST, Absent, Changes, Lost, Removed, Stored, Withdrawn
+
+__all__ = ["JetStreamRuns"]
+
+log = get_logger(__name__)
+
+
+class JetStreamRuns:
+    def __init__(self, link: Link, bucket: str, snapshot_bytes_max: int) -> None:
+        self._link = link
+        self._bucket = Bucket(link, bucket)
+        self._bytes_max = snapshot_bytes_max
+
+    async def create(self, run: Run) -> Stored | Lost:
+        return await self._write(run, encode_fitting(run, self._bytes_max), 0)
+
+    async def find(self, run_id: str) -> Stored | Withdrawn | Absent:
+        entry = await self._bucket.get(run_id)
+        if entry is None:
+            return ABSENT
+        if entry.value is None:
+            return Withdrawn(entry.revision)
+        return Stored(read_snapshot(entry.value), entry.revision)
+
+    async def replace(self, run: Run, revision: int) -> Stored | Lost:
+        return await self._write(run, encode_fitting(run, self._bytes_max), revision)
+
+    async def replace_smallest(self, run: Run, revision: int) -> Stored | Lost:
+        data = encode_smallest(run, self._bytes_max)
+        return await self._write(read_snapshot(data), data, revision)
+
+    async def _write(self, run: Run, data: bytes, revision: int) -> Stored | Lost:
+        written = await self._bucket.write(run.run_id, data, revision)
+        return LOST if written is None else Stored(run, written.revision)
+
+    async def withdraw(self, run_id: str, revision: int) -> bool:
+        return await self._bucket.delete(run_id, revision)
+
+    async def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[Changes, None]:
+        async with aclosing(watch(self._link, self._bucket, after, epoch)) as batches:
+            async for batch in batches:
+                items = tuple(item for item in map(_change, batch.entries) if item is not None)
+                yield Changes(items, batch.caught_up, batch.created)
+
+
+def _change(entry: Entry) -> Stored | Removed | None:
+    if entry.value is None:
+        return Removed(entry.key, entry.revision)
+    try:
+        return Stored(read_snapshot(entry.value), entry.revision)
+    except Corrupt:
+        log.exception("a stored run cannot be read; lists pass it over", run_id=entry.key)
+        return None

@@ -1,0 +1,92 @@
+"""The record of every flow and program run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyoco_server.core.run import Run
+
+__all__ = ["ABSENT", "LOST", "Absent", "Changes", "Lost", "Removed", "Runs", "Stored", "Withdrawn"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A run as it is stored, and the revision that the next write has to name."""
+
+    run: Run
+    revision: int
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A run that is no longer stored: withdrawn, or expired."""
+
+    run_id: str
+    revision: int
+
+
+class Lost:
+    """Someone was faster, and nothing changed."""
+
+    def __repr__(self) -> str:
+        return "LOST"
+
+
+class Absent:
+    """There never was such a run, or its trace has expired."""
+
+    revision = 0
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """There was such a run; its submission was taken back, or its retention has passed."""
+
+    revision: int
+
+
+LOST = Lost()
+ABSENT = Absent()
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed, oldest first. `epoch` names the store: another one means that all must be read again."""
+
+    items: tuple[Stored | Removed, ...]
+    caught_up: bool
+    epoch: str
+
+
+class Runs(Protocol):
+    """The record of every flow and program run. Who holds the newest revision may write the next.
+
+    An outage raises Unavailable: the write may have happened; read back before deciding. NotStored, a kind of
+    it, is certain. A run too large for its cap raises SnapshotTooLargeError, and nothing is written.
+    """
+
+    async def create(self, run: Run) -> Stored | Lost:
+        """Write a run that must not exist yet. LOST: the id is taken, and nothing changed."""
+
+    async def find(self, run_id: str) -> Stored | Withdrawn | Absent:
+        """The newest revision, as the leader knows it: one round trip. Raises Corrupt when it cannot be read."""
+
+    async def replace(self, run: Run, revision: int) -> Stored | Lost:
+        """Write over exactly `revision`. LOST: someone was faster, and nothing changed."""
+
+    async def replace_smallest(self, run: Run, revision: int) -> Stored | Lost:
+        """As `replace`, for a terminal run that fits in no other way: status and reason, little else (FLOW-363)."""
+
+    async def withdraw(self, run_id: str, revision: int) -> bool:
+        """Take back a submission that nobody has touched since `revision`. False: somebody did; it stays."""
+
+    def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[Changes, None]:
+        """Every change with a revision above `after`, for ever, resumable; the newest state of each run.
+
+        Close it when done (`contextlib.aclosing`): it holds a consumer.
+        """

@@ -1,0 +1,70 @@
+"""What many tests need: a real NATS server, a link to it, and names nobody else uses."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from servers import NatsServer, config_for
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One server per test process, shared. Who wants to kill one uses `own_nats_server`."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def nats_url(nats_server: NatsServer) -> str:
+    return nats_server.url
+
+
+@pytest.fixture
+def own_nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server of this test's own, to be killed and restarted at will."""
+    server = NatsServer(tmp_path_factory.mktemp("own_nats"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+async def link(nats_url: str) -> AsyncIterator[Link]:
+    link = await open_link(nats_url, "tests")
+    yield link
+    await link.close()
+
+
+@pytest.fixture
+async def config(link: Link, nats_url: str) -> AsyncIterator[NatsBackendConfig]:
+    """Settings of this test's own; whatever was made under these names is deleted afterwards."""
+    config = config_for(nats_url)
+    yield config
+    for resource in resources_of(config):
+        with contextlib.suppress(Rejected):  # never made
+            await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
+
+
+@pytest.fixture
+async def prepared(link: Link, config: NatsBackendConfig) -> NatsBackendConfig:
+    """The same settings, with their streams and buckets made."""
+    await ensure(link, resources_of(config))
+    return config
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

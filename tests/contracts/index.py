@@ -1,0 +1,238 @@
+"""What every index of runs promises."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pytest
+
+from contracts.runs import NOW, a_run
+from pyoco_server.core.outcome import Failed
+from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.index.port import EVERYBODY, Index, Mark, RunFilter, Summary
+from pyoco_server.ports.runs.port import Removed, Stored
+
+__all__ = ["IndexContract", "MakeIndex", "ids", "opened"]
+
+
+class MakeIndex(Protocol):
+    """The test's one index, as the same gateway would open it after a restart."""
+
+    def __call__(self) -> Index: ...
+
+
+@asynccontextmanager
+async def opened(index: Index) -> AsyncIterator[Index]:
+    await index.open()
+    try:
+        yield index
+    finally:
+        await index.close()
+
+
+async def ids(index: Index, limit: int = 200, **wanted: Any) -> list[str]:
+    return [line.run_id for line in await index.page(RunFilter(**wanted), limit)]
+
+
+async def feed(index: Index, *items: Stored | Removed) -> None:
+    await index.apply(items, Mark("e", max(item.revision for item in items)))
+
+
+def expected(runs: list[Run], wanted: RunFilter) -> list[str]:
+    """FLOW-99 to FLOW-104 and FLOW-110, by hand."""
+
+    def fits(run: Run) -> bool:
+        return (
+            wanted.tenant_id in {EVERYBODY, run.tenant_id}
+            and wanted.status in {None, run.status.value}
+            and wanted.flow in {None, run.flow_name}
+            and wanted.kind in {None, run.kind}
+            and wanted.workflow_yaml_sha256 in {None, run.workflow_yaml_sha256}
+            and (wanted.tag is None or wanted.tag in {run.tag, *run.tags})
+        )
+
+    return [run.run_id for run in sorted(runs, key=lambda run: (run.updated_at, run.run_id), reverse=True) if fits(run)]
+
+
+class IndexContract:
+    """An adapter passes all of it or does not ship."""
+
+    @pytest.fixture
+    async def index(self, make_index: MakeIndex) -> AsyncIterator[Index]:
+        async with opened(make_index()) as index:
+            yield index
+
+    async def test_a_new_index_begins_at_the_beginning(self, make_index: MakeIndex) -> None:
+        index = make_index()
+        assert await index.open() == Mark()
+        assert await index.page(RunFilter(), 50) == []
+        await index.close()
+        await index.close()
+
+    async def test_a_line_tells_what_the_run_tells(self, index: Index) -> None:
+        """FLOW-109"""
+        run = claim(a_run(kind="exec", tags=("x", "y")), Owner("w", "i"), "1", NOW + 1)
+        ended = conclude(run, Failed(message="why 日本語"), NOW + 2)
+        await feed(index, Stored(ended, 7))
+        assert await index.page(RunFilter(), 50) == [
+            Summary(
+                run_id=run.run_id,
+                kind="exec",
+                status="FAILED",
+                flow_name="flow",
+                tag="default",
+                tags=("x", "y"),
+                submitted_at=NOW,
+                updated_at=NOW + 2,
+                heartbeat_at=NOW + 2,
+                start_time=NOW + 1,
+                end_time=NOW + 2,
+                worker_id="w",
+                error="why 日本語",
+            )
+        ]
+
+    async def test_the_newest_update_comes_first_and_ties_go_by_run_id(self, index: Index) -> None:
+        """FLOW-110"""
+        runs = [a_run(updated_at=NOW + n % 3) for n in range(30)]
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
+        assert await ids(index) == expected(runs, RunFilter())
+        assert await ids(index, limit=7) == expected(runs, RunFilter())[:7]
+
+    async def test_every_filter_and_any_two_of_them_hold(self, index: Index) -> None:
+        """FLOW-99, FLOW-104, FLOW-113, FLOW-275"""
+        dice = random.Random(7)
+        runs = [
+            a_run(
+                kind=dice.choice(["flow", "exec"]),
+                status=dice.choice(list(RunState)),
+                flow_name=dice.choice(["f", "g"]),
+                tag=dice.choice(["a", "b"]),
+                tags=tuple(dice.sample(["a", "b", "c"], dice.randrange(3))),
+                tenant_id=dice.choice([None, "t", "u"]),
+                workflow_yaml_sha256=dice.choice([None, "s" * 64]),
+                updated_at=NOW + dice.randrange(20),
+            )
+            for _ in range(200)
+        ]
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
+        wanted: dict[str, Any] = {"kind": "flow", "status": "PENDING", "flow": "f", "tag": "a", "tenant_id": "t"}
+        wanted["workflow_yaml_sha256"] = "s" * 64
+        for one, value in wanted.items():
+            for other, more in (*wanted.items(), ("status", "FAILED"), ("tag", "c")):
+                filters = {one: value, other: more}
+                for limit in (200, 5):
+                    want = expected(runs, RunFilter(**filters))
+                    assert await ids(index, limit, **filters) == want[:limit], filters
+        assert await ids(index, **wanted) == expected(runs, RunFilter(**wanted))
+
+    async def test_a_newer_revision_replaces_and_an_older_never_wins(self, index: Index) -> None:
+        run = a_run(tags=("x",))
+        newer = claim(replace(run, tags=("y",)), Owner("w", "i"), "1", NOW + 5)
+        await feed(index, Stored(newer, 5), Stored(run, 4))
+        await index.apply((Stored(run, 3),), Mark("e", 5))
+        assert [line.status for line in await index.page(RunFilter(), 50)] == ["RUNNING"]
+        assert await ids(index, tag="y") == [run.run_id]
+        assert await ids(index, tag="x") == []
+        assert await ids(index, status="PENDING") == []
+
+    async def test_a_removed_run_is_gone_from_every_list(self, index: Index) -> None:
+        """FLOW-112"""
+        gone, stays = a_run(tags=("x",)), a_run(tags=("x",))
+        await feed(index, Stored(gone, 1), Stored(stays, 2))
+        await feed(index, Removed(gone.run_id, 3), Removed("never was", 4))
+        lists: list[dict[str, Any]] = [{}, {"tag": "x"}, {"tag": "default"}, {"flow": "flow"}, {"status": "PENDING"}]
+        for filters in lists:
+            assert await ids(index, **filters) == [stays.run_id]
+
+    async def test_a_removed_run_is_not_brought_back_by_an_older_word(self, index: Index) -> None:
+        run = a_run()
+        await feed(index, Removed(run.run_id, 3), Stored(run, 2))
+        await index.apply((Stored(run, 1),), Mark("e", 3))
+        assert await ids(index) == []
+
+    async def test_an_older_removal_does_not_remove_a_newer_run(self, index: Index) -> None:
+        run = a_run()
+        await feed(index, Stored(run, 5), Removed(run.run_id, 4))
+        assert await ids(index) == [run.run_id]
+
+    async def test_a_restart_goes_on_at_the_mark(self, make_index: MakeIndex) -> None:
+        run = a_run()
+        async with opened(make_index()) as index:
+            await feed(index, Stored(run, 41))
+            await index.apply((), Mark("e", 42))
+        index = make_index()
+        assert await index.open() == Mark("e", 42)
+        assert await ids(index) == [run.run_id]
+        assert await index.applied(42, 0)
+        await index.close()
+
+    async def test_a_reset_forgets_everything(self, make_index: MakeIndex) -> None:
+        async with opened(make_index()) as index:
+            await feed(index, Stored(a_run(tags=("x",)), 41))
+            await index.reset("another")
+            assert await ids(index) == []
+            assert await ids(index, tag="x") == []
+            run = a_run()
+            await index.apply((Stored(run, 1),), Mark("another", 1))
+            assert await ids(index) == [run.run_id]
+        index = make_index()
+        assert await index.open() == Mark("another", 1)
+        await index.close()
+
+    async def test_who_wrote_a_revision_can_wait_for_it(self, index: Index) -> None:
+        waits = [asyncio.create_task(index.applied(revision, 5)) for revision in (1, 5, 5, 6)]
+        began = time.monotonic()
+        assert not await index.applied(5, 0.1)
+        assert time.monotonic() - began < 1
+        await feed(index, Stored(a_run(), 5))
+        assert await asyncio.gather(*waits[:3]) == [True, True, True]
+        assert not waits[3].done()
+        await index.apply((), Mark("e", 9))
+        assert await waits[3]
+        assert await index.applied(9, 0)
+        assert not await index.applied(10, 0)
+
+    async def test_odd_records_of_strangers_stop_nothing(self, index: Index) -> None:
+        odd = a_run(flow_name=5, error={"a": 1}, submitted_at="soon", end_time=10**400, tags=("\ud800", 3))
+        sound = a_run(updated_at=NOW + 1)
+        await feed(index, Stored(odd, 1), Stored(sound, 2))
+        assert await ids(index) == [sound.run_id, odd.run_id]
+        await feed(index, Stored(replace(odd, flow_name="f"), 3))
+        assert await ids(index, flow="f") == [odd.run_id]
+
+    async def test_many_changes_of_one_run_in_one_batch_leave_the_last(self, index: Index) -> None:
+        run = a_run()
+        await feed(index, *(Stored(replace(run, updated_at=NOW + n, flow_name=f"f{n}"), n + 1) for n in range(10)))
+        assert [line.flow_name for line in await index.page(RunFilter(), 50)] == ["f9"]
+
+    async def test_lists_are_answered_while_changes_come_in(self, index: Index) -> None:
+        async def write() -> None:
+            for batch in range(20):
+                await feed(index, *(Stored(a_run(), batch * 100 + n + 1) for n in range(100)))
+
+        writing = asyncio.create_task(write())
+        sizes = [0]
+        while not writing.done():
+            sizes.append(len(await index.page(RunFilter(), 5000)))
+        await writing
+        assert sizes == sorted(sizes)
+        assert all(size % 100 == 0 for size in sizes), "half a batch was seen"
+        assert len(await index.page(RunFilter(), 5000)) == 2000
+
+    async def test_a_closed_index_says_so(self, make_index: MakeIndex) -> None:
+        index = make_index()
+        with pytest.raises(Unavailable):
+            await index.page(RunFilter(), 1)
+        await index.open()
+        await index.close()
+        with pytest.raises(Unavailable):
+            await index.apply((), Mark("e", 1))

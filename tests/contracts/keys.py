@@ -1,0 +1,111 @@
+"""What every store of API keys promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from pyoco_server.core.api_key import KeyRecord
+from pyoco_server.ports.keys.port import Keys
+from waiting import eventually
+
+__all__ = ["KeysContract", "MakeKeys", "a_key", "started"]
+
+
+class MakeKeys(Protocol):
+    """The test's one store of keys, as another process would open it."""
+
+    def __call__(self) -> Keys: ...
+
+
+def a_key(key_id: str = "k1", created_at: float = 1.0) -> KeyRecord:
+    return KeyRecord(key_id=key_id, tenant_id="t", key_hash="0" * 64, created_at=created_at)
+
+
+@asynccontextmanager
+async def started(keys: Keys) -> AsyncIterator[Keys]:
+    await keys.start()
+    try:
+        yield keys
+    finally:
+        await keys.stop()
+
+
+class KeysContract:
+    """An adapter passes all of it or does not ship."""
+
+    async def test_a_key_that_was_added_is_found(self, make_keys: MakeKeys) -> None:
+        keys = make_keys()
+        assert await keys.add(a_key())
+        assert await keys.find("k1") == a_key()
+        assert await make_keys().find("k1") == a_key()
+        assert await keys.find("k2") is None
+
+    async def test_an_id_is_taken_once(self, make_keys: MakeKeys) -> None:
+        keys = make_keys()
+        answers = await asyncio.gather(*(keys.add(a_key(created_at=float(n))) for n in range(5)))
+        assert sorted(answers) == [False, False, False, False, True]
+
+    async def test_a_key_is_revoked_for_good_and_the_first_time_counts(self, make_keys: MakeKeys) -> None:
+        """FLOW-474"""
+        keys = make_keys()
+        await keys.add(a_key())
+        revoked = replace(a_key(), revoked_at=5.0)
+        assert await keys.revoke("k1", 5.0) == revoked
+        assert await keys.revoke("k1", 9.0) == revoked
+        assert await keys.find("k1") == revoked
+        assert not await keys.add(a_key())
+
+    async def test_of_many_revocations_one_counts(self, make_keys: MakeKeys) -> None:
+        keys = make_keys()
+        await keys.add(a_key())
+        answers = await asyncio.gather(*(keys.revoke("k1", float(n)) for n in range(5)))
+        assert len(set(answers)) == 1
+
+    async def test_a_key_that_is_not_there_cannot_be_revoked(self, make_keys: MakeKeys) -> None:
+        assert await make_keys().revoke("k1", 5.0) is None
+
+    async def test_a_started_store_lists_all_oldest_first(self, make_keys: MakeKeys) -> None:
+        """FLOW-472"""
+        keys = make_keys()
+        for key_id, created_at in (("b", 3.0), ("c", 1.0), ("a", 3.0)):
+            await keys.add(a_key(key_id, created_at))
+        await keys.revoke("c", 9.0)
+        async with started(make_keys()) as reader:
+            assert [record.key_id for record in await reader.all()] == ["c", "a", "b"]
+
+    async def test_a_started_store_reads_what_it_wrote_at_once(self, make_keys: MakeKeys) -> None:
+        async with started(make_keys()) as keys:
+            await keys.add(a_key())
+            assert await keys.find("k1") == a_key()
+            await keys.revoke("k1", 5.0)
+            assert await keys.find("k1") == replace(a_key(), revoked_at=5.0)
+
+    async def test_a_key_revoked_elsewhere_stops_within_a_second(self, make_keys: MakeKeys) -> None:
+        """FLOW-265, as DESIGN 9.5 reads it"""
+        other = make_keys()
+        async with started(make_keys()) as keys:
+            await other.add(a_key())
+
+            async def is_found() -> bool:
+                return await keys.find("k1") is not None
+
+            await eventually(is_found, 1)
+            await other.revoke("k1", 5.0)
+
+            async def is_revoked() -> bool:
+                found = await keys.find("k1")
+                return found is not None and found.revoked_at == 5.0
+
+            await eventually(is_revoked, 1)
+
+    async def test_stopping_is_harmless_at_any_time(self, make_keys: MakeKeys) -> None:
+        keys = make_keys()
+        await keys.stop()
+        await keys.start()
+        await keys.stop()
+        await keys.stop()
+        assert await keys.find("k1") is None

@@ -1,0 +1,46 @@
+"""API keys in JetStream: the contract, and no stale answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from contracts.keys import KeysContract, MakeKeys, a_key, started
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.keys.jetstream import JetStreamKeys
+from pyoco_server.ports.nats.link import Link, Patience, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from servers import NatsServer, config_for
+from waiting import eventually
+
+
+class TestJetStreamKeys(KeysContract):
+    @pytest.fixture
+    def make_keys(self, link: Link, prepared: NatsBackendConfig) -> MakeKeys:
+        return lambda: JetStreamKeys(link, prepared.auth_kv_bucket)
+
+
+async def test_a_key_revoked_while_we_were_away_is_never_taken_for_valid(own_nats_server: NatsServer) -> None:
+    """FLOW-265: after a reconnect the memory may be out of date, so the store itself is asked."""
+    config = config_for(own_nats_server.url)
+    link = await open_link(own_nats_server.url, "gateway", Patience(down_seconds=0.3))
+    other = await open_link(own_nats_server.url, "admin", Patience(down_seconds=5))
+    await ensure(link, resources_of(config))
+    async with started(JetStreamKeys(link, config.auth_kv_bucket)) as keys:
+        await keys.add(a_key())
+        for _ in range(3):
+            own_nats_server.kill()
+            await eventually(lambda: not link.is_up)
+            with pytest.raises(Unavailable):
+                await keys.find("k1")
+            revoking = asyncio.create_task(JetStreamKeys(other, config.auth_kv_bucket).revoke("k1", 5.0))
+            await asyncio.to_thread(own_nats_server.start)
+            await revoking
+            await eventually(lambda: link.is_up)
+            found = await keys.find("k1")
+            assert found is not None
+            assert found.revoked_at == 5.0
+    await link.close()
+    await other.close()

