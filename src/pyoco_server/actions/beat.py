@@ -1,0 +1,82 @@
+"""Show that a run is alive, and hear what has become of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pyoco_server.actions.claim import Held
+from pyoco_server.core.outcome import NOTHING_YET, Progress
+from pyoco_server.core.run import Run, beat, hand_back, mark_cancel_overdue
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import SnapshotTooLargeError
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["Standing", "beat_run", "give_back", "refresh", "report_overdue_cancel"]
+
+log = get_logger(__name__)
+
+
+class Standing(Enum):
+    """How we stand to a run we hold."""
+
+    OURS = "ours"
+    #: Ours, and somebody wants it stopped.
+    CANCEL_ASKED = "cancel asked"
+    #: A newer attempt exists, or somebody else ended it: write nothing more, answer nothing (FLOW-311).
+    FENCED = "fenced"
+
+
+async def beat_run(backend: Backend, held: Held, progress: Progress | None) -> Standing:
+    """One heartbeat with whatever progress there is: one write. A conflict is how a cancel request is heard.
+
+    A snapshot that does not fit is written without the new progress (FLOW-362). Raises Unavailable.
+    """
+    async with held.lock:
+        if held.closed:
+            return Standing.OURS
+        now = backend.clock()
+        try:
+            return await _write(backend, held, beat(held.run, progress or NOTHING_YET, now))
+        except SnapshotTooLargeError as error:
+            log.warning("progress is not stored", run_id=held.run.run_id, error=error)
+            return await _write(backend, held, beat(held.run, NOTHING_YET, now))
+
+
+async def report_overdue_cancel(backend: Backend, held: Held, seconds: float) -> Standing:
+    """Say in the record that the cancellation did not converge (FLOW-186)."""
+    async with held.lock:
+        if held.closed:
+            return Standing.OURS
+        return await _write(backend, held, mark_cancel_overdue(held.run, seconds, backend.clock()))
+
+
+async def give_back(backend: Backend, held: Held) -> bool:
+    """Let go of a run we cannot finish, so that the next delivery need not wait for our heartbeat to go stale."""
+    async with held.lock:
+        if held.closed or await refresh(backend, held) is not Standing.OURS:
+            return False
+        held.closed = True
+        return isinstance(await backend.runs.replace(hand_back(held.run, backend.clock()), held.revision), Stored)
+
+
+async def _write(backend: Backend, held: Held, run: Run) -> Standing:
+    written = await backend.runs.replace(run, held.revision)
+    if isinstance(written, Stored):
+        held.run, held.revision = written.run, written.revision
+        return standing(held)
+    return await refresh(backend, held)
+
+
+async def refresh(backend: Backend, held: Held) -> Standing:
+    """Read again after a lost write: still our attempt (a cancel came in) means go on from what is there now."""
+    found = await backend.runs.find(held.run.run_id)
+    if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_owned_by(held.attempt_id):
+        return Standing.FENCED
+    held.run, held.revision = found.run, found.revision
+    return standing(held)
+
+
+def standing(held: Held) -> Standing:
+    return Standing.CANCEL_ASKED if held.run.status is RunState.CANCELLING else Standing.OURS

@@ -1,0 +1,97 @@
+"""Take a run for one attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from pyoco_server.core.job import Job, run_of
+from pyoco_server.core.outcome import Cancelled
+from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
+
+__all__ = ["Busy", "Held", "Spent", "claim_run"]
+
+log = get_logger(__name__)
+
+_ROUNDS_MAX = 20
+#: Clocks agree within this (FLOW-209); a heartbeat may look that much older than it is.
+_SKEW_SECONDS = 5.0
+
+
+@dataclass
+class Held:
+    """A run that is ours, as we last wrote it. Who writes holds the lock, so that our own writes do not race."""
+
+    run: Run
+    revision: int
+    attempt_id: str
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: The terminal record is written, or nothing of ours may be written any more (FLOW-376).
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Nothing is left to do for this job: the run has ended, was withdrawn, or has just been cancelled."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Somebody else executes the run and shows signs of life: the job may come again later."""
+
+
+async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> Held | Spent | Busy:
+    """Take the run by compare-and-set, attempt + 1. Every older attempt is fenced from then on.
+
+    A first delivery of our own gateway names the revision to write over, so it costs one write and no read; when
+    that is lost (somebody cancelled, or was faster) the record is read and decides. A crash in here leaves either
+    nothing or a RUNNING record whose heartbeat goes stale: the next delivery takes over.
+    """
+    attempt_id = backend.new_id()
+    if first_delivery and job.revision is not None:
+        run = claim(run_of(job), me, attempt_id, backend.clock())
+        taken = await backend.runs.replace(run, job.revision)
+        if isinstance(taken, Stored):
+            return Held(taken.run, taken.revision, attempt_id)
+    for _ in range(_ROUNDS_MAX):
+        step = await _claim_once(backend, job, me, attempt_id)
+        if not isinstance(step, Lost):
+            return step
+    raise Unavailable(f"run {job.run_id} changes too fast to be claimed")
+
+
+async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Busy | Lost:
+    found = await backend.runs.find(job.run_id)
+    now = backend.clock()
+    if isinstance(found, Withdrawn):
+        log.info("the submission was withdrawn; its job is dropped", run_id=job.run_id)  # FLOW-310
+        return Spent("withdrawn")
+    if isinstance(found, Absent):  # a foreign producer wrote no record: the job itself tells all (FLOW-310)
+        return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
+    run = found.run
+    if run.is_terminal:
+        return Spent("ended")  # FLOW-309
+    if _is_alive(run, now, backend.config.run_heartbeat_interval_sec):
+        return Busy()
+    if run.status is RunState.CANCELLING:  # FLOW-184: it never starts
+        ended = await backend.runs.replace(conclude(run, Cancelled(), now), found.revision)
+        return Spent("cancelled") if isinstance(ended, Stored) else ended
+    return _held(await backend.runs.replace(claim(run, me, attempt_id, now), found.revision), attempt_id)
+
+
+def _held(written: Stored | Lost, attempt_id: str) -> Held | Lost:
+    return Held(written.run, written.revision, attempt_id) if isinstance(written, Stored) else written
+
+
+def _is_alive(run: Run, now: float, heartbeat_seconds: float) -> bool:
+    """Whether some attempt still shows signs of life. Two live executions must not overlap."""
+    if run.attempt_id is None:
+        return False
+    return now - run.heartbeat_at < _SKEW_SECONDS + 3 * heartbeat_seconds

@@ -1,0 +1,102 @@
+"""End a run, once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pyoco_server.actions.beat import Standing, refresh
+from pyoco_server.actions.claim import Held
+from pyoco_server.core.outcome import DeadReason, Failed, Outcome
+from pyoco_server.core.run import Run, conclude
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Lost, Stored
+
+__all__ = ["Ended", "Fenced", "Unwritten", "end_unclaimed", "finish"]
+
+log = get_logger(__name__)
+
+#: FLOW-322: a repeated run costs more than a little patience.
+_TRIES = 3
+_PAUSE_SECONDS = 0.5
+_ROUNDS_MAX = 20
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The terminal record is written: the job may go."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """Somebody else owns or ended the run: nothing was written, and the queue hears nothing from us."""
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """The terminal record could not be written: the job has to come again (FLOW-320)."""
+
+
+async def finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenced | Unwritten:
+    """Write the one terminal record of the run: one write, before anyone acknowledges the job (FLOW-307).
+
+    A cancel request that came in meanwhile wins (FLOW-20). A crash before the write leaves a RUNNING record and a
+    job that is delivered again; a crash after it, a job that finds the run ended.
+    """
+    async with held.lock:
+        held.closed = True  # no heartbeat after this
+        for attempt in range(_TRIES):
+            try:
+                return await _finish(backend, held, outcome)
+            except Unavailable as error:
+                text = CATALOGUE[8]
+                log.error(text.en, run_id=held.run.run_id, err_id=text.err_id, msg_id=text.msg_id, cause=error)
+                if attempt + 1 < _TRIES:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+        return Unwritten()
+
+
+async def _finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenced:
+    for _ in range(_ROUNDS_MAX):
+        ended = conclude(held.run, outcome, backend.clock())
+        written = await _write_terminal(backend, ended, held.revision)
+        if isinstance(written, Stored):
+            return Ended(written.run)
+        found = await backend.runs.find(held.run.run_id)
+        if isinstance(found, Stored) and found.run.is_terminal and found.run.is_owned_by(held.attempt_id):
+            return Ended(found.run)  # our own earlier try, whose answer never came
+        if await refresh(backend, held) is Standing.FENCED:
+            log.warning(
+                "the run belongs to somebody else by now; this outcome is dropped",
+                run_id=held.run.run_id,
+                attempt=held.run.attempt,
+                outcome=type(outcome).__name__,
+            )
+            return Fenced()
+    raise Unavailable(f"run {held.run.run_id} changes too fast to be ended")
+
+
+async def _write_terminal(backend: Backend, ended: Run, revision: int) -> Stored | Lost:
+    try:
+        return await backend.runs.replace(ended, revision)
+    except SnapshotTooLargeError as error:  # FLOW-363: never repeat a run because its snapshot is too large
+        log.error("the terminal snapshot does not fit; the smallest is stored", run_id=ended.run_id, error=error)
+        return await backend.runs.replace_smallest(ended, revision)
+
+
+async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadReason) -> Run | None:
+    """Fail a run that cannot be executed at all (FLOW-316). None: there is no such run, or it has ended already."""
+    for _ in range(_ROUNDS_MAX):
+        found = await backend.runs.find(run_id)
+        if not isinstance(found, Stored) or found.run.is_terminal:
+            return None
+        ended = conclude(found.run, Failed(message=message, why=why), backend.clock())
+        written = await _write_terminal(backend, ended, found.revision)
+        if isinstance(written, Stored):
+            return written.run if written.run.status is RunState.FAILED else None
+    raise Unavailable(f"run {run_id} changes too fast to be ended")

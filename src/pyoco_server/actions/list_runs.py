@@ -1,0 +1,27 @@
+"""Show many runs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from pyoco_server.actions.read import may_see
+from pyoco_server.core.run import Caller, Run
+from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.index.port import EVERYBODY, RunFilter, Summary
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["list_runs", "list_whole_runs"]
+
+
+async def list_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Summary]:
+    """The newest runs the caller may see, as lines: one look at the index, no round trip."""
+    mine = replace(wanted, tenant_id=caller.tenant_id or EVERYBODY)
+    return await backend.index.page(mine, limit)
+
+
+async def list_whole_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Run]:
+    """As `list_runs`, each with all that is stored: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
+    lines = await list_runs(backend, caller, wanted, limit)
+    found = await asyncio.gather(*(backend.runs.find(line.run_id) for line in lines))
+    return [item.run for item in found if isinstance(item, Stored) and may_see(caller, item.run)]

@@ -1,0 +1,65 @@
+"""Show one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyoco_server.core.names import is_run_id
+from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.errors import RunNotFound, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["WorkerFacts", "may_see", "read_run", "worker_facts"]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """What the registry says of a run's worker (FLOW-93)."""
+
+    alive: bool = False
+    heartbeat_at: float | None = None
+    tags: tuple[str, ...] | None = None
+    state: str | None = None
+
+
+def may_see(caller: Caller, run: Run) -> bool:
+    """Without authentication everything, with it only one's own; a run of nobody is hidden (FLOW-273, FLOW-275)."""
+    return caller.tenant_id is None or run.tenant_id == caller.tenant_id
+
+
+async def read_run(backend: Backend, caller: Caller, run_id: str) -> Stored:
+    """The newest record: one round trip to the leader. Raises RunNotFound, also for another tenant's run."""
+    if not is_run_id(run_id):
+        raise RunNotFound
+    found = await backend.runs.find(run_id)
+    if not isinstance(found, Stored) or not may_see(caller, found.run):
+        raise RunNotFound
+    return found
+
+
+async def worker_facts(backend: Backend, run: Run) -> WorkerFacts | None:
+    """Best effort: None when there is no worker yet, or the registry cannot be read. Costs no round trip."""
+    if run.worker_id is None:
+        return None
+    try:
+        record = await backend.registry.find(run.worker_id)
+    except Unavailable as error:
+        log.warning("the worker registry cannot be read", run_id=run.run_id, error=error)
+        return None
+    return _facts(record, backend.clock(), backend.config.worker_disconnect_timeout_sec)
+
+
+def _facts(record: WorkerRecord | None, now: float, disconnect_seconds: float) -> WorkerFacts:
+    if record is None:
+        return WorkerFacts()
+    return WorkerFacts(
+        alive=record.is_alive(now, disconnect_seconds),
+        heartbeat_at=record.last_heartbeat_at,
+        tags=record.tags,
+        state=record.derived_state(now, disconnect_seconds),
+    )

@@ -1,0 +1,50 @@
+"""Accept a run."""
+
+from __future__ import annotations
+
+from pyoco_server.core.job import job_of
+from pyoco_server.core.run import Caller, Run, Submission, accept
+from pyoco_server.errors import CATALOGUE, Problem, Refused, SnapshotTooLargeError, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Lost, Stored
+
+__all__ = ["submit"]
+
+log = get_logger(__name__)
+
+
+async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
+    """Record the run, then put its job on the queue, then answer. In that order; two round trips (FLOW-72).
+
+    What a crash leaves behind:
+      before the record       nothing;
+      between record and job  a PENDING run without a job, never answered with success: the keeper sees it by its age;
+      after the job           an accepted run whose answer was lost: it runs.
+    Never a job without a run. Raises Refused when the run is too large to record (FLOW-71), Unavailable when either
+    write failed: then the record is taken back, and the job, should it exist after all, finds it gone (FLOW-75).
+    """
+    run = accept(ask, caller, backend.new_id(), backend.clock())
+    try:
+        stored = await backend.runs.create(run)
+    except SnapshotTooLargeError as error:
+        raise Refused(str(error), problems=(Problem(("body", "params"), str(error), "too_large"),)) from error
+    if isinstance(stored, Lost):
+        raise Unavailable(f"run id {run.run_id} is taken")
+    try:
+        await backend.queue.put(job_of(run, ask, stored.revision))
+    except Unavailable as error:
+        if await _take_back(backend, stored.run, stored.revision):
+            raise
+        log.warning("a publish without an answer had worked: a worker has the run", run_id=run.run_id, error=error)
+    return stored
+
+
+async def _take_back(backend: Backend, run: Run, revision: int) -> bool:
+    """Withdraw a record whose job was not published. False: a worker has claimed the run, so the job was stored."""
+    try:
+        return await backend.runs.withdraw(run.run_id, revision)
+    except Unavailable as error:
+        text = CATALOGUE[4]
+        log.error(text.en, run_id=run.run_id, err_id=text.err_id, msg_id=text.msg_id, cause=error)
+        return True

@@ -1,0 +1,1 @@
+"""Flows: reading a flow.yaml, and running what it says with the pyoco engine."""

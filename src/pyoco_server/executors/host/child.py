@@ -1,0 +1,139 @@
+"""The host's side: a process that reads jobs from a socket and runs them, one at a time, until it is told to go.
+
+Started by `pool.py` as `python -m pyoco_server.executors.host.child WORK_FD CONTROL_FD`. The main thread runs the
+flows, since signals and much of the world expect that; a second thread answers questions meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyoco_server.core.job import decode_job
+from pyoco_server.core.outcome import DeadReason, Failed, Outcome
+from pyoco_server.errors import InvalidJob, UsageError
+from pyoco_server.executors.host import wire
+
+if TYPE_CHECKING:
+    from pyoco_server.executors.flow.build import FlowBuilder
+    from pyoco_server.executors.flow.engine import EngineRun
+
+_CHUNK = 1 << 18
+
+
+class _Channel:
+    """A blocking socket that carries frames."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._frames = wire.Frames()
+        self._ready: list[bytes] = []
+
+    def receive(self) -> bytes | None:
+        """The next body; None when the worker is gone."""
+        while not self._ready:
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                return None
+            self._ready = self._frames.feed(data)
+        return self._ready.pop(0)
+
+    def receive_word(self) -> bytes:
+        return self._socket.recv(1)
+
+    def send(self, body: bytes) -> None:
+        self._socket.sendall(wire.frame(body))
+
+
+class Child:
+    def __init__(self, work: _Channel, control: _Channel) -> None:
+        self._work, self._control = work, control
+        self._run: EngineRun | None = None
+        self._bytes_max = 0
+
+    def serve(self) -> None:
+        greeting = self._work.receive()
+        if greeting is None:
+            return
+        settings = wire.Settings.unpack(greeting)
+        self._bytes_max = settings.records_bytes_max
+        _bound_memory(settings.memory_bytes_max)
+        try:
+            build = _builder(settings)
+        except UsageError as error:
+            self._work.send(b"!" + str(error).encode())
+            return
+        from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415  (the slow import: after the greeting)
+
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        self._work.send(b"R")
+        while (data := self._work.receive()) is not None:
+            try:
+                run = EngineRun(decode_job(data), build)
+            except InvalidJob as error:
+                self._answer(Failed(message=str(error), why=DeadReason.INVALID_JOB))
+                continue
+            self._run = run
+            outcome = run.execute()
+            self._run = None
+            self._answer(outcome)
+
+    def _answer(self, outcome: Outcome) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a task may have closed them
+                stream.flush()
+        self._work.send(wire.pack_outcome(outcome, self._bytes_max))
+
+    def _listen(self) -> None:
+        """Answer the worker's questions. When it is gone, go too, with everything the tasks have started."""
+        while word := self._receive_word():
+            run = self._run
+            if word == wire.PROGRESS:
+                progress = run.progress() if run is not None else None
+                self._control.send(wire.pack_progress(progress, self._bytes_max) if progress is not None else b"")
+            elif word == wire.CANCEL and run is not None:
+                run.ask_cancel()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _receive_word(self) -> bytes:
+        try:
+            return self._control.receive_word()
+        except OSError:
+            return b""
+
+
+def _builder(settings: wire.Settings) -> FlowBuilder:
+    from pyoco_server.executors.flow.build import FlowBuilder, load_resolver  # noqa: PLC0415
+    from pyoco_server.executors.flow.reader import YamlFlowFiles  # noqa: PLC0415
+
+    resolver = load_resolver(settings.resolver) if settings.resolver else None
+    return FlowBuilder(resolver, YamlFlowFiles(settings.workflow_bytes_max), settings.callable_allow)
+
+
+def _bound_memory(bytes_max: int) -> None:
+    """A task that eats memory gets a MemoryError; should the machine run dry all the same, we go before the worker."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("800")
+    if bytes_max:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def main() -> None:
+    # The worker decides when a host goes: a Ctrl-C on the terminal must not cut its runs short.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work, control = (_Channel(int(argument)) for argument in sys.argv[1:3])
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
+        Child(work, control).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""As many warm hosts as there are slots, and a spare, so that a lost one costs nobody a start-up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
+from pyoco_server.errors import CATALOGUE, UsageError
+from pyoco_server.executors.host.host import Host
+from pyoco_server.executors.host.wire import Settings
+from pyoco_server.executors.port import Work
+from pyoco_server.logs import get_logger
+
+__all__ = ["HostExecutor"]
+
+log = get_logger(__name__)
+
+_SPARES = 1
+#: How long a claimed run waits for a host before it is handed back. A host takes about half a second to start.
+_ROOM_SECONDS = 2.0
+
+
+class _HostExecution:
+    def __init__(self, host: Host, data: bytes, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
+        self._host = host
+        self._timeout = timeout_seconds
+        #: Why we killed the host, if we did: then its death is ours to explain.
+        self._verdict: Outcome | None = None
+        self._task = asyncio.create_task(self._run(data, when_free))
+
+    async def _run(self, data: bytes, when_free: Callable[[Host], None]) -> Outcome:
+        running = asyncio.ensure_future(self._host.run(data))
+        if self._timeout:
+            await asyncio.wait({running}, timeout=self._timeout)
+            if not running.done():
+                self._verdict = self._verdict or TimedOut(seconds=self._timeout)
+                self._host.kill("it ran for too long")
+        outcome = await running
+        when_free(self._host)
+        return outcome
+
+    async def outcome(self) -> Outcome:
+        outcome = await self._task
+        return self._verdict if isinstance(outcome, Died) and self._verdict is not None else outcome
+
+    async def progress(self) -> Progress | None:
+        return await self._host.progress()
+
+    def ask_cancel(self) -> None:
+        self._host.ask_cancel()
+
+    def kill(self) -> bool:
+        text = CATALOGUE[21]
+        self._verdict = self._verdict or Cancelled(note=f"{text.err_id}: {text.en} Its process was killed.")
+        self._host.kill("it was cancelled")
+        return True
+
+
+class HostExecutor:
+    """Runs flows in host processes. A host serves many runs, one after another, and is replaced when it dies."""
+
+    def __init__(self, settings: Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
+        self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
+        self._idle: asyncio.Queue[Host] = asyncio.Queue()
+        self._hosts: set[Host] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.restarts = 0
+
+    async def start(self) -> None:
+        first = await Host.spawn(self._settings)
+        self._hosts.add(first)
+        try:
+            await first.ready()
+        except (UsageError, OSError) as error:
+            await self._discard(first)
+            raise UsageError(str(error)) from error
+        self._idle.put_nowait(first)
+        for _ in range(self._slots - 1 + _SPARES):
+            self._spawn_in_background()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        while self._tasks:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.wait(set(self._tasks), timeout=0.5)
+        for host in list(self._hosts):
+            await self._discard(host)
+
+    async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
+        try:
+            host = self._idle.get_nowait()
+        except asyncio.QueueEmpty:
+            try:
+                async with asyncio.timeout(_ROOM_SECONDS):
+                    host = await self._idle.get()
+            except TimeoutError:
+                return None
+
+        def freed(host: Host) -> None:
+            self._take_back(host)
+            when_free()
+
+        return _HostExecution(host, work.data, self._timeout, freed)
+
+    def _take_back(self, host: Host) -> None:
+        """A host that answered goes on; one that died, was killed or has served long enough is replaced."""
+        if host.is_alive and host.runs < self._runs_max:
+            self._idle.put_nowait(host)
+            return
+        if not host.is_alive:
+            self.restarts += 1
+        self._in_background(self._discard(host))
+        self._spawn_in_background()
+
+    def _spawn_in_background(self) -> None:
+        if not self._stopping:
+            self._in_background(self._spawn())
+
+    def _in_background(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _spawn(self) -> None:
+        pause = 0.2
+        while not self._stopping:
+            host = await Host.spawn(self._settings)
+            self._hosts.add(host)
+            try:
+                await host.ready()
+            except (UsageError, OSError) as error:
+                log.error("a host process did not start; trying again", error=error, pause_seconds=pause)
+                await self._discard(host)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 30.0)
+                continue
+            self._idle.put_nowait(host)
+            return
+
+    async def _discard(self, host: Host) -> None:
+        host.kill_now()
+        await host.gone()
+        self._hosts.discard(host)

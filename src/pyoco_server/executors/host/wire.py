@@ -1,0 +1,123 @@
+"""What worker and host say to each other: a length, then that many bytes. Two sockets, so that nothing needs a lock.
+
+    work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
+                     host -> worker  READY or a fault, then one outcome per job
+    control socket   worker -> host  one byte per word: PROGRESS or CANCEL
+                     host -> worker  one progress per PROGRESS
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
+from pyoco_server.core.run import ERROR_LENGTH_MAX
+from pyoco_server.executors.flow.records import slim_records
+
+__all__ = [
+    "CANCEL",
+    "PROGRESS",
+    "Frames",
+    "Settings",
+    "frame",
+    "pack_outcome",
+    "pack_progress",
+    "unpack_outcome",
+    "unpack_progress",
+]
+
+PROGRESS = b"p"
+CANCEL = b"c"
+
+_HEAD = struct.Struct("<I")
+#: An outcome is bounded by the snapshot cap, a job by NATS; anything larger is a defect, not a message.
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a host has to know before its first job."""
+
+    #: module:callable, or None for a worker that only runs flow.yaml jobs.
+    resolver: str | None
+    callable_allow: tuple[str, ...]
+    workflow_bytes_max: int
+    #: Above this, records are cut where they were made.
+    records_bytes_max: int
+    #: 0: no limit.
+    memory_bytes_max: int
+
+    def pack(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Settings:
+        document = json.loads(data)
+        return cls(**{**document, "callable_allow": tuple(document["callable_allow"])})
+
+
+def frame(body: bytes) -> bytes:
+    return _HEAD.pack(len(body)) + body
+
+
+class Frames:
+    """Bytes in, bodies out; cut anywhere."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._buffer += data
+        bodies: list[bytes] = []
+        while len(self._buffer) >= _HEAD.size:
+            (length,) = _HEAD.unpack_from(self._buffer)
+            if length > FRAME_BYTES_MAX:
+                raise ValueError(f"a frame of {length} bytes")
+            end = _HEAD.size + length
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[_HEAD.size : end]))
+            del self._buffer[:end]
+        return bodies
+
+
+_ENDS: dict[str, type[Outcome]] = {"completed": Completed, "cancelled": Cancelled, "failed": Failed}
+_encoder = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+
+
+def _pack(document: dict[str, Any], progress: Progress, bytes_max: int) -> bytes:
+    """Encoded once when it is small. A huge record costs the host that made it, and the worker never sees it whole."""
+    document |= {"tasks": progress.tasks, "records": progress.task_records, "truncated": progress.truncated}
+    body = _encoder.encode(document).encode()
+    if len(body) <= bytes_max:
+        return body
+    document |= {"records": slim_records(progress.task_records), "truncated": True}
+    body = _encoder.encode(document).encode()
+    return body if len(body) <= bytes_max else _encoder.encode(document | {"records": {}}).encode()
+
+
+def pack_progress(progress: Progress, bytes_max: int) -> bytes:
+    return _pack({}, progress, bytes_max)
+
+
+def unpack_progress(data: bytes) -> Progress:
+    document = json.loads(data)
+    return Progress(document["tasks"], document["records"], document["truncated"])
+
+
+def pack_outcome(outcome: Outcome, bytes_max: int) -> bytes:
+    document: dict[str, Any] = {"end": next(word for word, kind in _ENDS.items() if isinstance(outcome, kind))}
+    if isinstance(outcome, Failed):
+        document |= {"message": outcome.message[:ERROR_LENGTH_MAX], "why": outcome.why}
+    return _pack(document, outcome.progress, bytes_max)
+
+
+def unpack_outcome(data: bytes) -> Outcome:
+    document = json.loads(data)
+    progress = Progress(document["tasks"], document["records"], document["truncated"])
+    if document["end"] == "failed":
+        return Failed(message=document["message"], why=DeadReason(document["why"]), progress=progress)
+    return _ENDS[document["end"]](progress=progress)

@@ -1,0 +1,197 @@
+"""One delivery, from hand to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyoco_server.actions.beat import give_back
+from pyoco_server.actions.bury import bury
+from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
+from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.job import Job, decode_job
+from pyoco_server.core.outcome import DeadReason, Failed, Outcome
+from pyoco_server.core.run import Owner, Run
+from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, Unavailable
+from pyoco_server.executors.port import Executor, Work
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.pulse import Live, Pulse
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery, Reply
+
+__all__ = ["Crew", "Worked"]
+
+log = get_logger(__name__)
+
+#: FLOW-321
+LATER_SECONDS = 2.0
+#: Somebody else is at it: look again when a run that has just died would show.
+BUSY_SECONDS = 15.0
+#: A record that cannot be read may be mended by an operator; until then the job waits.
+CORRUPT_SECONDS = 10.0
+
+#: What the queue hears. A fenced worker says nothing: its ack would act on the new owner's delivery.
+REPLIES: dict[type, Reply] = {
+    Ended: Reply.ACK,
+    Spent: Reply.ACK,
+    Busy: Reply.LATER,
+    Unwritten: Reply.LATER,
+    Fenced: Reply.NOTHING,
+}
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What became of one delivery."""
+
+    run_id: str | None
+    #: The terminal status, when this delivery ended the run.
+    ended: str | None = None
+
+
+class _Once:
+    """A call that happens once, however often it is asked for."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+class Crew:
+    """Carries one delivery after another from hand to answer. Used by the worker loop and by the library alike."""
+
+    def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
+        self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
+        self._max_deliver = max_deliver
+
+    async def work(self, delivery: Delivery, when_free: Callable[[], None]) -> Worked:
+        """One delivery, from hand to answer. Each step adds one fact; nothing is decided twice.
+
+        `when_free` is called once, as soon as there is room for another. Never raises for what a job did wrong.
+        """
+        free = _Once(when_free)
+        try:
+            return await self._work(delivery, free)
+        except Unavailable as error:  # FLOW-319
+            _log_error("NATS failed while a job was in hand; it comes again", error, delivery)
+            await delivery.answer(Reply.LATER, LATER_SECONDS)
+        except Corrupt as error:
+            _log_error("the run's record cannot be read; the job comes again", error, delivery)
+            await delivery.answer(Reply.LATER, CORRUPT_SECONDS)
+        finally:
+            free()
+        return Worked(None)
+
+    async def _work(self, delivery: Delivery, free: _Once) -> Worked:
+        live = self._pulse.begin(delivery)  # FLOW-314: slow imports are covered too
+        try:
+            try:
+                job = decode_job(delivery.data)
+            except InvalidJob as error:
+                return await self._refuse(delivery, error)
+            taken = await claim_run(self._backend, job, self._me, first_delivery=delivery.count == 1)
+            if not isinstance(taken, Held):
+                await delivery.answer(REPLIES[type(taken)], BUSY_SECONDS)
+                return Worked(job.run_id)
+            outcome = await self._perform(delivery, job, taken, live, free)
+            if outcome is None:
+                live.given_back = await give_back(self._backend, taken)
+                await delivery.answer(Reply.LATER)
+                return Worked(job.run_id)
+            return await self._end(delivery, taken, live, outcome)
+        finally:
+            self._pulse.end(live)
+
+    async def _perform(self, delivery: Delivery, job: Job, held: Held, live: Live, free: _Once) -> Outcome | None:
+        """The work itself. Never raises: whatever happens is an outcome. None: there was no room to begin it."""
+        if self._max_deliver > 1 and delivery.count >= self._max_deliver:
+            # The last delivery is ended, not tried: were this worker to fall too, nobody would ever end the run.
+            message = f"the job was delivered {delivery.count} times and no worker lived to end it"
+            return Failed(message=message, why=DeadReason.MAX_DELIVER)
+        execution = await self._executor.begin(Work(job, delivery.data), free)
+        if execution is None:
+            return None
+        live.hold(held, execution)
+        outcome = await execution.outcome()
+        live.execution = None
+        return outcome
+
+    async def _end(self, delivery: Delivery, held: Held, live: Live, outcome: Outcome) -> Worked:
+        if live.given_back:
+            await delivery.answer(Reply.LATER)
+            return Worked(held.run.run_id)
+        result: Ended | Fenced | Unwritten = Fenced() if live.fenced else await finish(self._backend, held, outcome)
+        if not isinstance(result, Ended):
+            await delivery.answer(REPLIES[type(result)], LATER_SECONDS)
+            return Worked(held.run.run_id)
+        run = result.run
+        if run.reason is not None:
+            _log_failure(run)
+            await bury(self._backend, _letter(run, self._backend.clock(), delivery), f"{run.run_id}.dlq.{run.attempt}")
+        dropped = run.reason == DeadReason.INVALID_JOB
+        await delivery.answer(Reply.DROP if dropped else REPLIES[Ended])
+        return Worked(run.run_id, run.status)
+
+    async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Worked:
+        """FLOW-316: the snapshot if its run is known, the dead letter, then away with it."""
+        _log_error("an invalid job was received", error, delivery, reason=DeadReason.INVALID_JOB)
+        run = None
+        if error.run_id is not None:
+            run = await end_unclaimed(self._backend, error.run_id, str(error), DeadReason.INVALID_JOB)
+        now = self._backend.clock()
+        letter = DeadLetter(
+            timestamp=now,
+            reason=DeadReason.INVALID_JOB,
+            error=str(error),
+            tag=delivery.tag,
+            run_id=error.run_id,
+            flow_name=run.flow_name if run else None,
+            worker_id=self._me.worker_id,
+            num_delivered=delivery.count,
+            subject=delivery.subject,
+        )
+        await bury(self._backend, letter, f"{error.run_id or self._backend.new_id()}.dlq.invalid")
+        await delivery.answer(Reply.DROP)
+        return Worked(error.run_id, run.status if run else None)
+
+
+def _letter(run: Run, now: float, delivery: Delivery) -> DeadLetter:
+    return DeadLetter(
+        timestamp=now,
+        reason=DeadReason(run.reason or DeadReason.EXECUTION_ERROR),
+        error=run.error,
+        tag=delivery.tag,
+        run_id=run.run_id,
+        flow_name=run.flow_name,
+        tags=run.tags,
+        worker_id=run.worker_id,
+        num_delivered=delivery.count,
+        subject=delivery.subject,
+    )
+
+
+_NUMBERS = {DeadReason.INVALID_JOB: 12, DeadReason.FLOW_NOT_FOUND: 6}
+
+
+def _log_failure(run: Run) -> None:
+    text = CATALOGUE[_NUMBERS.get(DeadReason(run.reason or ""), 7)]
+    log.error(
+        text.en,
+        run_id=run.run_id,
+        flow_name=run.flow_name,
+        tag=run.tag,
+        worker_id=run.worker_id,
+        reason=run.reason,
+        err_id=text.err_id,
+        msg_id=text.msg_id,
+        cause=run.error,
+    )
+
+
+def _log_error(message: str, error: PyocoError, delivery: Delivery, reason: str | None = None) -> None:
+    log.error(message, tag=delivery.tag, reason=reason, deliveries=delivery.count, error=error)

@@ -1,0 +1,65 @@
+"""The start/stop contract that every loop obeys."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+
+from pyoco_server.logs import get_logger
+
+__all__ = ["Loop"]
+
+log = get_logger(__name__)
+
+
+class Loop(abc.ABC):
+    """Something that takes a turn every so often, for ever.
+
+    `start` returns once it runs, `stop` once it has stopped; both may be called twice and at once. It stops by an
+    event it looks at, not by a cancel alone: before Python 3.12 a cancel can be swallowed by a library.
+    """
+
+    def __init__(self, *, every_seconds: float, turn_seconds_max: float = 60.0) -> None:
+        self._every_seconds = every_seconds
+        self._turn_seconds_max = turn_seconds_max
+        self._gate = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._nudged = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @abc.abstractmethod
+    async def turn(self) -> None:
+        """One pass: safe to cut off anywhere and to run again."""
+
+    async def start(self) -> None:
+        async with self._gate:
+            if self._task is None:
+                self._stopping.clear()
+                self._task = asyncio.create_task(self._run(), name=type(self).__name__)
+
+    async def stop(self) -> None:
+        async with self._gate:
+            self._stopping.set()
+            self._nudged.set()
+            if self._task is not None:
+                await self._task
+                self._task = None
+
+    def nudge(self) -> None:
+        """Take the next turn now."""
+        self._nudged.set()
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._nudged.clear()
+            try:
+                async with asyncio.timeout(self._turn_seconds_max):
+                    await self.turn()
+            except Exception:  # the top of a loop: one bad turn must not end it
+                log.exception("turn failed", loop=type(self).__name__)
+            if self._stopping.is_set():
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_seconds):
+                    await self._nudged.wait()

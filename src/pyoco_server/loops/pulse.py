@@ -1,0 +1,169 @@
+"""One ticker for all runs of a worker: in-progress acks, heartbeats, cancel requests, and the registry record."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyoco_server.actions.beat import Standing, beat_run, report_overdue_cancel
+from pyoco_server.actions.claim import Held
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.errors import CATALOGUE, PyocoError, Unavailable
+from pyoco_server.executors.port import Execution
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery
+
+__all__ = ["Live", "Pulse"]
+
+log = get_logger(__name__)
+
+
+@dataclass(eq=False)
+class Live:
+    """One delivery in hand, and the run it became."""
+
+    delivery: Delivery
+    #: Monotonic times of the last in-progress ack and the last heartbeat.
+    held_at: float
+    beaten_at: float
+    held: Held | None = None
+    execution: Execution | None = None
+    beating: asyncio.Task[None] | None = None
+    cancel_seen_at: float | None = None
+    overdue: bool = False
+    fenced: bool = False
+    given_back: bool = False
+
+    def hold(self, held: Held, execution: Execution) -> None:
+        self.held, self.execution = held, execution
+        self.beaten_at = time.monotonic()  # the claim was the first sign of life
+
+
+class Pulse(Loop):
+    """Keeps everything in hand alive. Its turn never waits for NATS: each run has its own heartbeat under way.
+
+    What it cannot do: beat while this process is stopped or starved. Then the heartbeats go stale, the job is
+    delivered elsewhere, and the first write after waking up tells that the run is fenced.
+    """
+
+    def __init__(self, backend: Backend, describe: Callable[[], WorkerRecord], ack_wait_seconds: float) -> None:
+        config = backend.config
+        super().__init__(every_seconds=min(config.run_heartbeat_interval_sec, config.worker_heartbeat_interval_sec))
+        self._backend, self._describe = backend, describe
+        # FLOW-313: an existing consumer may have a shorter timer than the settings say.
+        self._hold_every = min(config.ack_progress_interval_sec, ack_wait_seconds / 2)
+        self._every_seconds = min(self._every_seconds, self._hold_every)
+        self._lives: set[Live] = set()
+        self._announced_at = 0.0
+        self._announcing = asyncio.Lock()
+        self._dirty = True
+
+    def begin(self, delivery: Delivery) -> Live:
+        now = time.monotonic()
+        live = Live(delivery, held_at=now, beaten_at=now)
+        self._lives.add(live)
+        return live
+
+    def end(self, live: Live) -> None:
+        self._lives.discard(live)
+
+    @property
+    def lives(self) -> tuple[Live, ...]:
+        return tuple(self._lives)
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The runs that are executed right now."""
+        return tuple(live.held.run.run_id for live in self._lives if live.held and live.execution)
+
+    def touch(self) -> None:
+        """The registry record has changed; it is written with the next turn."""
+        self._dirty = True
+
+    async def turn(self) -> None:
+        now = time.monotonic()
+        for live in self.lives:
+            if now - live.held_at >= self._hold_every * 0.95:
+                await self._hold(live, now)
+            self._beat_if_due(live, now)
+        due = now - self._announced_at >= self._backend.config.worker_heartbeat_interval_sec * 0.95
+        if self._dirty or due:
+            await self.announce()
+
+    async def _hold(self, live: Live, now: float) -> None:
+        if live.fenced:  # our word would act on the new owner's delivery
+            return
+        try:
+            await live.delivery.hold()
+            live.held_at = now
+        except Unavailable as error:
+            text = CATALOGUE[9]
+            log.error(text.en, run_id=_run_id(live), err_id=text.err_id, msg_id=text.msg_id, cause=error)
+
+    def _beat_if_due(self, live: Live, now: float) -> None:
+        due = now - live.beaten_at >= self._backend.config.run_heartbeat_interval_sec * 0.95
+        idle = live.beating is None or live.beating.done()
+        if due and idle and live.execution is not None and not live.fenced:
+            live.beaten_at = now
+            live.beating = asyncio.create_task(self._beat(live))
+
+    async def _beat(self, live: Live) -> None:
+        held, execution = live.held, live.execution
+        if held is None or execution is None:
+            return
+        try:
+            standing = await beat_run(self._backend, held, await execution.progress())
+            if standing is Standing.FENCED:
+                self._fence(live, execution)
+            elif standing is Standing.CANCEL_ASKED:
+                await self._press(live, held, execution)
+        except PyocoError as error:
+            log.warning("a heartbeat was not written", run_id=held.run.run_id, error=error)
+
+    def _fence(self, live: Live, execution: Execution) -> None:
+        """FLOW-311: stop the work, write nothing more, answer nothing."""
+        live.fenced = True
+        log.warning("the run belongs to somebody else by now; its work is stopped", run_id=_run_id(live))
+        execution.ask_cancel()
+        execution.kill()
+
+    async def _press(self, live: Live, held: Held, execution: Execution) -> None:
+        """Ask at every heartbeat (FLOW-180); when the grace period is over, kill if that is possible."""
+        now = time.monotonic()
+        grace = self._backend.config.cancel_grace_period_sec
+        if live.cancel_seen_at is None:
+            live.cancel_seen_at = now
+            log.info("stopping a run on request", run_id=held.run.run_id)
+        execution.ask_cancel()
+        if live.overdue or now - live.cancel_seen_at < grace:
+            return
+        live.overdue = True  # FLOW-185: once per run
+        text = CATALOGUE[21]
+        log.warning(text.en, run_id=held.run.run_id, err_id=text.err_id, msg_id=text.msg_id, grace_seconds=grace)
+        if not execution.kill():
+            await report_overdue_cancel(self._backend, held, grace)
+
+    async def announce(self) -> None:
+        """Write the registry record. Best effort: it never fails a run (FLOW-201)."""
+        async with self._announcing:
+            self._dirty = False
+            try:
+                await self._backend.registry.announce(self._describe())
+                self._announced_at = time.monotonic()
+            except Unavailable as error:
+                self._dirty = True
+                log.warning("the worker registry was not written", error=error)
+
+    async def stop(self) -> None:
+        await super().stop()
+        beating = {live.beating for live in self._lives if live.beating is not None and not live.beating.done()}
+        if beating:
+            await asyncio.wait(beating, timeout=5)
+
+
+def _run_id(live: Live) -> str | None:
+    return live.held.run.run_id if live.held is not None else None

@@ -1,0 +1,204 @@
+"""The worker: takes as many jobs as it has slots, and hands them to the crew."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from pyoco_server.actions.beat import give_back
+from pyoco_server.core.run import Owner
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord, stopped
+from pyoco_server.errors import Unavailable
+from pyoco_server.executors.port import Executor
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.crew import Crew, Worked
+from pyoco_server.loops.pulse import Pulse
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery, Intake, Reply
+
+__all__ = ["Badge", "Worker"]
+
+log = get_logger(__name__)
+
+#: When runs are this short, some are claimed ahead, so that no host waits for the network.
+_SHORT_SECONDS = 0.02
+#: How many. More brings nothing: they only have to bridge two round trips.
+_AHEAD_MAX = 8
+#: Of a queue that serves several tags more may arrive than was wanted: what cannot begin by then goes back.
+_AT_HAND_SECONDS = 0.5
+
+
+class Badge:
+    """What a worker tells the registry of itself."""
+
+    def __init__(self, backend: Backend, me: Owner, tags: Sequence[str], slots: int, versions: Mapping[str, str]) -> None:
+        self._backend, self.me, self._tags, self._slots, self._versions = backend, me, tuple(tags), slots, versions
+        self.running: tuple[str, ...] = ()
+        self.last_status: str | None = None
+        self.host_restarts = 0
+        self.intake: Intake | None = None
+
+    def describe(self) -> WorkerRecord:
+        now = self._backend.clock()
+        running = self.running
+        return WorkerRecord(
+            worker_id=self.me.worker_id,
+            instance_id=self.me.instance_id,
+            state=WorkerState.RUNNING if running else WorkerState.IDLE,
+            tags=self._tags,
+            last_seen_at=now,
+            last_heartbeat_at=now,
+            current_run_id=running[0] if running else None,
+            last_run_status=self.last_status,
+            slots=self._slots,
+            running=running,
+            host_restarts=self.host_restarts,
+            last_pull_at=None if self.intake is None else now - (time.monotonic() - self.intake.heard_at),
+            versions=self._versions,
+        )
+
+
+class Worker:
+    """Runs up to `slots` jobs at once until it is told to stop.
+
+    It asks the queue for exactly what it has room for. While runs are short it claims a few more, so that the next
+    one begins the moment a slot frees; as soon as one takes longer, those are handed back for others to take.
+    """
+
+    def __init__(self, backend: Backend, executor: Executor, badge: Badge, tags: Sequence[str], slots: int) -> None:
+        self._backend, self._executor, self._badge, self._tags, self._slots = backend, executor, badge, tags, slots
+        self._at_hand: deque[tuple[Delivery, float]] = deque()
+        self._busy = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._usual_seconds = 1.0
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._asker: asyncio.Task[None] | None = None
+        self._intake: Intake | None = None
+        self._pulse: Pulse | None = None
+        self._crew: Crew | None = None
+
+    async def start(self) -> None:
+        """Returns once it takes work. Raises UsageError or Unavailable when it cannot."""
+        await self._executor.start()
+        self._intake = await self._backend.queue.open_intake(self._tags, self._on_delivery)
+        self._badge.intake = self._intake
+        self._pulse = Pulse(self._backend, self._describe, self._intake.ack_wait_seconds)
+        self._crew = Crew(self._backend, self._executor, self._badge.me, self._pulse, self._intake.max_deliver)
+        await self._backend.registry.announce(self._describe())
+        await self._pulse.start()
+        self._asker = asyncio.create_task(self._ask(self._intake), name="worker asks")
+        self._changed.set()
+
+    async def stop(self, reason: str, drain_seconds: float) -> None:
+        """Take nothing more, let what runs finish, say goodbye. After `drain_seconds` (0: no limit) what still
+        runs is handed back to the queue. A cancel of this call leaves everything to redelivery."""
+        self._stopping = True
+        self._changed.set()
+        if self._asker is not None:
+            await self._asker
+        if self._intake is not None:
+            await self._intake.close()
+        await self._return_at_hand()
+        if self._tasks:
+            log.info("finishing what runs", running=len(self._tasks))
+            await asyncio.wait(set(self._tasks), timeout=drain_seconds or None)
+        if self._tasks:
+            await self._hand_back()
+        if self._pulse is not None:
+            await self._pulse.stop()
+        await self._executor.stop()
+        try:
+            await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
+        except Unavailable as error:
+            log.warning("the orderly stop was not recorded", error=error)
+
+    async def kill(self) -> None:
+        """End every host at once and answer nothing: the jobs are delivered again."""
+        await self._executor.stop()
+
+    def _describe(self) -> WorkerRecord:
+        self._badge.host_restarts = self._executor.restarts
+        self._badge.running = self._pulse.run_ids if self._pulse is not None else ()
+        return self._badge.describe()
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        self._at_hand.append((delivery, time.monotonic()))
+        self._fill()
+
+    @property
+    def _room(self) -> int:
+        return self._slots + (_AHEAD_MAX if self._usual_seconds < _SHORT_SECONDS else 0)
+
+    def _fill(self) -> None:
+        while self._at_hand and self._busy < self._room and not self._stopping:
+            delivery, _ = self._at_hand.popleft()
+            self._busy += 1
+            task = asyncio.create_task(self._work(delivery))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._changed.set()
+
+    async def _work(self, delivery: Delivery) -> None:
+        assert self._crew is not None
+        began = time.monotonic()
+
+        def freed() -> None:
+            self._busy -= 1
+            seconds = time.monotonic() - began
+            # One long run is enough to stop claiming ahead; it takes several short ones to begin again.
+            weight = 0.1 if seconds < self._usual_seconds else 1.0
+            self._usual_seconds += (seconds - self._usual_seconds) * weight
+            self._fill()
+
+        try:
+            worked = await self._crew.work(delivery, freed)
+        except Exception:  # the top of one delivery: a defect of ours must not end the worker
+            log.exception("a delivery was not dealt with; it comes again")
+            worked = Worked(None)
+        if worked.ended is not None:
+            self._badge.last_status = worked.ended
+        if self._pulse is not None:
+            self._pulse.touch()
+
+    async def _ask(self, intake: Intake) -> None:
+        """Tells the queue how much room there is, whenever that changes."""
+        while not self._stopping:
+            try:
+                async with asyncio.timeout(1.0 if not self._at_hand else _AT_HAND_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                await intake.tick()
+            self._changed.clear()
+            await self._return_what_waits()
+            await intake.want(max(0, self._room - self._busy - len(self._at_hand)))
+
+    async def _return_what_waits(self) -> None:
+        now = time.monotonic()
+        while self._at_hand and now - self._at_hand[0][1] > _AT_HAND_SECONDS:
+            delivery, _ = self._at_hand.popleft()
+            await delivery.answer(Reply.LATER)
+
+    async def _return_at_hand(self) -> None:
+        while self._at_hand:
+            delivery, _ = self._at_hand.popleft()
+            await delivery.answer(Reply.LATER)
+
+    async def _hand_back(self) -> None:
+        """The time to finish is over: what still runs is stopped here and started anew elsewhere."""
+        assert self._pulse is not None
+        for live in self._pulse.lives:
+            if live.held is None or live.execution is None:
+                continue
+            log.warning("the run did not finish in time; it is handed back", run_id=live.held.run.run_id)
+            try:
+                live.given_back = await give_back(self._backend, live.held)
+            except Unavailable as error:
+                log.warning("the run could not be handed back; it is taken over later", error=error)
+                live.fenced = True
+            live.execution.kill()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=10)
