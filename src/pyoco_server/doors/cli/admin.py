@@ -1,0 +1,124 @@
+"""`pyoco-server-admin`: API keys (section 19.5)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyoco_server.doors.cli.shell import Group, run
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.core.api_key import KeyRecord
+
+__all__ = ["cli", "main"]
+
+
+@click.group(cls=Group, example="pyoco-server-admin api-key create --tenant team-a")
+@click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+@click.pass_context
+def cli(context: click.Context, nats_url: str | None) -> None:
+    """Operate a pyoco-server."""
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
+
+    context.obj = NatsBackendConfig.from_env(nats_url=nats_url)
+
+
+@cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")
+def api_key() -> None:
+    """Make, list and revoke API keys."""
+
+
+@api_key.command("create", example="pyoco-server-admin api-key create --tenant team-a")
+@click.option("--tenant", required=True, metavar="TENANT", help="Whose runs the key opens: letters, digits, '_', '-'.")
+@click.pass_obj
+def create(config: NatsBackendConfig, tenant: str) -> None:
+    """Make a key and show it, this one time."""
+    from pyoco_server.core.names import is_tag  # noqa: PLC0415
+
+    if not is_tag(tenant):  # FLOW-41: the same form
+        raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
+    plain, record = _run(_create(config, tenant))
+    _print({**_shown(record), "api_key": plain})
+
+
+@api_key.command("list", example="pyoco-server-admin api-key list")
+@click.pass_obj
+def list_keys(config: NatsBackendConfig) -> None:
+    """Show every key's id, tenant and dates; never the key."""
+    _print([_shown(record) for record in _run(_list(config))])
+
+
+@api_key.command("revoke", example="pyoco-server-admin api-key revoke --key-id 0123456789abcdef")
+@click.option("--key-id", required=True, metavar="ID", help="The id that `api-key list` shows.")
+@click.pass_obj
+def revoke(config: NatsBackendConfig, key_id: str) -> None:
+    """Make a key useless, for good; gateways follow within a second."""
+    record = _run(_revoke(config, key_id))
+    if record is None:
+        raise UsageError(f"there is no key {key_id!r}")
+    _print(_shown(record))
+
+
+def _run(coroutine: Any) -> Any:
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    return asyncio.run(coroutine)
+
+
+def _print(document: object) -> None:
+    click.echo(json.dumps(document, indent=2))
+
+
+def _shown(record: KeyRecord) -> dict[str, object]:
+    """FLOW-472: neither key nor hash."""
+    return {
+        "key_id": record.key_id,
+        "tenant_id": record.tenant_id,
+        "created_at": record.created_at,
+        "revoked_at": record.revoked_at,
+    }
+
+
+async def _create(config: NatsBackendConfig, tenant: str) -> tuple[str, KeyRecord]:
+    import secrets  # noqa: PLC0415 - not for --help
+    import time  # noqa: PLC0415
+
+    from pyoco_server.core.api_key import make_key  # noqa: PLC0415
+    from pyoco_server.wiring import open_keys  # noqa: PLC0415
+
+    async with open_keys(config) as keys:
+        while True:
+            made = make_key(tenant, config.auth_pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
+            if await keys.add(made[1]):  # an id that is taken already: draw another
+                return made
+
+
+async def _list(config: NatsBackendConfig) -> list[KeyRecord]:
+    from pyoco_server.wiring import open_keys  # noqa: PLC0415
+
+    async with open_keys(config) as keys:
+        return await keys.all()
+
+
+async def _revoke(config: NatsBackendConfig, key_id: str) -> KeyRecord | None:
+    import time  # noqa: PLC0415
+
+    from pyoco_server.core.names import is_tag  # noqa: PLC0415
+    from pyoco_server.wiring import open_keys  # noqa: PLC0415
+
+    if not is_tag(key_id):
+        return None
+    async with open_keys(config) as keys:
+        return await keys.revoke(key_id, time.time())
+
+
+def main() -> None:
+    run(cli, "pyoco-server-admin")
+
+
+if __name__ == "__main__":
+    main()

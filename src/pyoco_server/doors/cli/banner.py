@@ -1,0 +1,62 @@
+"""What `pyoco-server up` prints when everything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.logs import redact_url
+
+__all__ = ["Facts", "banner"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a person wants to know of a system that has just started."""
+
+    config: NatsBackendConfig
+    #: Where the gateway is reached from this machine: `http://127.0.0.1:8000`.
+    address: str
+    data_dir: Path
+    nats_url: str
+    has_examples: bool
+    has_workers: bool
+    #: Others can reach it, and nobody has to show a key.
+    is_open_to_everyone: bool
+
+
+def banner(facts: Facts) -> str:
+    """Lines to read and lines to paste; the pasted ones work as they are."""
+    address = facts.address
+    header = facts.config.http_api_key_header
+    key = f" -H '{header}: YOUR_KEY'" if facts.config.http_auth_mode == "api_key" else ""
+    body = (
+        '{"flow_name": "hello", "params": {"name": "you"}}'
+        if facts.has_examples
+        else '{"flow_name": "your_flow", "params": {}}'
+    )
+    lines = [
+        "",
+        f"pyoco-server {metadata.version('pyoco-server')} is up",
+        "",
+        f"  API    {address}",
+        f"  docs   {address}/docs",
+        f"  NATS   {redact_url(facts.nats_url)}",
+        f"  data   {facts.data_dir}",
+        "",
+        "Submit a run:",
+        f"  curl -s -X POST {address}/runs{key} -H 'Content-Type: application/json' -d '{body}'",
+        "",
+        "See how it ends: the newest run, and all there is to know of one (put in the run_id of the answer):",
+        f"  curl -s{key} '{address}/runs?limit=1'",
+        f"  curl -s{key} {address}/runs/RUN_ID",
+        "",
+    ]
+    if not facts.has_workers:
+        command = f"PYOCO_NATS_URL={redact_url(facts.nats_url)} pyoco-worker --flow-resolver your_module:resolve"
+        lines += ["No worker was started: runs wait until one comes:", f"  {command}", ""]
+    if facts.is_open_to_everyone:
+        lines += ["Note: other machines can reach this, and no key is asked for: PYOCO_HTTP_AUTH_MODE=api_key", ""]
+    return "\n".join([*lines, "Ctrl-C stops everything.", ""])

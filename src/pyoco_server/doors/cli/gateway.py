@@ -1,0 +1,65 @@
+"""`pyoco-server gateway`: the HTTP door in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli.signals import StopSignal
+from pyoco_server.http_api import create_app
+from pyoco_server.logs import get_logger
+
+__all__ = ["serve"]
+
+log = get_logger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with the signals left to us: it would raise them again before the connection to NATS is closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(config: NatsBackendConfig, listening: socket.socket) -> int:
+    """Serves until it is told to stop; returns the exit code. Raises Unavailable when NATS cannot be used."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, listening))
+
+
+async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
+    stop = StopSignal()
+    app = create_app(config)
+    settings = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        # Pools of common clients keep a connection for 5 to 60 s: who closes first must be the client.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+    )
+    server = _Server(settings)
+    # The application's start is ours to await: uvicorn would print a traceback and exit with a code of its own.
+    async with app.router.lifespan_context(app):
+        host, port = listening.getsockname()[:2]
+        log.info("serving HTTP", host=host, port=port)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stop.at_once = lambda: setattr(server, "force_exit", True)
+        server.should_exit = True
+        await serving
+        stopping.cancel()
+    return stop.exit_code

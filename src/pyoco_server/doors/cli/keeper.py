@@ -1,0 +1,56 @@
+"""`pyoco-keeper`: the duties that belong to no single run. Several may run; one is enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pyoco_server.doors.cli.shell import Command, run
+
+if TYPE_CHECKING:
+    from pyoco_server.config import NatsBackendConfig
+
+__all__ = ["cli", "main"]
+
+
+@click.command(cls=Command, example="pyoco-keeper --nats-url nats://127.0.0.1:4222")
+@click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+def cli(nats_url: str | None) -> int:
+    """Do what has to be done now and then for all runs. Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
+    from pyoco_server.logs import configure_logging  # noqa: PLC0415
+
+    config = NatsBackendConfig.from_env(nats_url=nats_url)
+    configure_logging("pyoco-server:keeper")
+    return asyncio.run(_keep(config))
+
+
+async def _keep(config: NatsBackendConfig) -> int:
+    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415 - not for --help
+    from pyoco_server.logs import get_logger  # noqa: PLC0415
+    from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
+    from pyoco_server.wiring import open_backend  # noqa: PLC0415
+
+    log = get_logger(__name__)
+    stop = StopSignal()
+    async with open_backend(config, "pyoco-keeper") as backend:
+        duties = [KeeperHeartbeat(backend)]
+        for duty in duties:
+            await duty.start()
+        log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
+        await stop.wait()
+        log.info("the keeper stops", signal=stop.name)
+        for duty in duties:
+            await duty.stop()
+    return stop.exit_code
+
+
+def main() -> None:
+    run(cli, "pyoco-keeper")
+
+
+if __name__ == "__main__":
+    main()

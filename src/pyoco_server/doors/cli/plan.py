@@ -1,0 +1,219 @@
+"""Which processes `pyoco-server up` runs: options and settings in, parts out."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli.banner import Facts
+from pyoco_server.doors.cli.claims import DataDir, check_port
+from pyoco_server.doors.cli.supervisor import Part
+from pyoco_server.embedded import EmbeddedNats, find_command
+from pyoco_server.errors import UsageError
+
+__all__ = ["Plan", "UpOptions"]
+
+#: Who is stopped when: what runs is finished while everything it needs is still there.
+_WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
+#: Ctrl-C is pressed by somebody who waits. Runs that take longer go back to the queue.
+_DRAIN_SECONDS = 20.0
+_BOOTSTRAP_PORTS = (4222, 8222)  # FLOW-456, FLOW-457
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """The command line, as it was given; None: it was not."""
+
+    host: str
+    port: int
+    data_dir: str | None
+    nats_url: str | None
+    nats_listen_host: str | None
+    nats_client_port: int | None
+    nats_http_port: int | None
+    with_nats_bootstrap: bool
+    workers: int
+    keeper: bool
+    with_examples: bool
+    flow_resolver: str | None
+    slots: int | None
+    tags: str | None
+    dashboard_lang: str | None
+
+
+class Plan:
+    """Options and settings in, processes to run out."""
+
+    def __init__(self, options: UpOptions, config: NatsBackendConfig) -> None:
+        """Raises UsageError for options that do not fit together."""
+        self.options, self.config = options, config
+        self._has_own_nats = options.with_nats_bootstrap or not (options.nats_url or os.environ.get("PYOCO_NATS_URL"))
+        own = (options.nats_listen_host, options.nats_client_port, options.nats_http_port)
+        if options.nats_url and (options.with_nats_bootstrap or any(value is not None for value in own)):
+            raise UsageError(
+                "--nats-url names a server that runs already; the other --nats options start one of our own"
+            )
+        self._resolver, self._examples = options.flow_resolver, None
+        # `make up` always asks for the examples; who names another resolver gets that one.
+        if options.with_examples and options.flow_resolver is None:
+            self._resolver, self._examples = "examples.flows:resolve", _examples_home()
+
+    def nats(self, data_dir: DataDir) -> EmbeddedNats | None:
+        """Our own server, if we are to have one. Raises UsageError when a port is taken or the program is missing."""
+        if not self._has_own_nats:
+            return None
+        options = self.options
+        ports = _BOOTSTRAP_PORTS if options.with_nats_bootstrap else (0, 0)
+        port = options.nats_client_port if options.nats_client_port is not None else ports[0]
+        http_port = options.nats_http_port if options.nats_http_port is not None else ports[1]
+        host = options.nats_listen_host or "127.0.0.1"
+        check_port(host, port, "--nats-client-port")
+        check_port(host, http_port, "--nats-http-port")
+        nats = EmbeddedNats(data_dir.path, self.config, host=host, port=port, http_port=http_port)
+        self._nats_command(nats)
+        return nats
+
+    def _nats_command(self, nats: EmbeddedNats) -> Sequence[str | Path]:
+        if not self.options.with_nats_bootstrap:
+            return nats.command()
+        program = find_command("nats-bootstrap")
+        if program is None:
+            raise UsageError("--with-nats-bootstrap needs that command; example: pip install 'nats-bootstrap[server]'")
+        return [program, "up", "--nats-config", nats.prepare()]
+
+    def facts(self, address: str, data_dir: Path, nats_url: str) -> Facts:
+        local = self.options.host in {"127.0.0.1", "::1", "localhost"}
+        return Facts(
+            config=self.config,
+            address=address,
+            data_dir=data_dir,
+            nats_url=nats_url,
+            has_examples=self._examples is not None and self.options.workers > 0,
+            has_workers=self.options.workers > 0,
+            is_open_to_everyone=not local and self.config.http_auth_mode == "none",
+        )
+
+    def parts(
+        self,
+        data_dir: DataDir,
+        http: socket.socket,
+        nats: EmbeddedNats | None,
+        until_ready: Callable[[], Awaitable[None]],
+    ) -> list[Part]:
+        """In the order in which they are started."""
+
+        def environment() -> dict[str, str]:
+            url = nats.url if nats is not None else self.config.nats_url
+            given = {"PYOCO_NATS_URL": url, "PYOCO_DATA_DIR": str(data_dir.path)}
+            if self.options.dashboard_lang is not None:
+                given["PYOCO_DASHBOARD_LANG"] = self.options.dashboard_lang
+            return {**os.environ, **given}
+
+        parts = [] if nats is None else [self._nats_part(nats, data_dir)]
+        parts.append(
+            Part(
+                name="gateway",
+                command=lambda: [*_module("server"), "gateway", "--fd", str(http.fileno())],
+                environment=environment,
+                inherit=[http.fileno()],
+                until_ready=until_ready,
+                stops=_GATEWAY,
+                stop_seconds=15.0,
+            )
+        )
+        if self.options.keeper:
+            command = _module("keeper")
+            parts.append(
+                Part(name="keeper", command=lambda: command, environment=environment, stops=_KEEPER, stop_seconds=10.0)
+            )
+        drain = self._drain_seconds()
+        for number in range(1, self.options.workers + 1):
+            worker = self._worker_command(number)
+            parts.append(
+                Part(
+                    name=f"worker-{number}",
+                    command=lambda worker=worker: worker,  # type: ignore[misc]  # each keeps its own
+                    environment=lambda: self._worker_environment(environment(), drain),
+                    stops=_WORKERS,
+                    stop_seconds=drain + 15.0 if drain else None,
+                )
+            )
+        return parts
+
+    def _nats_part(self, nats: EmbeddedNats, data_dir: DataDir) -> Part:
+        def environment() -> dict[str, str]:
+            """nats-bootstrap looks for the server on the PATH: last of all, ours is there."""
+            found = find_command("nats-server")
+            path = os.environ.get("PATH", os.defpath)
+            return {**os.environ, "PATH": f"{path}{os.pathsep}{found.parent}" if found is not None else path}
+
+        return Part(
+            name="nats",
+            command=lambda: self._nats_command(nats),
+            environment=environment,
+            until_ready=nats.until_ready,
+            failure=nats.failure,
+            output=nats.console_file,
+            inherit=[data_dir.lock],
+            # An orderly stop even when we die. nats-bootstrap stops its server on SIGINT, and leaves it on SIGTERM.
+            death=signal.SIGINT if self.options.with_nats_bootstrap else signal.SIGTERM,
+            stops=_NATS,
+            stop_seconds=15.0,
+            is_base=True,
+        )
+
+    def _worker_command(self, number: int) -> list[str]:
+        # On a server of others two machines must not use one id.
+        host = "worker" if self._has_own_nats else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:100]
+        command = [*_module("worker", safe_path=False), "--worker-id", f"{host}-{number}"]
+        for option, value in (
+            ("--flow-resolver", self._resolver),
+            ("--slots", self.options.slots),
+            ("--tags", self.options.tags),
+        ):
+            if value is not None:
+                command += [option, str(value)]
+        return command
+
+    def _worker_environment(self, environment: Mapping[str, str], drain_seconds: float) -> dict[str, str]:
+        own = {
+            "PYOCO_DRAIN_TIMEOUT_SEC": str(drain_seconds),
+            # Keys are none of a worker's business. Empty, not absent: a dotenv file could bring it back.
+            "PYOCO_AUTH_PEPPER": "",
+        }
+        if self._examples is not None:
+            own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._examples), environment.get("PYTHONPATH")]))
+        return {**environment, **own}
+
+    def _drain_seconds(self) -> float:
+        """0: as long as it takes, when somebody said so."""
+        given = self.config.drain_timeout_sec
+        return given if given or "PYOCO_DRAIN_TIMEOUT_SEC" in os.environ else _DRAIN_SECONDS
+
+
+def _module(name: str, *, safe_path: bool = True) -> list[str]:
+    """`-P`: a file in the working directory must not stand in for one of ours. Workers look for flows there."""
+    return [sys.executable, *(["-P"] if safe_path else []), "-m", f"pyoco_server.doors.cli.{name}"]
+
+
+def _examples_home() -> Path:
+    """The folder that `import examples` needs. Raises UsageError when there is none."""
+    package = util.find_spec("pyoco_server")
+    origin = package.origin if package is not None else None
+    checkout = [Path(origin).parents[2]] if origin is not None else []
+    for home in (Path.cwd(), *checkout):
+        if (home / "examples" / "flows.py").is_file():
+            return home
+    looked = " and ".join(map(str, (Path.cwd(), *checkout)))
+    raise UsageError(
+        f"--with-examples needs the folder `examples` of the repository; it is in neither of {looked}; "
+        "example: pyoco-server up --flow-resolver your_module:resolve"
+    )

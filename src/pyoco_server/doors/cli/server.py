@@ -1,0 +1,96 @@
+"""`pyoco-server`: start everything here (`up`), or one HTTP gateway (`gateway`)."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import click
+
+from pyoco_server.doors.cli.shell import Group, run
+
+__all__ = ["cli", "main"]
+
+_PORT = click.IntRange(0, 65535)
+
+_host = click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+_port = click.option("--port", type=_PORT, default=8000, show_default=True, help="Port to listen on; 0: a free one.")
+_nats_url = click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+_data_dir = click.option(
+    "--data-dir", metavar="DIR", help="Directory for data, logs and locks. [env: PYOCO_DATA_DIR; default: .pyoco]"
+)
+_dashboard_lang = click.option(
+    "--dashboard-lang", type=click.Choice(["auto", "ja", "en"]), help="Language of the dashboard."
+)
+
+
+@click.group(cls=Group, example="pyoco-server up --with-examples", context_settings={"max_content_width": 110})
+@click.version_option(package_name="pyoco-server")
+def cli() -> None:
+    """Ask for work over HTTP, and it runs, once, somewhere, while you watch."""
+
+
+@cli.command(example="pyoco-server up --with-examples\npyoco-server up --port 9000 --flow-resolver my_flows:resolve")
+@_host
+@_port
+@_data_dir
+@_nats_url
+@click.option(
+    "--with-nats-bootstrap", is_flag=True, help="Start NATS by `nats-bootstrap up`, on ports 4222 and 8222 by default."
+)
+@click.option(
+    "--nats-listen-host",
+    metavar="HOST",
+    help="Where our NATS listens. It asks for no password. [default: 127.0.0.1]",
+)
+@click.option("--nats-client-port", type=_PORT, help="Client port of our NATS; 0: a free one. [default: 0]")
+@click.option("--nats-http-port", type=_PORT, help="Monitoring port of our NATS; 0: none. [default: 0]")
+@click.option("--workers", type=click.IntRange(0, 256), default=1, show_default=True, help="Workers to start.")
+@click.option("--no-worker", is_flag=True, help="The same as --workers 0.")
+@click.option("--no-keeper", is_flag=True, help="Start no keeper: another machine runs one.")
+@click.option("--with-examples", is_flag=True, help="Without --flow-resolver: offer the example flows.")
+@click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where workers find flows by name.")
+@click.option("--slots", type=click.IntRange(1, 4096), help="Runs at once on each worker. [default: its CPUs]")
+@click.option("--tags", metavar="TAG,…", help="Tags that the workers serve. [default: the default tag]")
+@_dashboard_lang
+def up(*, no_worker: bool, no_keeper: bool, workers: int, **given: Any) -> int:
+    """Start everything on this machine: NATS, the gateway, a keeper and a worker.
+
+    Without --nats-url a NATS server of our own is started; its data lie under --data-dir and survive a restart.
+    A process that ends is started again. Ctrl-C stops everything in order, a second one at once.
+
+    On a terminal, warnings are shown and everything else is in DIR/logs; otherwise all log lines go to stdout.
+    """
+    from pyoco_server.doors.cli.plan import UpOptions  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.up import up as start_everything  # noqa: PLC0415
+
+    return start_everything(UpOptions(workers=0 if no_worker else workers, keeper=not no_keeper, **given))
+
+
+@cli.command(example="pyoco-server gateway --nats-url nats://127.0.0.1:4222 --port 8000")
+@_host
+@_port
+@_nats_url
+@_data_dir
+@_dashboard_lang
+@click.option("--fd", type=click.IntRange(min=3), hidden=True, help="A listening socket that `up` hands down.")
+def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
+    """Serve HTTP, and nothing else, in this process. Any number of gateways may use one NATS."""
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
+    from pyoco_server.logs import configure_logging  # noqa: PLC0415
+
+    config = NatsBackendConfig.from_env(**given)
+    configure_logging("pyoco-server:http")
+    with open_port(host, port) if fd is None else socket.socket(fileno=fd) as listening:
+        from pyoco_server.doors.cli.gateway import serve  # noqa: PLC0415 - a second of imports: after the checks
+
+        return serve(config, listening)
+
+
+def main() -> None:
+    run(cli, "pyoco-server")
+
+
+if __name__ == "__main__":
+    main()

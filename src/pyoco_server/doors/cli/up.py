@@ -1,0 +1,116 @@
+"""`pyoco-server up`: everything on this machine, kept running by one small process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from pathlib import Path
+
+from pyoco_server.config import LogSettings, NatsBackendConfig
+from pyoco_server.doors.cli.banner import banner
+from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
+from pyoco_server.doors.cli.console import Console
+from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.signals import StopSignal
+from pyoco_server.doors.cli.supervisor import Supervisor
+from pyoco_server.embedded import EmbeddedNats, reachable_host
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+
+__all__ = ["up"]
+
+log = get_logger(__name__)
+
+#: A gateway reads its index of runs first, and there may be millions.
+_READY_SECONDS = 600.0
+
+
+def up(options: UpOptions) -> int:
+    """Returns the exit code, after everything has ended. Raises PyocoError when something could not be started.
+
+    Whatever can be known to be wrong is found before the first process is started.
+    """
+    log_settings = LogSettings.from_env()
+    config = NatsBackendConfig.from_env(
+        nats_url=options.nats_url, data_dir=options.data_dir, dashboard_lang=options.dashboard_lang
+    )
+    plan = Plan(options, config)
+    with contextlib.ExitStack() as claimed:
+        data_dir = claim_data_dir(Path(config.data_dir))
+        claimed.callback(data_dir.release)
+        http = claimed.enter_context(open_port(options.host, options.port))
+        nats = plan.nats(data_dir)
+        quiet = sys.stdout.isatty() and log_settings.log_format == "json"
+        console = Console(data_dir.path / "logs" if quiet else None)
+        return asyncio.run(_run(plan, data_dir, http, nats, console, log_settings))
+
+
+async def _run(
+    plan: Plan,
+    data_dir: DataDir,
+    http: socket.socket,
+    nats: EmbeddedNats | None,
+    console: Console,
+    log_settings: LogSettings,
+) -> int:
+    stop = StopSignal()  # before the first child
+    console.take_own_words("pyoco-server:up", log_settings)
+    serving = _Serving(reachable_host(plan.options.host), http.getsockname()[1])
+    supervisor = Supervisor(plan.parts(data_dir, http, nats, serving.until_ready), console)
+    supervisor.start()
+    failing = asyncio.create_task(supervisor.failed())
+    stopping = asyncio.create_task(stop.wait())
+    ready = asyncio.create_task(serving.ready.wait())
+    try:
+        await asyncio.wait({failing, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.ready.is_set() and not stop.heard:
+            nats_url = nats.url if nats is not None else plan.config.nats_url
+            console.say(banner(plan.facts(serving.address, data_dir.path, nats_url)))
+            log.info("everything is up", url=serving.address, data_dir=str(data_dir.path), nats_url=nats_url)
+        await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            failing.result()
+        console.say("stopping; what runs gets a moment to finish. Once more to stop at once.")
+        log.info("stopping", signal=stop.name)
+    finally:
+        stop.at_once = supervisor.kill
+        http.close()  # so that the port is free once the gateway has gone
+        await supervisor.stop()
+        for task in (failing, stopping, ready):
+            task.cancel()
+        await asyncio.gather(failing, stopping, ready, return_exceptions=True)
+        console.close()
+    return stop.exit_code
+
+
+class _Serving:
+    """The gateway, from outside."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address = f"http://{host}:{port}"
+        self._host, self._port = host.strip("[]"), port
+        self.ready = asyncio.Event()
+
+    async def until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                while not await self._is_ready():  # noqa: ASYNC110 - another process; there is nothing to wait for
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise Unavailable(f"the gateway was not ready within {_READY_SECONDS:.0f} s") from None
+        self.ready.set()
+
+    async def _is_ready(self) -> bool:
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(5):
+                reader, writer = await asyncio.open_connection(self._host, self._port)
+                writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                return (await reader.readline()).split()[1:2] == [b"200"]
+        except (OSError, EOFError, ValueError, TimeoutError):
+            return False
+        finally:
+            if writer is not None:
+                writer.close()

@@ -1,0 +1,86 @@
+"""`pyoco-worker`: takes jobs of its tags and runs them, each in a process of its own (section 19.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pyoco_server.doors.cli.shell import Command, run
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyoco_server.config import NatsBackendConfig
+
+__all__ = ["cli", "main"]
+
+
+@click.command(
+    cls=Command,
+    example="pyoco-worker --flow-resolver my_flows:resolve\n"
+    "pyoco-worker --tags gpu,default --slots 4 --worker-id gpu-1 --nats-url nats://10.0.0.5:4222",
+)
+@click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+@click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
+@click.option("--worker-id", default="worker", show_default=True, help="Name in the registry; unique among workers.")
+@click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where to find flows by name; flow.yaml needs none.")
+@click.option("--slots", metavar="N", help="Runs at once. [env: PYOCO_WORKER_SLOTS; default: the CPUs]")
+@click.option("--drain-timeout-sec", metavar="SEC", help="On a stop, hand back what still runs after this time.")
+def cli(
+    nats_url: str | None,
+    tags: str | None,
+    worker_id: str,
+    flow_resolver: str | None,
+    slots: str | None,
+    drain_timeout_sec: str | None,
+) -> int:
+    """Take jobs and run them until SIGTERM or Ctrl-C.
+
+    The first signal lets running work finish; a second one stops at once, and the jobs are run elsewhere.
+    """
+    import uvloop  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
+    from pyoco_server.core.names import check_worker_names  # noqa: PLC0415
+    from pyoco_server.logs import configure_logging  # noqa: PLC0415
+
+    configure_logging("pyoco-server:worker")
+    config = NatsBackendConfig.from_env(nats_url=nats_url, worker_slots=slots, drain_timeout_sec=drain_timeout_sec)
+    chosen = [tag.strip() for tag in tags.split(",")] if tags is not None else [config.default_tag]
+    try:
+        check_worker_names(worker_id, chosen)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return uvloop.run(_work(config, worker_id, list(dict.fromkeys(chosen)), flow_resolver))
+
+
+async def _work(config: NatsBackendConfig, worker_id: str, tags: list[str], flow_resolver: str | None) -> int:
+    import os  # noqa: PLC0415 - not for --help
+
+    from pyoco_server import wiring  # noqa: PLC0415
+    from pyoco_server.core.run import Owner  # noqa: PLC0415
+    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+    from pyoco_server.logs import get_logger  # noqa: PLC0415
+    from pyoco_server.loops.worker import Badge, Worker  # noqa: PLC0415
+
+    log = get_logger(__name__)
+    # A second signal: the hosts see us go and go too, with all their tasks have started.
+    stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
+    slots = config.slots
+    async with wiring.open_backend(config, f"pyoco-worker {worker_id}") as backend:
+        badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
+        worker = Worker(backend, wiring.host_executor(config, flow_resolver, slots), badge, tags, slots)
+        await worker.start()
+        log.info("the worker works", worker_id=worker_id, tags=tags, slots=slots)
+        await stop.wait()
+        log.info("the worker stops", worker_id=worker_id, signal=stop.name)
+        await worker.stop(stop.name.lower(), config.drain_timeout_sec)
+    return stop.exit_code
+
+
+def main() -> None:
+    run(cli, "pyoco-worker")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""How results and errors look on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from pyoco_server.errors import (
+    CATALOGUE,
+    KeyMissing,
+    KeyRefused,
+    NotFound,
+    Problem,
+    PyocoError,
+    Refused,
+    TooLarge,
+    Unavailable,
+)
+
+__all__ = ["error_answer", "error_body", "json_answer", "plain_error", "schema_answer", "status_of"]
+
+#: The only place where an error meets an HTTP status. The nearest class wins.
+STATUS: dict[type[PyocoError], int] = {
+    KeyMissing: 401,
+    KeyRefused: 403,
+    NotFound: 404,
+    TooLarge: 413,
+    Refused: 422,
+    Unavailable: 503,
+    PyocoError: 500,
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+def status_of(error: PyocoError) -> int:
+    return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+
+
+def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(_encode(content), status, dict(headers) if headers else None, "application/json")
+
+
+def error_body(error: PyocoError) -> dict[str, Any]:
+    """FLOW-50: five fields, both languages; `errors` says what is wrong and where, when that is known."""
+    text = error.text
+    body: dict[str, Any] = {
+        "detail": error.phrase,
+        "err_id": text.err_id,
+        "msg_id": text.msg_id,
+        "message": text.en,
+        "message_ja": text.ja,
+    }
+    if error.problems:
+        body["errors"] = [_problem(problem) for problem in error.problems]
+    elif isinstance(error, Refused):
+        body["errors"] = [{"loc": [], "msg": str(error), "type": "invalid"}]
+    return body
+
+
+def error_answer(error: PyocoError) -> Response:
+    return json_answer(error_body(error), status_of(error), _headers(error))
+
+
+def schema_answer(error: Refused) -> Response:
+    """A body or query of the wrong shape: `detail` is the list itself (FLOW-50)."""
+    body = error_body(error)
+    body["detail"] = body["errors"]
+    return json_answer(body, status_of(error))
+
+
+def plain_error(status: int, phrase: str, number: int) -> Response:
+    """For what never reached an action: no such path, no such method, a defect of ours."""
+    text = CATALOGUE[number]
+    body = {
+        "detail": phrase,
+        "err_id": text.err_id,
+        "msg_id": text.msg_id,
+        "message": text.en,
+        "message_ja": text.ja,
+    }
+    return json_answer(body, status)
+
+
+def _headers(error: PyocoError) -> dict[str, str] | None:
+    if isinstance(error, Unavailable):
+        return {"Retry-After": "1"}
+    if isinstance(error, KeyMissing):
+        return {"WWW-Authenticate": "Bearer"}
+    return None
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {"loc": list(problem.loc), "msg": problem.msg, "type": problem.type}

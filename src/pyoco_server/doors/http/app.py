@@ -1,0 +1,101 @@
+"""The gateway's application: operations in, an ASGI app out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from importlib import metadata
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyoco_server.doors.http import health, runs, schemas
+from pyoco_server.doors.http.answers import error_answer, plain_error, schema_answer, status_of
+from pyoco_server.doors.http.guard import Guard
+from pyoco_server.doors.http.operations import Operation, openapi_paths
+from pyoco_server.doors.http.requests import Malformed, MalformedQuery
+from pyoco_server.doors.http.state import State
+from pyoco_server.errors import PyocoError, Refused
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.ports.backend import GatewayBackend
+
+__all__ = ["OPERATIONS", "build_app"]
+
+log = get_logger(__name__)
+
+OPERATIONS: tuple[Operation, ...] = (*health.OPERATIONS, *runs.OPERATIONS)
+
+OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
+
+
+def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
+    """The application. NATS is reached when it starts, not here (FLOW-391)."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_backend() as backend:
+            feeder = IndexFeeder(backend.runs, backend.index)
+            await feeder.start()
+            app.state.gateway = State(backend, feeder)
+            try:
+                yield
+            finally:
+                await feeder.stop()
+
+    app = FastAPI(title="pyoco-server", version=metadata.version("pyoco-server"), lifespan=lifespan, redoc_url=None)
+    for operation in OPERATIONS:
+        app.router.routes.append(Route(operation.path, operation.endpoint, methods=[operation.method]))
+    app.add_middleware(Guard, operations=OPERATIONS, on_error=_on_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_defect)
+    app.openapi = lambda: _openapi(app, api_key_header)  # type: ignore[method-assign]  # FastAPI's own way to extend it
+    return app
+
+
+def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = {
+            "openapi": "3.1.0",
+            "info": {
+                "title": app.title,
+                "version": app.version,
+                "description": "Ask for work over HTTP, and it runs, once, somewhere, while you watch.",
+            },
+            "paths": openapi_paths(OPERATIONS),
+            "components": {"schemas": schemas.SCHEMAS, "securitySchemes": schemas.security(api_key_header)},
+        }
+    return app.openapi_schema
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    """FLOW-526, FLOW-527: every error that becomes an answer is logged, with what caused it."""
+    assert isinstance(error, PyocoError)
+    status = status_of(error)
+    tell = log.error if status >= 500 else log.info
+    run_id = request.path_params.get("run_id")
+    tell("request answered with an error", status=status, path=request.url.path, run_id=run_id, error=error)
+    if isinstance(error, Malformed | MalformedQuery):
+        assert isinstance(error, Refused)
+        return schema_answer(error)
+    return error_answer(error)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = {404: "not found", 405: "method not allowed"}.get(error.status_code, "invalid request")
+    log.info("request answered with an error", status=error.status_code, path=request.url.path)
+    answer = plain_error(error.status_code, phrase, 2)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    """The top of a door: a defect of ours is told in the log, not to the caller (FLOW-49)."""
+    log.error("a request failed unexpectedly", path=request.url.path, error=error)
+    return plain_error(500, "internal error", 25)

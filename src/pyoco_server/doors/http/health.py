@@ -1,0 +1,62 @@
+"""`/health` and `/ready`: is the process alive, and can it do its work."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import error_body, json_answer
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import state_of
+from pyoco_server.errors import PyocoError, Unavailable
+
+__all__ = ["OPERATIONS"]
+
+_NO_RUN = "00000000-0000-4000-8000-000000000000"
+_READY_SECONDS = 2.0
+
+
+async def get_health(_: Request) -> Response:
+    """FLOW-63: answers whenever the process serves HTTP; asks nobody."""
+    return json_answer({"status": "ok"})
+
+
+async def get_ready(request: Request) -> Response:
+    """Asks the leader of the runs' stream, so that "ready" means that a submission would be stored."""
+    state = state_of(request)
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await state.backend.runs.find(_NO_RUN)
+            usable = True
+    except (PyocoError, TimeoutError):
+        usable = False
+    indexed = await state.feeder.caught_up(0)
+    if usable and indexed:
+        return json_answer({"status": "ready", "nats": True, "index": True})
+    facts = {"status": "not ready", "nats": usable, "index": indexed}
+    return json_answer(error_body(Unavailable()) | facts, 503, {"Retry-After": "1"})
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/health",
+        endpoint=get_health,
+        summary="Is the gateway alive?",
+        answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. NATS is not asked."),
+        open=True,
+        tags=("health",),
+    ),
+    Operation(
+        method="GET",
+        path="/ready",
+        endpoint=get_ready,
+        summary="Can the gateway take work?",
+        answer=schemas.json_response(schemas.ref("Ready"), "NATS and its resources are usable, and lists are true."),
+        open=True,
+        tags=("health",),
+    ),
+)

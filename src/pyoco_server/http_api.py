@@ -1,0 +1,20 @@
+"""The gateway as an ASGI factory: `uvicorn pyoco_server.http_api:create_app --factory` (section 18.2)."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from pyoco_server import wiring
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.http.app import build_app
+
+__all__ = ["create_app"]
+
+
+def create_app(config: NatsBackendConfig | None = None) -> FastAPI:
+    """The FastAPI application with every route. Without a config, the environment is read.
+
+    NATS is connected when the application starts; that raises Unavailable (ERR-PYOCO-0003) when it cannot.
+    """
+    settings = config or NatsBackendConfig.from_env()
+    return build_app(lambda: wiring.open_gateway_backend(settings), settings.http_api_key_header)

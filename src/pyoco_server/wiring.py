@@ -1,0 +1,161 @@
+"""Settings in, a Backend out. The only file that names an adapter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.executors.flow.build import FlowBuilder
+from pyoco_server.executors.flow.reader import YamlFlowFiles
+from pyoco_server.executors.host.limits import memory_bytes
+from pyoco_server.executors.host.pool import HostExecutor
+from pyoco_server.executors.host.wire import Settings
+from pyoco_server.executors.threads import ThreadExecutor
+from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.index.slot import index_slot
+from pyoco_server.ports.index.sqlite import SqliteIndex
+from pyoco_server.ports.keys.jetstream import JetStreamKeys
+from pyoco_server.ports.nats.link import Link, Patience, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.queue.jetstream import JetStreamQueue
+from pyoco_server.ports.registry.jetstream import JetStreamRegistry
+from pyoco_server.ports.runs.jetstream import JetStreamRuns
+
+if TYPE_CHECKING:
+    from pyoco.core.models import Flow
+
+__all__ = [
+    "ensure_resources",
+    "host_executor",
+    "open_backend",
+    "open_gateway_backend",
+    "open_keys",
+    "thread_executor",
+    "versions",
+]
+
+#: A worker has a run to lose, so it waits longer for NATS than somebody who waits for an answer.
+WORKER_PATIENCE = Patience(down_seconds=15.0)
+
+
+async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
+    """Make every stream and bucket that is missing; leave what exists as it is (FLOW-284, FLOW-285).
+
+    Raises Unavailable (ERR-PYOCO-0003) when NATS or JetStream cannot be used.
+    """
+    config = config or NatsBackendConfig.from_env()
+    async with _linked(config, "pyoco-setup", Patience()) as link:
+        await ensure(link, resources_of(config))
+
+
+@contextlib.asynccontextmanager
+async def _linked(config: NatsBackendConfig, name: str, patience: Patience) -> AsyncIterator[Link]:
+    link = await open_link(config.nats_url, name, patience)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+class _Ids:
+    """Fresh UUIDs (version 4, FLOW-36) as text. Randomness is drawn for many at once: a call to the system for each
+    would let go of the interpreter each time."""
+
+    def __init__(self) -> None:
+        self._pool = b""
+
+    def __call__(self) -> str:
+        if not self._pool:
+            self._pool = os.urandom(16 * 256)
+        some, self._pool = self._pool[:16], self._pool[16:]
+        return str(uuid.UUID(bytes=some, version=4))
+
+
+@contextlib.asynccontextmanager
+async def open_backend(
+    config: NatsBackendConfig, name: str, patience: Patience = WORKER_PATIENCE
+) -> AsyncIterator[Backend]:
+    """What a worker or a keeper reaches. Raises Unavailable."""
+    async with _linked(config, name, patience) as link:
+        await ensure(link, resources_of(config))
+        yield Backend(
+            config=config,
+            runs=JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes),
+            queue=JetStreamQueue(link, config),
+            registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+            clock=time.time,
+            new_id=_Ids(),
+            is_up=lambda: link.is_up,
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[GatewayBackend]:
+    """What a gateway reaches, with registry and keys kept in memory. Raises Unavailable."""
+    with index_slot(Path(config.data_dir) / "index", config.runs_kv_bucket) as index_path:
+        async with _linked(config, "pyoco-gateway", Patience()) as link:
+            await ensure(link, resources_of(config))
+            backend = GatewayBackend(
+                config=config,
+                runs=JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes),
+                queue=JetStreamQueue(link, config),
+                registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+                keys=JetStreamKeys(link, config.auth_kv_bucket),
+                index=SqliteIndex(index_path),
+                flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
+                clock=time.time,
+                new_id=_Ids(),
+                is_up=lambda: link.is_up,
+            )
+            try:
+                await backend.registry.start()
+                await backend.keys.start()
+                yield backend
+            finally:
+                await backend.keys.stop()
+                await backend.registry.stop()
+
+
+@contextlib.asynccontextmanager
+async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
+    """The key store for the admin command. Raises Unavailable."""
+    async with _linked(config, "pyoco-admin", Patience()) as link:
+        await ensure(link, [item for item in resources_of(config) if item.name == f"KV_{config.auth_kv_bucket}"])
+        keys = JetStreamKeys(link, config.auth_kv_bucket)
+        await keys.start()
+        try:
+            yield keys
+        finally:
+            await keys.stop()
+
+
+def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -> HostExecutor:
+    settings = Settings(
+        resolver=resolver,
+        callable_allow=config.callable_allow,
+        workflow_bytes_max=config.workflow_yaml_max_bytes,
+        records_bytes_max=config.max_run_snapshot_bytes,
+        memory_bytes_max=config.host_memory_max_bytes or int(memory_bytes() * 0.8),
+    )
+    return HostExecutor(settings, slots, config.host_runs_max, config.run_timeout_sec)
+
+
+def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> ThreadExecutor:
+    build = FlowBuilder(resolver, YamlFlowFiles(config.workflow_yaml_max_bytes), config.callable_allow)
+    return ThreadExecutor(build)
+
+
+def versions() -> dict[str, str]:
+    """What a worker tells of its software."""
+    found = {}
+    for name in ("pyoco-server", "pyoco", "nats-py"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

@@ -1,0 +1,106 @@
+"""A worker for use inside a Python program (section 18.3 of the contract)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyoco_server import wiring
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.names import check_worker_names
+from pyoco_server.core.run import Owner
+from pyoco_server.core.worker_record import WorkerRecord, stopped
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.crew import Crew
+from pyoco_server.loops.pulse import Pulse
+from pyoco_server.loops.worker import Badge
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery, Intake, Reply
+
+if TYPE_CHECKING:
+    from pyoco.core.models import Flow
+
+__all__ = ["PyocoNatsWorker"]
+
+log = get_logger(__name__)
+
+
+class PyocoNatsWorker:
+    """Takes one job at a time and runs it in a thread of this process. Make it with `connect`.
+
+    For several runs at once, hard cancel and tasks that may crash, use the `pyoco-worker` command: it runs flows in
+    processes of their own.
+    """
+
+    def __init__(self, stack: contextlib.AsyncExitStack, backend: Backend, badge: Badge, intake: Intake) -> None:
+        self._stack, self._backend, self._badge, self._intake = stack, backend, badge, intake
+        self._pulse = Pulse(backend, self._describe, intake.ack_wait_seconds)
+        self._crew: Crew | None = None
+        self._closed = False
+
+    @classmethod
+    async def connect(
+        cls,
+        config: NatsBackendConfig | None = None,
+        flow_resolver: Callable[[str], Flow] | None = None,
+        worker_id: str = "worker",
+        tags: list[str] | None = None,
+    ) -> PyocoNatsWorker:
+        """Connect, make missing resources, register. Raises ValueError for bad names, Unavailable without NATS."""
+        config = config or NatsBackendConfig.from_env()
+        tags = list(dict.fromkeys(tags or [config.default_tag]))
+        check_worker_names(worker_id, tags)
+        async with contextlib.AsyncExitStack() as stack:
+            backend = await stack.enter_async_context(wiring.open_backend(config, f"pyoco-worker {worker_id}"))
+            intake = await backend.queue.open_intake(tags, _not_expected)
+            badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, 1, wiring.versions())
+            badge.intake = intake
+            worker = cls(stack.pop_all(), backend, badge, intake)
+        executor = wiring.thread_executor(config, flow_resolver)
+        worker._crew = Crew(backend, executor, badge.me, worker._pulse, intake.max_deliver)
+        await worker._pulse.announce()
+        await worker._pulse.start()
+        return worker
+
+    def _describe(self) -> WorkerRecord:
+        self._badge.running = self._pulse.run_ids
+        return self._badge.describe()
+
+    async def run_once(self, timeout: float = 1.0) -> str | None:
+        """Handle at most one job. Returns its run id; None when there was none within `timeout` seconds.
+
+        What a job does wrong is handled by the disposition table and not raised; NATS trouble while polling is.
+        """
+        if timeout < 0:
+            raise ValueError("timeout must be 0 or more")
+        if self._crew is None or self._closed:
+            raise RuntimeError("the worker is closed")
+        delivery = await self._intake.take(timeout)
+        if delivery is None:
+            return None
+        self._pulse.touch()
+        worked = await self._crew.work(delivery, lambda: None)
+        if worked.ended is not None:
+            self._badge.last_status = worked.ended
+        await self._pulse.announce()
+        return worked.run_id
+
+    async def close(self, reason: str = "close") -> None:
+        """Record the orderly stop and hang up. Calling it twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._intake.close()
+        await self._pulse.stop()
+        try:
+            await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
+        except Unavailable as error:
+            log.warning("the orderly stop was not recorded", error=error)
+        await self._stack.aclose()
+
+
+def _not_expected(delivery: Delivery) -> None:
+    """`take` receives every delivery itself."""
+    log.error("a delivery nobody asked for; it comes again", tag=delivery.tag, reply=Reply.NOTHING.value)

@@ -1,0 +1,123 @@
+"""The HTTP door on a real NATS server: in this process for most tests, as a process of its own where that matters."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from fastapi import FastAPI
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.http.state import State
+from pyoco_server.errors import CATALOGUE
+from pyoco_server.http_api import create_app
+from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.resources import resources_of
+from servers import config_for
+
+__all__ = [
+    "Gateway",
+    "environment",
+    "error",
+    "forget",
+    "fresh_gateway",
+    "gateway_process",
+    "open_gateway",
+    "stock_of",
+]
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway in this process, and a client that is connected to it."""
+
+    app: FastAPI
+    client: httpx.AsyncClient
+    config: NatsBackendConfig
+
+    @property
+    def backend(self) -> GatewayBackend:
+        state: State = self.app.state.gateway
+        return state.backend
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(config: NatsBackendConfig, **headers: str) -> AsyncIterator[Gateway]:
+    """The whole application on these settings. A defect of ours (a 500) is raised in the test."""
+    app = create_app(config)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
+            yield Gateway(app, client, config)
+
+
+@contextlib.asynccontextmanager
+async def fresh_gateway(link: Link, url: str, data_dir: Path, **settings: Any) -> AsyncIterator[Gateway]:
+    """A gateway whose streams and buckets nobody else uses; they are deleted afterwards."""
+    config = config_for(url, data_dir=str(data_dir), **settings)
+    try:
+        async with open_gateway(config) as gateway:
+            yield gateway
+    finally:
+        await forget(link, config)
+
+
+async def forget(link: Link, config: NatsBackendConfig) -> None:
+    """Delete whatever was made under these names."""
+    for resource in resources_of(config):
+        with contextlib.suppress(Rejected):  # never made
+            await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
+
+
+class _Info(msgspec.Struct):
+    state: dict[str, Any]
+
+
+async def stock_of(config: NatsBackendConfig, link: Link) -> dict[str, int]:
+    """The last sequence of each stream and bucket: whoever wrote or published anything has moved one."""
+    names = [resource.name for resource in resources_of(config)]
+    infos = [await link.api(f"STREAM.INFO.{name}", {}, _Info) for name in names]
+    return {name: info.state["last_seq"] for name, info in zip(names, infos, strict=True)}
+
+
+def error(number: int, detail: str) -> dict[str, str]:
+    """FLOW-50: the whole body of an error without a list of problems."""
+    text = CATALOGUE[number]
+    return {
+        "detail": detail,
+        "err_id": f"ERR-PYOCO-{number:04d}",
+        "msg_id": f"MSG-PYOCO-{number:04d}",
+        "message": text.en,
+        "message_ja": text.ja,
+    }
+
+
+def environment(config: NatsBackendConfig) -> dict[str, str]:
+    """The variables that make another process use the same settings."""
+    settings = {field.name: getattr(config, field.name) for field in fields(config) if field.name != "work_stream"}
+    given = {name: value for name, value in settings.items() if value != getattr(NatsBackendConfig(), name)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    return {**inherited, **{f"PYOCO_{name.upper()}": str(value) for name, value in given.items()}}
+
+
+@contextlib.contextmanager
+def gateway_process(config: NatsBackendConfig, port: int, log: Path) -> Iterator[str]:
+    """`uvicorn pyoco_server.http_api:create_app --factory` as a user would start it (FLOW-390). Gives its address."""
+    command = [sys.executable, "-m", "uvicorn", "pyoco_server.http_api:create_app", "--factory", "--port", str(port)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment(config))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)

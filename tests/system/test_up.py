@@ -1,0 +1,257 @@
+"""`pyoco-server up` with everything it starts: real processes, real signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = Path(sys.executable).parent / "pyoco-server"
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "it") -> Any:
+    """What the condition answers as soon as that is something."""
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"{what} was not true within {seconds} s"
+        time.sleep(0.02)
+    return answer
+
+
+class Up:
+    """One `pyoco-server up`, seen from outside."""
+
+    def __init__(self, folder: Path, *options: str, stdout: int | None = None) -> None:
+        self.data_dir = folder / "data"
+        self._out, self._err = folder / "stdout.txt", folder / "stderr.txt"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+        with self._out.open("ab") as out, self._err.open("wb") as err:
+            self.process = psutil.Popen(
+                [COMMAND, "up", "--port", "0", "--slots", "1", "--data-dir", self.data_dir, *options],
+                stdout=out if stdout is None else stdout,
+                stderr=err,
+                cwd=ROOT,
+                env=environment,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def logged(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._out.read_text().splitlines()]
+
+    def until_up(self) -> Up:
+        until(self._is_up, what="the banner")
+        return self
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.said}"
+        return "Ctrl-C stops everything." in self.said
+
+    @property
+    def address(self) -> str:
+        found = re.search(r"API +(\S+)", self.said)
+        assert found is not None
+        return found[1]
+
+    def family(self) -> list[psutil.Process]:
+        return list(self.process.children(recursive=True))
+
+    def child(self, words: str) -> psutil.Process | None:
+        """The direct child whose command line holds these words."""
+        for child in self.process.children():
+            with contextlib.suppress(psutil.Error):  # it is just ending
+                if words in " ".join(child.cmdline()):
+                    return child
+        return None
+
+    def run(self, flow: str, **params: Any) -> str:
+        answer = httpx.post(f"{self.address}/runs", json={"flow_name": flow, "params": params}, timeout=30)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["run_id"])
+
+    def status(self, run_id: str) -> str:
+        return str(httpx.get(f"{self.address}/runs/{run_id}", timeout=30).json()["status"])
+
+    def until_status(self, run_id: str, status: str) -> None:
+        until(lambda: self.status(run_id) == status, what=f"status {status}")
+
+    def end(self, *signals: signal.Signals) -> int:
+        """The exit code. Fails when a single process of the family is left after it."""
+        family = self.family()
+        for number in signals:
+            self.process.send_signal(number)
+        code = self.process.wait(30)
+        until(lambda: not psutil.wait_procs(family, timeout=0)[1], 5, "the end of all children")
+        return int(code)
+
+    def kill(self) -> None:
+        family = [self.process, *self.family()] if self.process.is_running() else []
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=10)
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Everything with the examples, shared by the tests that leave it running."""
+    up = Up(tmp_path_factory.mktemp("up"), "--with-examples")
+    yield up.until_up()
+    up.kill()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+    """Start one; whatever still runs after the test is killed."""
+    started: list[Up] = []
+
+    def start(*options: str, **more: Any) -> Up:
+        started.append(Up(tmp_path, *options, **more))
+        return started[-1]
+
+    yield start
+    for up in started:
+        up.kill()
+
+
+def test_the_printed_line_leads_from_nothing_to_a_completed_run(system: Up) -> None:
+    line = next(line.strip() for line in system.said.splitlines() if "curl -s -X POST" in line)
+    answer = subprocess.run(line, shell=True, capture_output=True, check=True, timeout=30)
+    run_id = json.loads(answer.stdout)["run_id"]
+    system.until_status(run_id, "COMPLETED")
+    look = next(line.strip() for line in system.said.splitlines() if "limit=1" in line)
+    newest = json.loads(subprocess.run(look, shell=True, capture_output=True, check=True, timeout=30).stdout)
+    assert [run["run_id"] for run in newest] == [run_id]
+
+
+def test_what_is_no_terminal_gets_json_lines_of_every_process(system: Up) -> None:
+    services = {"pyoco-server:up", "pyoco-server:http", "pyoco-server:keeper"}
+    until(lambda: services <= {line["service"] for line in system.logged}, what="a line of each")
+    assert not (system.data_dir / "logs").exists()
+
+
+def test_a_second_start_on_the_same_data_dir_explains_itself(system: Up) -> None:
+    command = [str(COMMAND), "up", "--port", "0", "--data-dir", str(system.data_dir)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 1
+    assert second.stderr.startswith("ERR-PYOCO-0018: another pyoco-server")
+    assert f"pid {system.process.pid}" in second.stderr
+    assert second.stdout == ""
+
+
+@pytest.mark.parametrize("words", ["cli.server gateway", "cli.worker", "nats-server"])
+def test_a_killed_child_comes_back_and_work_goes_on(system: Up, words: str) -> None:
+    old = until(lambda: system.child(words))
+    hosts = old.children(recursive=True)
+    old.kill()
+    new = until(lambda: (found := system.child(words)) != old and found, what="another one")
+    run_id = until(lambda: _try(lambda: system.run("hello")), what="a submission")
+    system.until_status(run_id, "COMPLETED")
+    until(lambda: not psutil.wait_procs(hosts, timeout=0)[1], what="the end of its hosts")
+    assert new.is_running()
+    ended = [line for line in system.logged if "ended and is started again" in line["message"]]
+    assert ended[-1]["reason"] == "killed by SIGKILL"
+    assert ended[-1]["level"] == "WARNING"
+
+
+def _try(call: Callable[[], str]) -> str | None:
+    try:
+        return call()
+    except (AssertionError, httpx.HTTPError):
+        return None
+
+
+def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., Up]) -> None:
+    up = start("--with-examples").until_up()
+    short, running = up.run("hello"), up.run("slow", n=2, pause=0.4)
+    up.until_status(short, "COMPLETED")
+    up.until_status(running, "RUNNING")
+    assert up.end(signal.SIGINT) == 130
+    again = start("--no-worker").until_up()
+    assert [again.status(run_id) for run_id in (short, running)] == ["COMPLETED", "COMPLETED"]
+    assert again.end(signal.SIGTERM) == 0
+
+
+def test_a_second_signal_does_not_wait_for_anything(start: Callable[..., Up]) -> None:
+    up = start("--with-examples").until_up()
+    up.until_status(up.run("slow", n=1000), "RUNNING")
+    began = time.monotonic()
+    up.process.send_signal(signal.SIGINT)
+    until(lambda: "stopping" in up.said)
+    assert up.end(signal.SIGINT) == 130
+    assert time.monotonic() - began < 5
+
+
+def test_after_kill_9_nobody_is_left_and_the_next_start_works(start: Callable[..., Up]) -> None:
+    up = start("--with-examples").until_up()
+    up.until_status(up.run("slow", n=1000), "RUNNING")
+    family = up.family()
+    assert len(family) >= 5  # NATS, gateway, keeper, worker, hosts
+    up.process.kill()
+    up.process.wait(5)
+    again = start("--no-worker", "--no-keeper")  # at once: it waits for the old NATS to let go of its store
+    until(lambda: not psutil.wait_procs(family, timeout=0)[1], 5, "the end of all children")
+    again.until_up()
+    assert again.end(signal.SIGTERM) == 0
+
+
+def test_a_used_port_is_found_before_anything_starts(start: Callable[..., Up]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for option in ("--port", "--nats-client-port", "--nats-http-port"):
+            up = start(option, port)
+            assert up.process.wait(10) == 1
+            assert up.said.startswith(f"ERR-PYOCO-0018: port {port} on 127.0.0.1 is already in use")
+            assert option in up.said
+    assert not (up.data_dir / "nats" / "nats.log").exists()
+
+
+def test_a_worker_that_cannot_start_stops_everything_and_says_why(start: Callable[..., Up]) -> None:
+    up = start("--flow-resolver", "no_such_module_here:resolve")
+    assert up.process.wait(20) == 1
+    assert "ERR-PYOCO-0018: worker-1 did not start" in up.said
+    assert "no_such_module_here" in up.said
+    assert "Traceback" not in up.said
+
+
+def test_a_nats_that_cannot_be_reached_is_an_error_with_its_id(start: Callable[..., Up]) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        up = start("--nats-url", f"nats://127.0.0.1:{nobody.getsockname()[1]}", "--no-worker", "--no-keeper")
+        assert up.process.wait(20) == 1
+    assert "ERR-PYOCO-0003: gateway did not start" in up.said
+    assert "Traceback" not in up.said
+
+
+def test_a_terminal_shows_the_banner_and_what_went_wrong(start: Callable[..., Up]) -> None:
+    ours, theirs = pty.openpty()
+    up = start("--no-worker", "--no-keeper", stdout=theirs)
+    os.close(theirs)
+    shown = b""
+    while b"Ctrl-C stops everything." not in shown:
+        shown += os.read(ours, 65536)
+    assert b'{"ts"' not in shown
+    until(lambda: up.child("cli.server gateway")).kill()
+    until(lambda: "warning up: gateway ended and is started again" in up.said, what="the warning")
+    assert up.end(signal.SIGTERM) == 0
+    os.close(ours)
+    for name in ("up", "gateway"):
+        lines = (up.data_dir / "logs" / f"{name}.jsonl").read_text().splitlines()
+        assert all(json.loads(line) for line in lines)
