@@ -66,7 +66,9 @@ async def run(host: str, port: int, path: str, connections: int, seconds: float,
     for _ in range(connections):
         done: asyncio.Future[None] = loop.create_future()
         _, client = await loop.create_connection(
-            lambda done=done: _Client(request, began + seconds, done), host, port  # type: ignore[misc]
+            lambda done=done: _Client(request, began + seconds, done),
+            host,
+            port,  # type: ignore[misc]
         )
         clients.append((client, done))
     await asyncio.gather(*(done for _, done in clients))

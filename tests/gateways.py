@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import uvicorn
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
@@ -24,6 +26,7 @@ from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import resources_of
 from servers import config_for
+from waiting import eventually
 
 __all__ = [
     "Gateway",
@@ -32,6 +35,7 @@ __all__ = [
     "forget",
     "fresh_gateway",
     "gateway_process",
+    "listening",
     "open_gateway",
     "stock_of",
 ]
@@ -59,6 +63,26 @@ async def open_gateway(config: NatsBackendConfig, **headers: str) -> AsyncIterat
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
             yield Gateway(app, client, config)
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # they belong to pytest
+
+
+@contextlib.asynccontextmanager
+async def listening(app: FastAPI) -> AsyncIterator[int]:
+    """The application behind a real socket, for bytes that no client would send. Gives the port."""
+    settings = uvicorn.Config(app, port=0, http="httptools", ws="none", lifespan="off", log_config=None)
+    server = _Server(settings)
+    serving = asyncio.create_task(server.serve())
+    try:
+        await eventually(lambda: server.started)
+        yield int(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
 
 
 @contextlib.asynccontextmanager

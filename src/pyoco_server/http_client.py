@@ -52,11 +52,9 @@ class PyocoHttpClient:
         tags: Sequence[str] | None = None,
     ) -> dict[str, Any]:
         """Returns `run_id` and `status`: the run is recorded and queued."""
-        body: dict[str, Any] = {"flow_name": flow_name}
-        for name, value in (("params", params), ("tag", tag), ("tags", list(tags) if tags is not None else None)):
-            if value is not None:
-                body[name] = value
-        return self._object("POST", "/runs", json=body)
+        labels = list(tags) if tags is not None else None
+        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": labels}
+        return self._object("POST", "/runs", json={name: value for name, value in asked.items() if value is not None})
 
     def submit_run_yaml(self, workflow_yaml: str, tag: str, flow_name: str = "main") -> dict[str, Any]:
         """Returns `run_id` and `status`. The params are the file's `flow.defaults`."""
@@ -64,10 +62,10 @@ class PyocoHttpClient:
         return self._object("POST", "/runs/yaml", files=files, data={"flow_name": flow_name, "tag": tag})
 
     def get_run(self, run_id: str, include: Sequence[str] | None = None) -> dict[str, Any]:
-        return self._object("GET", f"/runs/{quote(run_id, safe='')}", params={"include": list(include)} if include else None)
+        return self._object("GET", _path(run_id), params={"include": list(include)} if include else None)
 
     def get_tasks(self, run_id: str) -> dict[str, Any]:
-        return self._object("GET", f"/runs/{quote(run_id, safe='')}/tasks")
+        return self._object("GET", _path(run_id) + "/tasks")
 
     def list_runs(
         self,
@@ -91,8 +89,8 @@ class PyocoHttpClient:
         return cast(list[dict[str, Any]], self._call("GET", "/runs", params=params))
 
     def cancel_run(self, run_id: str, wait: bool = False, timeout_sec: float | None = None) -> dict[str, Any]:
-        """Ask for a run to be stopped. With `wait`, returns its terminal snapshot, or raises TimeoutError (FLOW-416)."""
-        snapshot = self._object("POST", f"/runs/{quote(run_id, safe='')}/cancel")
+        """Ask for a run to be stopped. `wait`: returns its terminal snapshot, or raises TimeoutError (FLOW-416)."""
+        snapshot = self._object("POST", _path(run_id) + "/cancel")
         return self.wait_run(run_id, timeout_sec) if wait else snapshot
 
     def wait_run(self, run_id: str, timeout_sec: float | None = None) -> dict[str, Any]:
@@ -116,3 +114,8 @@ class PyocoHttpClient:
         response = self._client.request(method, path, **more)
         response.raise_for_status()
         return response.json()
+
+
+def _path(run_id: str) -> str:
+    """Whatever is given as an id, it reaches no other path: dots too, since `..` would lead upwards."""
+    return "/runs/" + quote(run_id, safe="").replace(".", "%2E")

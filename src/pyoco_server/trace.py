@@ -87,8 +87,10 @@ class NatsKvTraceBackend(TraceBackend):  # type: ignore[misc]  # the engine is n
             tasks = {name: str(state.value) for name, state in list(self._context.tasks.items())}
             beaten = beat(run, Progress(tasks, plain_records(self._records())), time.time())
             await self._kv.update(run.run_id, encode_fitting(beaten, _SNAPSHOT_BYTES_MAX), last=entry.revision)
-        except (KeyNotFoundError, KeyWrongLastSequenceError) as error:
-            log.debug("progress is not stored: the record moved on", run_id=self._context.run_id, error=error)
+        except KeyWrongLastSequenceError:
+            self._again = True  # somebody wrote in between: once more, on top of that
+        except KeyNotFoundError as error:
+            log.debug("progress is not stored: there is no such run", run_id=self._context.run_id, error=error)
 
     def _records(self) -> dict[str, Any]:
         records: dict[str, Any] = self._context.serialize_task_records()

@@ -202,7 +202,9 @@ class IndexContract:
         assert not await index.applied(10, 0)
 
     async def test_odd_records_of_strangers_stop_nothing(self, index: Index) -> None:
-        odd = a_run(flow_name=5, error={"a": 1}, submitted_at="soon", end_time=10**400, tags=("\ud800", 3))
+        odd = a_run(
+            flow_name=5, error={"a": 1}, submitted_at="soon", end_time=10**400, tags=("\ud800", 3, ["x"], {"y": 1})
+        )
         sound = a_run(updated_at=NOW + 1)
         await feed(index, Stored(odd, 1), Stored(sound, 2))
         assert await ids(index) == [sound.run_id, odd.run_id]

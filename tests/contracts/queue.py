@@ -188,7 +188,7 @@ class QueueContract:
             await intake.want(1)
             await other.want(1)
             heard = intake.heard_at
-            await asyncio.sleep(5.5)  # a pull lives for 5 s; nobody ticks
+            await asyncio.sleep(2.5)  # longer than one question to a queue lives; nobody ticks
             await queue.put(a_job("a"))
             await queue.put(a_job("c"))
             await hand.holds(2, 0.5)
@@ -258,6 +258,11 @@ class QueueContract:
         """Each job is either handed over or free for others at once; none waits for its ack timer."""
         jobs = [a_job("ab"[n % 2]) for n in range(300)]
         hand = Hand()
+        answers: list[asyncio.Task[None]] = []
+
+        def take(delivery: Delivery) -> None:
+            hand.take(delivery)
+            answers.append(asyncio.create_task(delivery.answer(Reply.ACK)))
 
         async def put_all() -> None:
             for job in jobs:
@@ -266,14 +271,14 @@ class QueueContract:
 
         async def open_and_close() -> None:
             while not putting.done():
-                async with opened(queue, ["a", "b"], hand) as intake:
-                    await intake.want(4)
-                    await asyncio.sleep(0.004)
-                for delivery in hand.deliveries:
-                    await delivery.answer(Reply.ACK)
+                intake = await queue.open_intake(["a", "b"], take)
+                await intake.want(4)
+                await asyncio.sleep(0.004)
+                await intake.close()
 
         putting = asyncio.create_task(put_all())
         await asyncio.gather(*(open_and_close() for _ in range(5)))
+        await asyncio.gather(*answers)
         rest = Hand()
         async with opened(queue, ["a", "b"], rest) as intake:
             await intake.want(len(jobs))

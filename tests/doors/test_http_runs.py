@@ -295,7 +295,7 @@ class TestSubmitWhenWritesFail:
         assert (await gateway.client.get(f"/runs/{run_id}")).status_code == 404
 
         async def is_gone() -> bool:
-            return (await gateway.client.get("/runs")).json() == []
+            return await ids(gateway) == []
 
         await eventually(is_gone)
 
@@ -519,7 +519,7 @@ class TestList:
         run = await ended(gateway, run_id, Failed(message="it broke", progress=PROGRESS))
 
         async def has_ended() -> bool:
-            return (await shown(gateway))[0]["status"] == "FAILED"
+            return bool((await shown(gateway))[0]["status"] == "FAILED")
 
         await eventually(has_ended)
         assert (await shown(gateway))[0] == common | {
@@ -607,14 +607,18 @@ class TestList:
 
         await eventually(has_left)
 
-    async def test_two_gateways_show_the_same_runs(self, gateway: Gateway) -> None:
-        run_id = await submit(gateway)
+    async def test_a_gateway_that_has_just_started_shows_all_or_says_not_yet(self, gateway: Gateway) -> None:
+        """FLOW-112: "I could not look" is never told as "there are none\""""
+        await asyncio.gather(*(submit(gateway) for _ in range(150)))
         async with open_gateway(gateway.config) as other:
+            first: list[httpx.Response] = []
 
-            async def is_known() -> bool:
-                return await ids(other) == [run_id]
+            async def is_answered() -> bool:
+                first[:] = [await other.client.get("/runs?limit=200")]
+                return first[0].status_code != 503
 
-            await eventually(is_known)
+            await eventually(is_answered)
+            assert len(first[0].json()) == 150
 
 
 class TestCancel:
@@ -637,7 +641,11 @@ class TestCancel:
         assert answer.status_code == 200
         asked = answer.json()
         assert asked["cancel_requested_at"] == asked["updated_at"] >= before["updated_at"]
-        changed = {"status": "CANCELLING", "cancel_requested_at": asked["updated_at"], "updated_at": asked["updated_at"]}
+        changed = {
+            "status": "CANCELLING",
+            "cancel_requested_at": asked["updated_at"],
+            "updated_at": asked["updated_at"],
+        }
         assert asked == before | changed | ({} if reason is None else {"cancel_reason": reason})
         assert (await gateway.client.get(f"/runs/{run_id}")).json() == asked
 
@@ -689,3 +697,37 @@ class TestCancel:
             return await ids(gateway, status="CANCELLING") == [run_id]
 
         await eventually(is_listed)
+
+
+class TestLogs:
+    CANARY = "canary-in-the-mine"
+
+    async def test_no_log_holds_params_or_an_uploaded_flow(
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """FLOW-174, FLOW-531"""
+        caplog.set_level(logging.DEBUG)
+        run_id = await submit(gateway, params={"secret": self.CANARY})
+        await submit_yaml(gateway, f"flow: {{graph: a, defaults: {{secret: {self.CANARY}}}}}")
+        await gateway.client.get(f"/runs/{run_id}")
+        await gateway.client.get("/runs", params={"include": "full"})
+        await gateway.client.post(f"/runs/{run_id}/cancel")
+        refused = {"flow_name": "f", "tag": "a.b", "params": {"secret": self.CANARY}}
+        assert (await gateway.client.post("/runs", json=refused)).status_code == 422
+        refused = {"flow_name": "f", "params": [self.CANARY]}
+        assert (await gateway.client.post("/runs", json=refused)).status_code == 422
+        assert "request refused" in caplog.text
+        assert self.CANARY not in self._told(caplog)
+
+    @pytest.mark.parametrize("text", ["flow: {graph: a, defaults: {x: !!int %s}}", "flow: {graph: '%s ('}"])
+    async def test_no_log_holds_a_piece_of_a_refused_flow(
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture, text: str
+    ) -> None:
+        """FLOW-174, FLOW-531"""
+        caplog.set_level(logging.DEBUG)
+        assert (await submit_yaml(gateway, text.replace("%s", self.CANARY.replace("-", "_")))).status_code == 422
+        assert self.CANARY.replace("-", "_") not in self._told(caplog)
+
+    @staticmethod
+    def _told(caplog: pytest.LogCaptureFixture) -> str:
+        return "".join(f"{record.__dict__}{record.exc_text}" for record in caplog.records) + caplog.text

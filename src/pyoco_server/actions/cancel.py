@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyoco_server.actions.read import read_run
-from pyoco_server.core.run import Caller, Run, ask_cancel
+from pyoco_server.core.run import Caller, ask_cancel
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
@@ -14,7 +14,7 @@ __all__ = ["cancel"]
 _ROUNDS_MAX = 50
 
 
-async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Run:
+async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Stored:
     """Mark the run CANCELLING; its worker does the rest. One read and one write, repeated while the run moves on.
 
     A run that has ended, or is being cancelled already, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound.
@@ -22,8 +22,8 @@ async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | No
     for _ in range(_ROUNDS_MAX):
         found = await read_run(backend, caller, run_id)
         if found.run.is_terminal or found.run.status is RunState.CANCELLING:
-            return found.run
+            return found
         asked = await backend.runs.replace(ask_cancel(found.run, reason, backend.clock()), found.revision)
         if isinstance(asked, Stored):
-            return asked.run
+            return asked
     raise Unavailable(f"run {run_id} changes too fast to be cancelled")

@@ -114,7 +114,11 @@ def encode_fitting(run: Run, bytes_max: int) -> bytes:
     """The stored form of a run, compacted if need be. Raises SnapshotTooLargeError. O(size), once when it fits."""
     snapshot = to_snapshot(run)
     data = encode(snapshot)
-    return data if len(data) <= bytes_max else encode(compact_run_snapshot(snapshot, bytes_max))
+    if len(data) <= bytes_max:
+        return data
+    if not run.task_records:
+        raise SnapshotTooLargeError(f"the snapshot takes {len(data)} bytes; {bytes_max} are allowed")
+    return encode(compact_run_snapshot(snapshot, bytes_max))
 
 
 def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, Any]:

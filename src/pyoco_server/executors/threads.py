@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
@@ -61,4 +62,5 @@ class ThreadExecutor:
         """Nothing that could be ended."""
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _ThreadExecution:
-        return _ThreadExecution(EngineRun(work.job, self._build), when_free)
+        # Read anew: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
+        return _ThreadExecution(EngineRun(decode_job(work.data), self._build), when_free)

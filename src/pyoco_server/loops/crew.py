@@ -11,7 +11,7 @@ from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job
-from pyoco_server.core.outcome import DeadReason, Failed, Outcome
+from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, Unavailable
 from pyoco_server.executors.port import Executor, Work
@@ -85,7 +85,7 @@ class Crew:
             await delivery.answer(Reply.LATER, CORRUPT_SECONDS)
         finally:
             free()
-        return Worked(None)
+        return Worked(_run_id_of(delivery))
 
     async def _work(self, delivery: Delivery, free: _Once) -> Worked:
         live = self._pulse.begin(delivery)  # FLOW-314: slow imports are covered too
@@ -101,8 +101,8 @@ class Crew:
             outcome = await self._perform(delivery, job, taken, live, free)
             if outcome is None:
                 live.given_back = await give_back(self._backend, taken)
-                await delivery.answer(Reply.LATER)
-                return Worked(job.run_id)
+                # Not given back: somebody wants it cancelled, or it is not ours any more. The end finds out which.
+                outcome = Cancelled()
             return await self._end(delivery, taken, live, outcome)
         finally:
             self._pulse.end(live)
@@ -117,6 +117,7 @@ class Crew:
         if execution is None:
             return None
         live.hold(held, execution)
+        self._pulse.touch()  # FLOW-197: the registry says so, too
         outcome = await execution.outcome()
         live.execution = None
         return outcome
@@ -158,6 +159,13 @@ class Crew:
         await bury(self._backend, letter, f"{error.run_id or self._backend.new_id()}.dlq.invalid")
         await delivery.answer(Reply.DROP)
         return Worked(error.run_id, run.status if run else None)
+
+
+def _run_id_of(delivery: Delivery) -> str | None:
+    try:
+        return decode_job(delivery.data).run_id
+    except InvalidJob as error:
+        return error.run_id
 
 
 def _letter(run: Run, now: float, delivery: Delivery) -> DeadLetter:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import aclosing
 
+from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.index.port import Index, Mark
-from pyoco_server.ports.runs.port import Runs
+from pyoco_server.ports.runs.port import Removed, Runs, Stored
 
 __all__ = ["IndexFeeder"]
 
 log = get_logger(__name__)
+
+
+#: Changes are collected for this long before they are written: a short run then costs one write, not three.
+_COLLECT_SECONDS = 0.05
+#: More than this is written at once, however short the time: it bounds memory while the index is built.
+_COLLECT_MAX = 5000
 
 
 class IndexFeeder:
@@ -25,13 +33,20 @@ class IndexFeeder:
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
+        #: The newest word on each run that has not been written yet.
+        self._pending: dict[str, Stored | Removed] = {}
+        self._mark = Mark()
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._is_true = False
 
     async def start(self) -> None:
-        """Returns once the index is open; `caught_up` tells when it is true."""
+        """Returns once the index is open; `caught_up` tells when it is true. Raises Unavailable."""
         if self._task is None:
             self._stopping.clear()
-            mark = await self._index.open()
-            self._task = asyncio.create_task(self._run(mark), name="IndexFeeder")
+            self._mark = await self._index.open()
+            self._task = asyncio.create_task(self._run(), name="IndexFeeder")
 
     async def caught_up(self, seconds: float) -> bool:
         try:
@@ -41,6 +56,10 @@ class IndexFeeder:
             return False
         return True
 
+    def hurry(self) -> None:
+        """Somebody waits for what has arrived: write it now."""
+        self._hurry.set()
+
     async def stop(self) -> None:
         self._stopping.set()
         task, self._task = self._task, None
@@ -49,25 +68,59 @@ class IndexFeeder:
             await asyncio.wait({task}, timeout=0.5)
         await self._index.close()
 
-    async def _run(self, mark: Mark) -> None:
+    async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                mark = await self._follow(mark)
-            except Exception:  # the top of a loop: a failed write to the index is tried again from the last mark
-                log.exception("feeding the index failed", loop="IndexFeeder")
-                await asyncio.sleep(1)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._follow())
+                    both.create_task(self._write())
+            except Exception:  # the top of a loop: start again from what the index really holds
+                log.exception("feeding the index failed; it goes on from the last mark", loop=type(self).__name__)
+                await self._reopen()
 
-    async def _follow(self, mark: Mark) -> Mark:
+    async def _reopen(self) -> None:
+        while not self._stopping.is_set():
+            await asyncio.sleep(1)
+            self._pending.clear()
+            try:
+                self._mark = await self._index.open()
+            except Unavailable as error:
+                log.error("the index of runs cannot be opened; trying again", error=error)
+            else:
+                return
+
+    async def _follow(self) -> None:
+        """Collects changes. Waits when the writer is far behind, so that memory stays bounded."""
+        mark = self._mark
         async with aclosing(self._runs.changes(mark.revision, mark.epoch)) as changes:
             async for change in changes:
-                if change.epoch != mark.epoch:
+                if change.epoch != self._mark.epoch:
+                    self._pending.clear()
                     await self._index.reset(change.epoch)
-                    mark = Mark(change.epoch, 0)
+                    self._mark = Mark(change.epoch, 0)
+                for item in change.items:
+                    self._pending[item.run.run_id if isinstance(item, Stored) else item.run_id] = item
                 if change.items:
-                    mark = Mark(change.epoch, change.items[-1].revision)
-                    await self._index.apply(change.items, mark)
-                if change.caught_up:
-                    self._caught_up.set()
-                if self._stopping.is_set():
-                    break
-        return mark
+                    self._mark = Mark(change.epoch, change.items[-1].revision)
+                self._is_true = self._is_true or change.caught_up
+                self._arrived.set()
+                while len(self._pending) >= _COLLECT_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+
+    async def _write(self) -> None:
+        while not self._stopping.is_set():
+            await self._arrived.wait()
+            if len(self._pending) < _COLLECT_MAX:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_COLLECT_SECONDS):
+                        await self._hurry.wait()
+            self._arrived.clear()
+            self._hurry.clear()
+            items, self._pending = tuple(self._pending.values()), {}
+            mark, is_true = self._mark, self._is_true
+            self._room.set()
+            if items:
+                await self._index.apply(items, mark)
+            if is_true:
+                self._caught_up.set()

@@ -52,14 +52,17 @@ class Pulse(Loop):
 
     def __init__(self, backend: Backend, describe: Callable[[], WorkerRecord], ack_wait_seconds: float) -> None:
         config = backend.config
-        super().__init__(every_seconds=min(config.run_heartbeat_interval_sec, config.worker_heartbeat_interval_sec))
-        self._backend, self._describe = backend, describe
         # FLOW-313: an existing consumer may have a shorter timer than the settings say.
         self._hold_every = min(config.ack_progress_interval_sec, ack_wait_seconds / 2)
-        self._every_seconds = min(self._every_seconds, self._hold_every)
+        shortest = min(config.run_heartbeat_interval_sec, config.worker_heartbeat_interval_sec, self._hold_every)
+        # Four looks per interval: whatever is due is done a quarter late at most, however the intervals relate.
+        super().__init__(every_seconds=shortest / 4)
+        self._shortest, self._early_seconds = shortest, shortest / 8
+        self._backend, self._describe = backend, describe
         self._lives: set[Live] = set()
         self._announced_at = 0.0
-        self._announcing = asyncio.Lock()
+        self._announcing: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
         self._dirty = True
 
     def begin(self, delivery: Delivery) -> Live:
@@ -87,12 +90,16 @@ class Pulse(Loop):
     async def turn(self) -> None:
         now = time.monotonic()
         for live in self.lives:
-            if now - live.held_at >= self._hold_every * 0.95:
+            if self._is_due(live.held_at, self._hold_every, now):
                 await self._hold(live, now)
-            self._beat_if_due(live, now)
-        due = now - self._announced_at >= self._backend.config.worker_heartbeat_interval_sec * 0.95
-        if self._dirty or due:
-            await self.announce()
+            if self._is_due(live.beaten_at, self._backend.config.run_heartbeat_interval_sec, now):
+                self._beat_soon(live, now)
+        every = self._shortest if self._dirty else self._backend.config.worker_heartbeat_interval_sec
+        if self._is_due(self._announced_at, every, now):
+            self._announce_soon()
+
+    def _is_due(self, last: float, every_seconds: float, now: float) -> bool:
+        return now - last >= every_seconds - self._early_seconds
 
     async def _hold(self, live: Live, now: float) -> None:
         if live.fenced:  # our word would act on the new owner's delivery
@@ -104,10 +111,9 @@ class Pulse(Loop):
             text = CATALOGUE[9]
             log.error(text.en, run_id=_run_id(live), err_id=text.err_id, msg_id=text.msg_id, cause=error)
 
-    def _beat_if_due(self, live: Live, now: float) -> None:
-        due = now - live.beaten_at >= self._backend.config.run_heartbeat_interval_sec * 0.95
+    def _beat_soon(self, live: Live, now: float) -> None:
         idle = live.beating is None or live.beating.done()
-        if due and idle and live.execution is not None and not live.fenced:
+        if idle and live.execution is not None and not live.fenced:
             live.beaten_at = now
             live.beating = asyncio.create_task(self._beat(live))
 
@@ -147,22 +153,29 @@ class Pulse(Loop):
         if not execution.kill():
             await report_overdue_cancel(self._backend, held, grace)
 
+    def _announce_soon(self) -> None:
+        """Beside the turn: a registry that cannot be written must not hold up acks and heartbeats (FLOW-208)."""
+        if self._announcing is None or self._announcing.done():
+            self._announcing = asyncio.create_task(self.announce())
+
     async def announce(self) -> None:
         """Write the registry record. Best effort: it never fails a run (FLOW-201)."""
-        async with self._announcing:
-            self._dirty = False
+        async with self._writing:
+            self._dirty, self._announced_at = False, time.monotonic()
             try:
                 await self._backend.registry.announce(self._describe())
-                self._announced_at = time.monotonic()
-            except Unavailable as error:
+            except PyocoError as error:
                 self._dirty = True
                 log.warning("the worker registry was not written", error=error)
 
     async def stop(self) -> None:
         await super().stop()
-        beating = {live.beating for live in self._lives if live.beating is not None and not live.beating.done()}
-        if beating:
-            await asyncio.wait(beating, timeout=5)
+        under_way = {self._announcing, *(live.beating for live in self._lives)}
+        waited = {task for task in under_way if task is not None and not task.done()}
+        if waited:
+            await asyncio.wait(waited, timeout=5)
+        if self._announcing is not None:  # or it would write over the record of the orderly stop
+            self._announcing.cancel()
 
 
 def _run_id(live: Live) -> str | None:

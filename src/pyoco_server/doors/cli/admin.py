@@ -22,9 +22,7 @@ __all__ = ["cli", "main"]
 @click.pass_context
 def cli(context: click.Context, nats_url: str | None) -> None:
     """Operate a pyoco-server."""
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
-
-    context.obj = NatsBackendConfig.from_env(nats_url=nats_url)
+    context.obj = nats_url
 
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")
@@ -35,37 +33,46 @@ def api_key() -> None:
 @api_key.command("create", example="pyoco-server-admin api-key create --tenant team-a")
 @click.option("--tenant", required=True, metavar="TENANT", help="Whose runs the key opens: letters, digits, '_', '-'.")
 @click.pass_obj
-def create(config: NatsBackendConfig, tenant: str) -> None:
+def create(nats_url: str | None, tenant: str) -> None:
     """Make a key and show it, this one time."""
     from pyoco_server.core.names import is_tag  # noqa: PLC0415
 
     if not is_tag(tenant):  # FLOW-41: the same form
         raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
-    plain, record = _run(_create(config, tenant))
+    plain, record = _run(_create(_config(nats_url), tenant))
     _print({**_shown(record), "api_key": plain})
 
 
 @api_key.command("list", example="pyoco-server-admin api-key list")
 @click.pass_obj
-def list_keys(config: NatsBackendConfig) -> None:
+def list_keys(nats_url: str | None) -> None:
     """Show every key's id, tenant and dates; never the key."""
-    _print([_shown(record) for record in _run(_list(config))])
+    _print([_shown(record) for record in _run(_list(_config(nats_url)))])
 
 
 @api_key.command("revoke", example="pyoco-server-admin api-key revoke --key-id 0123456789abcdef")
 @click.option("--key-id", required=True, metavar="ID", help="The id that `api-key list` shows.")
 @click.pass_obj
-def revoke(config: NatsBackendConfig, key_id: str) -> None:
+def revoke(nats_url: str | None, key_id: str) -> None:
     """Make a key useless, for good; gateways follow within a second."""
-    record = _run(_revoke(config, key_id))
+    record = _run(_revoke(_config(nats_url), key_id))
     if record is None:
         raise UsageError(f"there is no key {key_id!r}")
     _print(_shown(record))
 
 
+def _config(nats_url: str | None) -> NatsBackendConfig:
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
+
+    return NatsBackendConfig.from_env(nats_url=nats_url)
+
+
 def _run(coroutine: Any) -> Any:
     import asyncio  # noqa: PLC0415 - not for --help
+    import logging  # noqa: PLC0415
 
+    # Without a handler Python would print warnings, stack traces included (FLOW-429); what matters is raised.
+    logging.getLogger().addHandler(logging.NullHandler())
     return asyncio.run(coroutine)
 
 

@@ -121,7 +121,9 @@ async def _chunks(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
 
 def _form(parts: dict[str, _Part]) -> WorkflowForm:
     if "params" in parts:  # FLOW-85: nobody shall believe that an override took effect
-        raise _wrong("params", "cannot be overridden: the params of an uploaded flow are its flow.defaults", "forbidden")
+        raise _wrong(
+            "params", "cannot be overridden: the params of an uploaded flow are its flow.defaults", "forbidden"
+        )
     workflow = parts.get("workflow")
     if workflow is None or not workflow.data:
         raise _wrong("workflow", "is required and must not be empty", "missing")

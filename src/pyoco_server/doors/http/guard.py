@@ -1,14 +1,13 @@
 """The one entrance of the HTTP door: who asks is found out here, before anything else is looked at.
 
 Behind it lies the shortest way to an endpoint. The framework's own way (exception and exit-stack layers, then a walk
-over the routes) costs as much as a whole submission; it stays there for what is not ours: documents, wrong methods,
-unknown paths.
+over the routes) costs as much as a whole submission; it stays there for what is not ours: documents and unknown paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pyoco_server.actions.authenticate import NOBODY, authenticate
-from pyoco_server.doors.http.answers import error_answer
+from pyoco_server.doors.http.answers import error_answer, plain_error
 from pyoco_server.doors.http.operations import Endpoint, Operation
 from pyoco_server.errors import PyocoError
 from pyoco_server.logs import get_logger
@@ -25,42 +24,60 @@ __all__ = ["Guard", "Table"]
 
 log = get_logger(__name__)
 
-_ANY = "{}"
+@dataclass
+class _Node:
+    """One step of a path. What a caller may write never meets a key of ours: `{}` is a segment, too."""
+
+    steps: dict[str, _Node] = field(default_factory=dict)
+    any: _Node | None = None
+    endpoints: dict[str, tuple[Endpoint, tuple[str, ...]]] = field(default_factory=dict)
 
 
 class Table:
-    """Operations by method and path: one dictionary lookup per path segment."""
+    """Operations by method and path: about one dictionary lookup per path segment."""
 
     def __init__(self, operations: tuple[Operation, ...]) -> None:
-        self._root: dict[str, Any] = {}
+        self._root = _Node()
         for operation in operations:
             node = self._root
             names = []
             for segment in operation.path.split("/")[1:]:
                 if segment.startswith("{"):
                     names.append(segment.strip("{}"))
-                    segment = _ANY
-                node = node.setdefault(segment, {})
-            # The key cannot be a segment: those hold no blank.
-            node[f" {operation.method}"] = (operation.endpoint, tuple(names))
+                    node.any = node.any or _Node()
+                    node = node.any
+                else:
+                    node = node.steps.setdefault(segment, _Node())
+            node.endpoints[operation.method] = (operation.endpoint, tuple(names))
+            if operation.method == "GET":
+                node.endpoints["HEAD"] = node.endpoints["GET"]
 
     def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]] | None:
         """The endpoint and its path parameters; None when this is no operation of ours."""
-        node = self._root
-        values = []
-        for segment in path.split("/")[1:]:
-            step = node.get(segment)
-            if step is None:
-                step = node.get(_ANY)
-                if step is None or not segment:
-                    return None
-                values.append(segment)
-            node = step
-        found = node.get(f" {method}")
-        if found is None:
-            return None
-        endpoint, names = found
-        return endpoint, dict(zip(names, values, strict=True))
+        for node, values in _matches(self._root, path.split("/"), 1, ()):
+            found = node.endpoints.get(method)
+            if found is not None:
+                endpoint, names = found
+                return endpoint, dict(zip(names, values, strict=True))
+        return None
+
+    def methods(self, path: str) -> list[str]:
+        """What may be done on this path; nothing when it is none of ours."""
+        return sorted({method for node, _ in _matches(self._root, path.split("/"), 1, ()) for method in node.endpoints})
+
+
+def _matches(
+    node: _Node, segments: list[str], at: int, values: tuple[str, ...]
+) -> Iterator[tuple[_Node, tuple[str, ...]]]:
+    """Every way to read the path, the most literal first: `/runs/yaml` is a path of its own, and may be a run id."""
+    if at == len(segments):
+        yield node, values
+        return
+    step = node.steps.get(segments[at])
+    if step is not None:
+        yield from _matches(step, segments, at + 1, values)
+    if node.any is not None and segments[at]:
+        yield from _matches(node.any, segments, at + 1, (*values, segments[at]))
 
 
 OnError = Callable[[Request, Exception], Awaitable[Response]]
@@ -92,7 +109,7 @@ class Guard:
                     return
         found = self._table.find(scope["method"], scope["path"])
         if found is None:
-            await self._app(scope, receive, send)
+            await self._pass_on(scope, receive, send)
             return
         endpoint, scope["path_params"] = found
         request = Request(scope, receive)
@@ -103,10 +120,21 @@ class Guard:
         await answer(scope, receive, send)
 
 
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A wrong method on a path of ours is answered here; the rest belongs to the framework."""
+        methods = self._table.methods(scope["path"])
+        if not methods:
+            await self._app(scope, receive, send)
+            return
+        answer = plain_error(405, "method not allowed", 2)
+        answer.headers["Allow"] = ", ".join(methods)
+        await answer(scope, receive, send)
+
+
 def _key(headers: Headers, name: str) -> str | None:
     """One key, two ways to send it: the header of the settings, or `Authorization: Bearer`."""
     key = headers.get(name)
-    if key:
+    if key and name.lower() != "authorization":
         return key
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None

@@ -18,11 +18,13 @@ from pyoco_server.ports.index.port import RunFilter
 
 __all__ = ["ListQuery", "Malformed", "MalformedQuery", "read_body", "read_list_query", "read_reason", "read_submission"]
 
-#: A body above this is refused while it is read. Snapshots are capped far below (FLOW-71).
-JSON_BYTES_MAX = 4 * 1024 * 1024
+#: A body above this is refused while it is read. Snapshots are capped below (FLOW-71).
+JSON_BYTES_MAX = 1024 * 1024
 NAME_LENGTH_MAX = 512
 TAGS_MAX = 100
 DEPTH_MAX = 64
+#: Lists and objects in one body. A snapshot at its default cap holds fewer than half as many.
+PARTS_MAX = 100_000
 
 
 class Malformed(Refused):
@@ -113,8 +115,8 @@ def read_submission(body: bytes, default_tag: str) -> Submission:
     if len(tags) > TAGS_MAX or any(len(label) > NAME_LENGTH_MAX for label in tags):
         raise _wrong(("body", "tags"), f"at most {TAGS_MAX} labels of {NAME_LENGTH_MAX} characters", "too_long")
     # Deep values come only with many brackets: small bodies need no walk.
-    if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _depth(params, 0) > DEPTH_MAX:
-        raise _wrong(("body", "params"), f"is nested more than {DEPTH_MAX} deep", "too_deep")
+    if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_too_deep(params):
+        raise _wrong(("body", "params"), f"is nested more than {DEPTH_MAX} deep, or has too many parts", "too_deep")
     return Submission(flow_name=wire.flow_name, tag=tag, tags=tags, params=params)
 
 
@@ -130,15 +132,22 @@ def check_tag(tag: str) -> None:
         raise _wrong(("body", "tag"), "must be letters, digits, '_' and '-', for example gpu-large", "pattern")
 
 
-def _depth(value: Any, level: int) -> int:
-    """How deep lists and objects are nested; stops counting above the limit."""
-    if level > DEPTH_MAX:
-        return level
-    if isinstance(value, dict):
-        return max((_depth(item, level + 1) for item in value.values()), default=level)
-    if isinstance(value, list):
-        return max((_depth(item, level + 1) for item in value), default=level)
-    return level
+def _is_too_deep(value: Any) -> bool:
+    """Whether lists and objects are nested too deep, or there are more values than a snapshot can hold anyway."""
+    level, left = [value], PARTS_MAX
+    for _ in range(DEPTH_MAX + 1):
+        level = [
+            item
+            for holder in level
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(item, dict | list)
+        ]
+        left -= len(level)
+        if not level:
+            return False
+        if left < 0:
+            return True
+    return True
 
 
 def read_reason(body: bytes) -> str | None:

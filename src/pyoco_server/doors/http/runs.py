@@ -105,8 +105,9 @@ async def get_runs(request: Request) -> Response:
 async def cancel_run(request: Request) -> Response:
     state = state_of(request)
     reason = read_reason(await read_body(request))
-    run = await cancel(state.backend, caller_of(request), request.path_params["run_id"], reason)
-    snapshot = to_snapshot(run)
+    stored = await cancel(state.backend, caller_of(request), request.path_params["run_id"], reason)
+    state.written(stored.revision)
+    snapshot = to_snapshot(stored.run)
     del snapshot["task_records"]
     return json_answer(snapshot)
 

@@ -175,4 +175,7 @@ SCHEMAS: dict[str, Any] = {
 
 def security(header: str) -> dict[str, Any]:
     """Both ways to send a key: the header of the settings, or a bearer token."""
-    return {"apiKey": {"type": "apiKey", "in": "header", "name": header}, "bearer": {"type": "http", "scheme": "bearer"}}
+    return {
+        "apiKey": {"type": "apiKey", "in": "header", "name": header},
+        "bearer": {"type": "http", "scheme": "bearer"},
+    }

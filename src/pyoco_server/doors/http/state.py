@@ -13,7 +13,7 @@ from pyoco_server.ports.backend import GatewayBackend
 
 __all__ = ["State", "caller_of", "state_of"]
 
-#: How long a list waits for the gateway's own last write to show up in it.
+#: How long a list waits for the index to be whole, and for the gateway's own last write to show up in it.
 _SETTLE_SECONDS = 1.0
 
 
@@ -29,6 +29,9 @@ class State:
         """Whoever was just given a run id finds it in the next list. Raises Unavailable when lists cannot be true."""
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
+        if not await self.feeder.caught_up(_SETTLE_SECONDS):
+            raise Unavailable("lists are not whole yet: the index is still being made")
+        self.feeder.hurry()
         await self.backend.index.applied(self._revision, _SETTLE_SECONDS)
 
 

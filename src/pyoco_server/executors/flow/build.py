@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import io
 import os
@@ -14,6 +15,7 @@ from importlib import metadata
 from pyoco.core.models import Flow, Task
 from pyoco.discovery.loader import TaskLoader
 from pyoco.dsl.graph import build_flow_from_graph
+from pyoco.dsl.syntax import TaskWrapper
 from pyoco.schemas.config import FlowConfig, PyocoConfig, RuntimeConfig, TaskConfig
 
 from pyoco_server.core.flow_file import FlowFile
@@ -77,12 +79,15 @@ class FlowBuilder:
             with contextlib.redirect_stdout(said):
                 loader = _PrivateLoader(_config_of(file))
                 loader.load()
+            for name, spec in file.tasks.items():
+                if spec.callable is not None and name in loader.tasks:
+                    self._check_home(name, spec.callable)
             return build_flow_from_graph(
                 graph=file.graph, tasks=loader.tasks, pipes=dict(file.pipes), flow_name=flow_name
             )
-        except InvalidFlow:
+        except (InvalidFlow, FlowNotResolved):
             raise
-        except Exception as error:  # FLOW-326: whatever keeps the flow from being built
+        except BaseException as error:  # FLOW-326: whatever keeps the flow from being built, a sys.exit() included
             hint = " ".join(said.getvalue().split())
             raise FlowNotResolved(f"{type(error).__name__}: {error}" + (f" ({hint})" if hint else "")) from error
 
@@ -92,12 +97,31 @@ class FlowBuilder:
         package = module.partition(".")[0]
         if package in sys.stdlib_module_names and package not in self._allow and module not in self._allow:
             raise FlowNotResolved(f"task {task!r} names {path!r}, which belongs to the standard library")
-        prefixes = [module[:end] for end in range(1, len(module) + 1) if end == len(module) or module[end] == "."]
-        if not any(prefix in self._allow for prefix in prefixes) and package not in _task_packages():
+        if not self._admits(module):
             raise FlowNotResolved(
                 f"task {task!r} names {path!r}, which this worker does not offer; "
                 f"allow it with PYOCO_CALLABLE_ALLOW={package}"
             )
+
+    def _check_home(self, task: str, path: str) -> None:
+        """What a module has imported for its own use is not on offer: `my_flows:run` must not be subprocess.run."""
+        module, _, attribute = path.partition(":")
+        target: object = getattr(sys.modules[module], attribute)
+        if isinstance(target, Task | TaskWrapper):  # somebody made a task of it, wherever it comes from
+            return
+        while isinstance(target, functools.partial):
+            target = target.func
+        home = getattr(target, "__module__", None) or module
+        is_library = module.partition(".")[0] in sys.stdlib_module_names  # allowed by name, with all that is in it
+        if attribute.startswith("__") or not (is_library or self._admits(home)):
+            raise FlowNotResolved(
+                f"task {task!r} names {path!r}, which belongs to {home} and is not offered by this worker; "
+                f"make a task of it, or allow it with PYOCO_CALLABLE_ALLOW={home}"
+            )
+
+    def _admits(self, module: str) -> bool:
+        prefixes = [module[:end] for end in range(1, len(module) + 1) if end == len(module) or module[end] == "."]
+        return any(prefix in self._allow for prefix in prefixes) or module.partition(".")[0] in _task_packages()
 
 
 class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typed
@@ -129,8 +153,9 @@ def _own_modules(resolver: Resolver | None) -> frozenset[str]:
     """The worker's own flow modules: where its resolver lives, and what the operator told the engine to scan."""
     names = os.environ.get("PYOCO_DISCOVERY_MODULES", "").replace(",", " ").split()
     module = getattr(resolver, "__module__", None)
-    if isinstance(module, str) and module not in ("builtins", "functools"):
-        names.append(module.partition(".")[0])
+    package = module.partition(".")[0] if isinstance(module, str) else ""
+    if package and package not in sys.stdlib_module_names:  # a partial or a bound method may live there
+        names.append(package)
     return frozenset(names)
 
 

@@ -12,7 +12,7 @@ from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
-from pyoco_server.errors import FlowNotResolved, InvalidFlow
+from pyoco_server.errors import FlowNotResolved, InvalidFlow, PyocoError, WorkflowTooLarge
 from pyoco_server.executors.flow.records import plain_records
 
 __all__ = ["EngineRun"]
@@ -43,7 +43,7 @@ class EngineRun:
         """Build the flow and run it. Never raises: what a task throws is an outcome, SystemExit included (FLOW-327)."""
         try:
             flow = self._resolve(self._job)
-        except InvalidFlow as error:
+        except (InvalidFlow, WorkflowTooLarge) as error:
             return Failed(message=_told(error), why=DeadReason.INVALID_JOB)  # FLOW-325
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
@@ -103,9 +103,8 @@ def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[st
 
 def _told(error: BaseException) -> str:
     """The exception in one line, with the problems a refusal lists."""
-    problems = getattr(error, "problems", ())
-    if problems:
-        return "; ".join(f"{'.'.join(map(str, item.loc))}: {item.msg}" for item in problems)
+    if isinstance(error, PyocoError) and error.problems:
+        return "; ".join(f"{'.'.join(map(str, item.loc))}: {item.msg}" for item in error.problems)
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  (a task's exception may not even be printable)

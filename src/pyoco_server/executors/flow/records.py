@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
     """The value as strict JSON can hold it; what it cannot hold becomes text (FLOW-345). O(parts), bounded."""
     try:
         return _plain(value, DEPTH_MAX, [PARTS_MAX])
-    except (_TooMuch, RecursionError):
+    except Exception:  # noqa: BLE001  (too much of it, or somebody else's __str__ of a key)
         return _text(value)
 
 
@@ -37,18 +37,26 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
         raise _TooMuch
     if value is None or value is True or value is False:
         return value
-    kind = type(value)
-    if kind is str:
-        return value
-    if kind is int:
-        return value if -_INT_MAX <= value <= _INT_MAX else _text(value)
-    if kind is float:
-        return value if math.isfinite(value) else repr(value)
-    if kind is dict:
-        return {str(key): _plain(item, depth - 1, left) for key, item in list(value.items())}
-    if kind in (list, tuple):
-        return [_plain(item, depth - 1, left) for item in list(value)]
+    # By the methods of the built-in type: a subclass (an enum, an OrderedDict) is what JSON takes it for, and what it
+    # has overridden is not called.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        number = int.__int__(value)
+        return number if -_INT_MAX <= number <= _INT_MAX else _text(number)
+    if isinstance(value, float):
+        number = float.__float__(value)
+        return number if math.isfinite(number) else repr(number)
+    if isinstance(value, dict):
+        return {_key(key): _plain(item, depth - 1, left) for key, item in list(dict.items(value))}
+    if isinstance(value, list | tuple):
+        items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
+        return [_plain(item, depth - 1, left) for item in list(items)]
     return _text(value)
+
+
+def _key(key: Any) -> str:
+    return str.__str__(key) if isinstance(key, str) else str(key)
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from pyoco_server.core.outcome import Died, Outcome, Progress
+from pyoco_server.core.outcome import Progress
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
 from pyoco_server.logs import get_logger
@@ -30,14 +30,14 @@ class _Reader(asyncio.Protocol):
         self._frames = wire.Frames()
         self._waiting: asyncio.Future[bytes | None] | None = None
         self._early: list[bytes] = []
-        self._gone = False
+        self.gone = False
 
     def next(self) -> asyncio.Future[bytes | None]:
         """The next body; None when the host is gone. One reader at a time."""
         self._waiting = asyncio.get_running_loop().create_future()
         if self._early:
             self._waiting.set_result(self._early.pop(0))
-        elif self._gone:
+        elif self.gone:
             self._waiting.set_result(None)
         return self._waiting
 
@@ -49,7 +49,7 @@ class _Reader(asyncio.Protocol):
                 self._early.append(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone = True
+        self.gone = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -75,7 +75,7 @@ class Host:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None and self._killed_because is None
+        return self._process.returncode is None and self._killed_because is None and not self._work_reader.gone
 
     @classmethod
     async def spawn(cls, settings: wire.Settings) -> Host:
@@ -107,16 +107,13 @@ class Host:
             return
         if word is not None and word.startswith(b"!"):
             raise UsageError(word[1:].decode())
-        raise OSError(f"a host process ended before it was ready: {await self._how()}")
+        raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
-    async def run(self, data: bytes) -> Outcome:
-        """One job, as it came from the queue. Never raises: a host that dies is an outcome."""
+    def run(self, data: bytes) -> asyncio.Future[bytes | None]:
+        """One job, as it came from the queue. The answer is a packed outcome; None: the host is gone."""
         self.runs += 1
         self._work.write(wire.frame(data))
-        body = await self._work_reader.next()
-        if body is None:
-            return Died(how=await self._how())
-        return wire.unpack_outcome(body)
+        return self._work_reader.next()
 
     async def progress(self) -> Progress | None:
         """None when the host does not answer: busy in code that holds the interpreter, or about to end."""
@@ -149,15 +146,16 @@ class Host:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is gone already
             os.killpg(self.pid, number)
 
-    async def gone(self) -> int:
+    async def wait(self) -> int:
         """Waits for the end of the process and lets go of it. Returns its exit status."""
         self._work.close()
         self._control.close()
         return await self._process.wait()
 
-    async def _how(self) -> str:
-        status = await self.gone()
-        self._signal(signal.SIGKILL)  # whatever the tasks had started goes with it
+    async def how_it_ended(self) -> str:
+        """Waits for the end of the process. Whatever its tasks had started goes with it."""
+        status = await self.wait()
+        self._signal(signal.SIGKILL)
         if self._killed_because is not None:
             return self._killed_because
         if status < 0:

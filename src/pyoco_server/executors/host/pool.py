@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 
 from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
 from pyoco_server.errors import CATALOGUE, UsageError
+from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import Host
-from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Work
 from pyoco_server.logs import get_logger
 
@@ -22,27 +22,33 @@ _ROOM_SECONDS = 2.0
 
 
 class _HostExecution:
+    """One run on one host. The host is free as soon as its answer is here, before anyone has looked at it."""
+
     def __init__(self, host: Host, data: bytes, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
-        self._host = host
-        self._timeout = timeout_seconds
+        self._host, self._timeout, self._when_free = host, timeout_seconds, when_free
         #: Why we killed the host, if we did: then its death is ours to explain.
         self._verdict: Outcome | None = None
-        self._task = asyncio.create_task(self._run(data, when_free))
+        self._answer = host.run(data)
+        self._answer.add_done_callback(self._on_answer)
+        self._timer = None
+        if timeout_seconds:
+            self._timer = asyncio.get_running_loop().call_later(timeout_seconds, self._expire)
 
-    async def _run(self, data: bytes, when_free: Callable[[Host], None]) -> Outcome:
-        running = asyncio.ensure_future(self._host.run(data))
-        if self._timeout:
-            await asyncio.wait({running}, timeout=self._timeout)
-            if not running.done():
-                self._verdict = self._verdict or TimedOut(seconds=self._timeout)
-                self._host.kill("it ran for too long")
-        outcome = await running
-        when_free(self._host)
-        return outcome
+    def _on_answer(self, _: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._when_free(self._host)
+
+    def _expire(self) -> None:
+        self._verdict = self._verdict or TimedOut(seconds=self._timeout)
+        self._host.kill("it ran for too long")
 
     async def outcome(self) -> Outcome:
-        outcome = await self._task
-        return self._verdict if isinstance(outcome, Died) and self._verdict is not None else outcome
+        body = await self._answer
+        if body is not None:
+            return wire.unpack_outcome(body)
+        died = Died(how=await self._host.how_it_ended())
+        return died if self._verdict is None else self._verdict
 
     async def progress(self) -> Progress | None:
         return await self._host.progress()
@@ -60,7 +66,7 @@ class _HostExecution:
 class HostExecutor:
     """Runs flows in host processes. A host serves many runs, one after another, and is replaced when it dies."""
 
-    def __init__(self, settings: Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
+    def __init__(self, settings: wire.Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
         self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
         self._idle: asyncio.Queue[Host] = asyncio.Queue()
         self._hosts: set[Host] = set()
@@ -142,5 +148,5 @@ class HostExecutor:
 
     async def _discard(self, host: Host) -> None:
         host.kill_now()
-        await host.gone()
+        await host.wait()
         self._hosts.discard(host)

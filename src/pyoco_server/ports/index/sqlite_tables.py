@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import sqlite3
@@ -20,7 +21,7 @@ __all__ = ["apply", "begin", "connect", "end", "open_or_make", "reset", "throw_a
 log = get_logger(__name__)
 
 #: Raise it with every change of the schema: a file of another version is thrown away and built anew.
-_VERSION = 1
+_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -32,7 +33,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_all ON runs (updated_at DESC, run_id DESC);
 CREATE INDEX runs_status ON runs (status, updated_at DESC, run_id DESC);
 CREATE INDEX runs_flow ON runs (flow_name, updated_at DESC, run_id DESC);
-CREATE INDEX runs_kind ON runs (kind, updated_at DESC, run_id DESC);
+CREATE INDEX runs_kind ON runs (kind, updated_at DESC, run_id DESC) WHERE kind <> 'flow';
 CREATE INDEX runs_tag ON runs (tag, updated_at DESC, run_id DESC);
 CREATE INDEX runs_tenant ON runs (tenant_id, updated_at DESC, run_id DESC) WHERE tenant_id IS NOT NULL;
 CREATE INDEX runs_sha ON runs (workflow_yaml_sha256, updated_at DESC, run_id DESC)
@@ -186,13 +187,28 @@ def _known(connection: sqlite3.Connection, run_ids: list[str]) -> dict[str, _Kno
 
 def _label_rows(run: Run) -> list[tuple[str, float, str]]:
     """The labels beside the routing tag, which has an index of its own (FLOW-99)."""
+    if run.tags == (run.tag,):
+        return []
     labels = {_text(label) for label in run.tags} - {_text(run.tag)}
     return [(label, _number(run.updated_at), _text(run.run_id)) for label in labels]
 
 
+@functools.lru_cache(maxsize=1024)
+def _known_tags_text(tags: tuple[str, ...]) -> str:
+    return json.dumps(tags)
+
+
+def _tags_text(tags: tuple[str, ...]) -> str:
+    """Most runs have the labels of many others. A stranger's may be of a type that cannot be looked up."""
+    try:
+        return _known_tags_text(tags)
+    except TypeError:
+        return json.dumps([_text(tag) for tag in tags])
+
+
 def _row(item: Stored) -> tuple[object, ...]:
     run = item.run
-    texts = (run.run_id, run.kind, run.status.value, run.flow_name, run.tag, json.dumps(run.tags))
+    texts = (run.run_id, run.kind, run.status.value, run.flow_name, run.tag, _tags_text(run.tags))
     times = (run.submitted_at, run.updated_at, run.heartbeat_at, run.start_time, run.end_time)
     more = (run.tenant_id, run.workflow_yaml_sha256)
     return (
@@ -208,6 +224,8 @@ def _row(item: Stored) -> tuple[object, ...]:
 
 
 def _text(value: object) -> str:
+    if type(value) is str and value.isascii():  # nearly always
+        return value
     return str(value).encode("utf-8", "replace").decode()
 
 

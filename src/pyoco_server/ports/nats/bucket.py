@@ -72,21 +72,13 @@ class Bucket:
         return message.seq if message is not None else 0
 
     async def _last(self, subject: str) -> _Stored | None:
-        deadline = time.monotonic() + self._link.patience.unanswered_seconds
-        while True:
-            try:
-                found = await self._link.api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": subject}, _Found)
-            except Rejected as error:
-                if error.code == _NO_MESSAGE_FOUND:
-                    return None
-                raise Unavailable(f"cannot read {self.name}: {error}") from error
-            except Unavailable as error:
-                # A read is safe to repeat while an election goes on; without a connection the wait was enough.
-                if isinstance(error, NoConnection) or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.1)
-            else:
-                return found.message
+        try:
+            found = await self._link.insist(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": subject}, _Found)
+        except Rejected as error:
+            if error.code == _NO_MESSAGE_FOUND:
+                return None
+            raise Unavailable(f"cannot read {self.name}: {error}") from error
+        return found.message
 
     async def write(
         self, key: str, value: bytes, revision: int, headers: Mapping[str, str] | None = None

@@ -117,6 +117,7 @@ class Link:
         self._sweeper: asyncio.Task[None] | None = None
         #: Who waits for which answer, and until when.
         self._waiting: dict[str, tuple[asyncio.Future[Msg], float]] = {}
+        self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
         self._url = ""
@@ -178,6 +179,11 @@ class Link:
     def is_up(self) -> bool:
         return self.nc.is_connected
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether NATS has several nodes: what one of them is told, another may learn a moment later."""
+        return bool(self.nc._server_info.get("cluster"))
+
     async def until_up(self, seconds: float) -> None:
         """Wait for the connection. Raises NoConnection: nothing was sent, so nothing can have been stored."""
         if self.nc.is_connected:
@@ -202,8 +208,7 @@ class Link:
         """
         if not self.nc.is_connected:
             await self.until_up(self.patience.down_seconds)
-        while len(self._waiting) >= self.IN_FLIGHT_MAX:
-            await asyncio.sleep(0.005)
+        await self._gate.acquire()  # in turn: the chunks of an object are asked for in their order
         self._count += 1
         token = str(self._count)
         answer: asyncio.Future[Msg] = self._loop.create_future()
@@ -218,6 +223,7 @@ class Link:
             raise NotStored(f"cannot send on {subject}") from error
         finally:
             del self._waiting[token]
+            self._gate.release()
         if message.headers and message.headers.get("Status") == "503":
             raise NotStored(f"nobody answers on {subject}")
         return message
@@ -251,6 +257,18 @@ class Link:
         if fault is not None:
             raise Rejected(fault.err_code, fault.description)
         return msgspec.json.decode(message.data, type=answer)
+
+    async def insist(self, subject: str, request: object, answer: type[T]) -> T:
+        """As `api`, for what is safe to repeat: asked again while patience lasts, since an election takes 4 to 9 s."""
+        deadline = self._loop.time() + self.patience.unanswered_seconds
+        while True:
+            try:
+                return await self.api(subject, request, answer, seconds=min(2.0, self.patience.answer_seconds))
+            except Unavailable as error:
+                # Without a connection the wait for one was enough.
+                if isinstance(error, NoConnection) or self._loop.time() > deadline:
+                    raise
+            await asyncio.sleep(0.1)
 
     async def _on_reply(self, message: Msg) -> None:
         waiting = self._waiting.get(message.subject[len(self._inbox_dot) :])

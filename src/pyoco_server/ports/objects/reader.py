@@ -74,7 +74,8 @@ class ChunkReader:
                         self._heard_at = self._progress_at = time.monotonic()
             except (_Gap, Unavailable, Rejected, nats.errors.Error) as error:
                 log.info("reading an object was interrupted; it goes on", stream=self._stream, error=error)
-                self._check_progress()
+                if self._is_stuck:
+                    raise Unavailable("the object store is silent") from error
                 await asyncio.sleep(0.1)
 
     async def _one_consumer(self) -> AsyncGenerator[bytes, None]:
@@ -143,7 +144,8 @@ class ChunkReader:
         """A word that is no chunk: how much of what was asked will not come."""
         if status in {"100", "408"}:  # nothing there for a second, or for as long as we asked for
             await self._check_current()
-            self._check_progress()
+            if self._is_stuck:
+                raise Corrupt(f"an object has {self._read_bytes} of its {self._size_bytes} bytes")
         else:
             raise _Gap(f"the consumer says {status}")
         return min(asked, int((message.headers or {}).get("Nats-Pending-Messages", 0))) if status == "408" else 0
@@ -161,10 +163,6 @@ class ChunkReader:
         self._hash.update(message.data)
         return message.data
 
-    def _check_progress(self) -> None:
-        now = time.monotonic()
-        if now - self._progress_at < _SILENCE_SECONDS:
-            return
-        if now - self._heard_at < _DEAF_SECONDS:
-            raise Corrupt(f"an object has {self._read_bytes} of its {self._size_bytes} bytes")
-        raise Unavailable("the object store is silent")
+    @property
+    def _is_stuck(self) -> bool:
+        return time.monotonic() - self._progress_at > _SILENCE_SECONDS

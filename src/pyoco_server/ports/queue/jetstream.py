@@ -91,7 +91,7 @@ class JetStreamQueue:
 
     async def _consumer(self, name: str) -> _ConsumerInfo | None:
         try:
-            return await self._link.api(f"CONSUMER.INFO.{self._config.work_stream}.{name}", {}, _ConsumerInfo)
+            return await self._link.insist(f"CONSUMER.INFO.{self._config.work_stream}.{name}", {}, _ConsumerInfo)
         except Rejected as error:
             if error.code == _CONSUMER_NOT_FOUND:
                 return None
@@ -101,7 +101,7 @@ class JetStreamQueue:
         stream = self._config.work_stream
         request = {"stream_name": stream, "config": wanted, "action": "create"}
         try:
-            return await self._link.api(f"CONSUMER.CREATE.{stream}.{name}.{subject}", request, _ConsumerInfo)
+            return await self._link.insist(f"CONSUMER.CREATE.{stream}.{name}.{subject}", request, _ConsumerInfo)
         except Rejected as error:
             found = await self._consumer(name) if error.code in _CONSUMER_EXISTS else None
             if found is None:

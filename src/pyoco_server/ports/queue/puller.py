@@ -17,19 +17,20 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 
-__all__ = ["JetStreamDelivery", "Lane", "Puller"]
+__all__ = ["EXPIRES_SECONDS", "JetStreamDelivery", "Lane", "Puller"]
 
 log = get_logger(__name__)
 
 _SECOND = 1_000_000_000
-#: Short, because a pull parked while a consumer was paused wakes up only when it expires.
-_EXPIRES_SECONDS = 5.0
-_HEARTBEAT_SECONDS = 1.0
-_DEAF_SECONDS = 2 * _HEARTBEAT_SECONDS + 1
+#: Short, because a pull parked while a consumer was paused wakes up only when it expires, and because leaving a
+#: cluster's queue takes as long.
+EXPIRES_SECONDS = 2.0
+#: A pull that has expired says so; heartbeats would bring no more.
+_DEAF_SECONDS = EXPIRES_SECONDS + 2.0
 #: The server may send a job to an inbox just after it has confirmed that we left it: 2 in 7000 times, under load.
 #: Dropped, it would wait for its whole ack timer.
 _STRAGGLER_SECONDS = 0.1
-_HEARTBEAT, _NO_MESSAGES, _EXPIRED = "100", "404", "408"
+_NO_MESSAGES, _EXPIRED = "404", "408"
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,10 @@ class Puller:
         self._waits = False
         await self._ask(count, {"batch": count, "no_wait": True})
 
-    async def park(self, count: int) -> None:
+    async def park(self, count: int, seconds: float) -> None:
         """Ask for what is there or comes."""
-        expires, heartbeat = int(_EXPIRES_SECONDS * _SECOND), int(_HEARTBEAT_SECONDS * _SECOND)
         self._waits = True
-        await self._ask(count, {"batch": count, "expires": expires, "idle_heartbeat": heartbeat})
+        await self._ask(count, {"batch": count, "expires": max(1_000_000, int(seconds * _SECOND))})
 
     async def _ask(self, count: int, request: dict[str, object]) -> None:
         if not self.asked:
@@ -139,7 +139,7 @@ class Puller:
             status = headers.get("Status")
             if status is None:
                 self._on_job(message, inbox)
-            elif status != _HEARTBEAT and inbox == self._inbox:
+            elif inbox == self._inbox:
                 self._on_void(status, headers)
 
         return receive  # type: ignore[return-value]  # the library wants a coroutine function, typed loosely

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import msgspec
+
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import encode_fitting, encode_smallest, read_snapshot
 from pyoco_server.errors import Corrupt
@@ -57,11 +59,20 @@ class JetStreamRuns:
                 yield Changes(items, batch.caught_up, batch.created)
 
 
+#: A fifth of the price of `read_snapshot`, and every change of every run passes here. Fields it does not know are left
+#: out: a change is there to be shown, never to be written back.
+_read_quickly = msgspec.json.Decoder(Run).decode
+
+
 def _change(entry: Entry) -> Stored | Removed | None:
     if entry.value is None:
         return Removed(entry.key, entry.revision)
     try:
-        return Stored(read_snapshot(entry.value), entry.revision)
+        try:
+            run = _read_quickly(entry.value)
+        except (msgspec.DecodeError, RecursionError):  # a stranger's record, or a broken one
+            run = read_snapshot(entry.value)
+        return Stored(run, entry.revision)
     except Corrupt:
         log.exception("a stored run cannot be read; lists pass it over", run_id=entry.key)
         return None

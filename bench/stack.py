@@ -1,0 +1,109 @@
+"""Real processes to measure: what `pyoco-server up` starts, and workers beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+
+__all__ = ["Stack", "free_port", "serve", "stack"]
+
+_ROOT = Path(__file__).parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    return {**kept, "PYOCO_LOG_LEVEL": "WARNING", "PYOCO_LOAD_DOTENV": "0", "PYTHONPATH": str(_ROOT), **more}
+
+
+@dataclass
+class Stack:
+    """An embedded NATS and a gateway, as a user starts them; workers on demand."""
+
+    port: int
+    nats_url: str
+    process: subprocess.Popen[bytes]
+    ready_seconds: float
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start_worker(self, slots: int | None = None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pyoco_server.doors.cli.worker", "--flow-resolver", "examples.flows:resolve"]
+        command += ["--worker-id", f"bench-{len(self.workers)}"] + (["--slots", str(slots)] if slots else [])
+        worker = subprocess.Popen(command, env=_environment(PYOCO_NATS_URL=self.nats_url), stdout=subprocess.DEVNULL)
+        self.workers.append(worker)
+        return worker
+
+    def stop_workers(self) -> None:
+        for worker in self.workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in self.workers:
+            worker.wait(20)
+        self.workers.clear()
+
+    def gateway(self) -> psutil.Process:
+        children = psutil.Process(self.process.pid).children()
+        return next(child for child in children if "gateway" in child.cmdline())
+
+
+def _until(check: str, seconds: float) -> float:
+    """Seconds until this address answers 200."""
+    began = time.perf_counter()
+    with httpx.Client() as client:
+        while time.perf_counter() - began < seconds:
+            with contextlib.suppress(httpx.TransportError):
+                if client.get(check).status_code == 200:
+                    return time.perf_counter() - began
+            time.sleep(0.005)
+    raise TimeoutError(f"{check} did not answer in {seconds:g} s")
+
+
+@contextlib.contextmanager
+def stack() -> Iterator[Stack]:
+    home = Path(tempfile.mkdtemp(prefix="pyoco-bench-"))
+    port, nats_port = free_port(), free_port()
+    command = [sys.executable, "-m", "pyoco_server.doors.cli.server", "up", "--no-worker", "--no-keeper"]
+    command += ["--port", str(port), "--nats-client-port", str(nats_port), "--data-dir", str(home / "data")]
+    process = subprocess.Popen(command, env=_environment(), cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        ready = _until(f"http://127.0.0.1:{port}/ready", 30)
+        made = Stack(port, f"nats://127.0.0.1:{nats_port}", process, ready)
+        try:
+            yield made
+        finally:
+            made.stop_workers()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def serve(app: str) -> Iterator[int]:
+    """Any ASGI application on the same server software as ours: the limit to compare with."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log", "--no-proxy-headers"]
+    process = subprocess.Popen([*command, "--log-level", "warning"], env=_environment(), cwd=_ROOT)
+    try:
+        _until(f"http://127.0.0.1:{port}/openapi.json", 30)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)

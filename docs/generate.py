@@ -1,0 +1,349 @@
+"""Writes the pages that the code knows best: `python docs/generate.py`. A test fails when one of them is stale."""
+# ruff: noqa: INP001  (a script beside the pages it writes, not a package)
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import click
+
+import pyoco_server
+from pyoco_server import config, errors
+from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.states import MOVES, TERMINAL, RunState, TaskState, WorkerState
+from pyoco_server.doors.http.answers import STATUS
+from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.doors.http.operations import Operation, openapi_paths
+from pyoco_server.doors.http.schemas import SCHEMAS
+
+__all__ = ["commands", "pages"]
+
+ROOT = Path(__file__).parents[1]
+_MARK = "<!-- Generated: python docs/generate.py -->"
+#: Help is wrapped at this width whatever the terminal says.
+_HELP_COLUMNS = 100
+
+
+def pages() -> dict[str, str]:
+    """Every generated page: its path below the root, and its text."""
+    return {
+        "docs/STATES.md": states_page(),
+        "docs/reference/cli.md": cli_page(),
+        "docs/reference/errors.md": errors_page(),
+        "docs/reference/python.md": python_page(),
+        "docs/reference/routes.md": routes_page(),
+        "docs/reference/settings.md": config.reference(),
+    }
+
+
+def main() -> None:
+    for path, text in pages().items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *(list(row) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", _MARK, *parts]) + "\n"
+
+
+def _remarks(kind: type[Enum]) -> dict[str, str]:
+    """What the `#:` comment above each member of an enum says."""
+    found: dict[str, str] = {}
+    said: list[str] = []
+    for line in inspect.getsource(kind).splitlines():
+        text = line.strip()
+        if text.startswith("#:"):
+            said.append(text.removeprefix("#:").strip())
+        elif member := re.match(r"([A-Z_]+) = ", text):
+            found[member[1]] = _without_rules(" ".join(said))
+            said = []
+    return found
+
+
+def _without_rules(text: str) -> str:
+    """Rule ids serve those who work on the code; a reader of these pages has no use for them."""
+    rule = r"(FLOW|ENG)-\d+(( to|,) (FLOW|ENG)-\d+)*"
+    return re.sub(rf" \((sections? [\d., and]+|{rule})\)|{rule}: ?", "", text)
+
+
+# States
+
+
+#: Who makes each move, and when. A move without a line here cannot be generated.
+_MOVES_TOLD = {
+    "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its heartbeat is stale.",
+    "complete": "The work ended normally.",
+    "fail": "The work ended with an error, or cannot be done at all. `reason` says why.",
+    "ask_cancel": "Somebody asked for the run to be stopped. The first request counts.",
+    "cancel": "The work has stopped, was killed after the grace period, or never began.",
+}
+
+
+def states_page() -> str:
+    arrows = [
+        f"    {source} --> {target}: {move.replace('_', ' ')}"
+        for move, (sources, target) in MOVES.items()
+        for source in RunState
+        if source in sources
+    ]
+    ends = [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
+    remarks = _remarks(RunState)
+    moves = [
+        (f"`{move}`", ", ".join(source for source in RunState if source in sources), target.value, _MOVES_TOLD[move])
+        for move, (sources, target) in MOVES.items()
+    ]
+    return _page(
+        "States",
+        "A flow run is in one of six states. Three of them are ends: nothing leads out of them. The table of moves is "
+        "the one the code uses; a move that is not in it cannot happen.",
+        "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> PENDING", *arrows, *ends, "```"]),
+        "## States of a run",
+        _table(
+            ("State", "End", "Meaning"),
+            ((f"`{state}`", "yes" if state in TERMINAL else "", remarks[state]) for state in RunState),
+        ),
+        "## Moves",
+        _table(("Move", "From", "To", "When"), moves),
+        "A cancel request outranks whatever the work did: a run that is CANCELLING ends CANCELLED, even when its last "
+        "task has just ended well. Every move is a compare-and-set on the revision of the record, so of two writers "
+        "one loses and looks again.",
+        "## States of a task",
+        "A task is a step of a flow: " + ", ".join(f"`{state}`" for state in TaskState) + ". When a run ends, what had "
+        "not ended in it is settled: a running task becomes FAILED in a failed run and CANCELLED in a cancelled one; a "
+        "pending task becomes CANCELLED in a cancelled run and stays PENDING otherwise.",
+        "## States of a worker",
+        "A worker says of itself that it is "
+        + ", ".join(f"`{state}`" for state in WorkerState if state != "DISCONNECTED")
+        + ". A reader derives `DISCONNECTED` for a worker that has been silent for longer than "
+        "`PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC` and did not say goodbye.",
+    )
+
+
+# Routes
+
+
+def routes_page() -> str:
+    documents = openapi_paths(OPERATIONS)
+    overview = _table(
+        ("Request", "What it does", "Key"),
+        ((f"[`{_title(op)}`](#{_slug(_title(op))})", op.summary, "no" if op.open else "yes") for op in OPERATIONS),
+    )
+    used = _schemas_of(documents)
+    return _page(
+        "Routes",
+        "Every request of the HTTP API. The gateway serves the same as an OpenAPI document at `/openapi.json`, and as "
+        "a page to try things out at `/docs`. The column Key says whether an API key is needed once "
+        "`PYOCO_HTTP_AUTH_MODE` is `api_key`; a path that is not in this table needs one too.",
+        overview,
+        *(_operation(op, documents[op.path][op.method.lower()]) for op in OPERATIONS),
+        "## Shapes",
+        "Instants are unix seconds. Readers pass over fields they do not know: more may follow at any time.",
+        *(_shape(name) for name in SCHEMAS if name in used),
+    )
+
+
+def _title(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+def _slug(title: str) -> str:
+    """As the usual renderers make an anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _operation(operation: Operation, document: dict[str, Any]) -> str:
+    parts = [f"## {_title(operation)}", f"{operation.summary}. {operation.description}".replace("?.", "?").strip()]
+    if operation.parameters:
+        rows = ((f"`{p['name']}`", p["in"], _type(p["schema"]), p["description"]) for p in operation.parameters)
+        parts.append(_table(("Parameter", "In", "Type", "Meaning"), rows))
+    if operation.body is not None:
+        kind, content = next(iter(operation.body["content"].items()))
+        need = "" if operation.body["required"] else ", may be left out"
+        parts.append(f"Body: {_type(content['schema'])} as `{kind}`{need}.")
+    answers = (
+        (status, _answer_type(answer), answer["description"]) for status, answer in document["responses"].items()
+    )
+    parts.append(_table(("Status", "Answer", "When"), answers))
+    return "\n\n".join(parts)
+
+
+def _answer_type(answer: dict[str, Any]) -> str:
+    return _type(answer["content"]["application/json"]["schema"])
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if schema["type"] == "array":
+        return f"list of {_type(schema['items'])}"
+    if schema["type"] == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {_type(schema['additionalProperties'])}"
+    limits = [f"{words} {schema[name]}" for name, words in _LIMITS.items() if name in schema]
+    name = str(schema.get("format", schema["type"]))
+    return f"{name} ({', '.join(limits)})" if limits else name
+
+
+_LIMITS = {"minimum": "from", "maximum": "to", "default": "default", "maxLength": "length at most"}
+
+
+def _schemas_of(value: Any) -> set[str]:
+    """The names of all shapes that a document refers to, and those they refer to."""
+    names = set(re.findall(r"#/components/schemas/(\w+)", repr(value)))
+    return names.union(*(_schemas_of(SCHEMAS[name]) for name in names))
+
+
+def _shape(name: str) -> str:
+    schema = SCHEMAS[name]
+    required = schema["required"]
+    rows = (
+        (f"`{field}`", _type(each), "always" if field in required else "")
+        for field, each in schema["properties"].items()
+    )
+    return "\n\n".join([f"### {name}", schema["description"], _table(("Field", "Type", "Present"), rows)])
+
+
+# Errors
+
+
+def errors_page() -> str:
+    rows = (
+        (f"`{text.err_id}`", text.en, text.ja, text.action, ", ".join(_statuses(number)))
+        for number, text in errors.CATALOGUE.items()
+    )
+    reasons = _remarks(DeadReason)
+    return _page(
+        "Errors",
+        "Every error a user meets has an id, and keeps it. A message has the same number: `MSG-PYOCO-0005` belongs to "
+        "`ERR-PYOCO-0005`. An HTTP error body holds `detail`, `err_id`, `msg_id`, `message` and `message_ja`; when the "
+        "input is wrong, `errors` lists what is wrong and where (`loc`, `msg`, `type`). Without a status in "
+        "the last column an error shows in logs, in a run's `error`, or on a command's stderr.",
+        _table(("Id", "Message", "Message in Japanese", "What to do", "HTTP"), rows),
+        "A command that fails writes the id and the message to stderr and ends with exit code 1; after Ctrl-C it ends "
+        "with 130.",
+        "## Reasons",
+        "A run that FAILED says why in `reason`; its dead letter has the same word.",
+        _table(("Reason", "Meaning"), ((f"`{reason.value}`", reasons[reason.name]) for reason in DeadReason)),
+    )
+
+
+def _statuses(number: int) -> list[str]:
+    """The HTTP statuses of the errors with this number."""
+    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.PyocoError)]
+    met = {next(STATUS[base] for base in kind.__mro__ if base in STATUS) for kind in kinds if kind.number == number}
+    return [str(status) for status in sorted(met) if status != 500 or number == errors.PyocoError.number]
+
+
+# Commands
+
+
+def commands() -> dict[str, click.Command]:
+    """The commands of the package by name, as `pyproject.toml` declares them."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    return {name: importlib.import_module(target.partition(":")[0]).cli for name, target in declared.items()}
+
+
+def cli_page() -> str:
+    parts = [
+        f"{'#' * (2 + min(depth, 1))} {name}\n\n```text\n{text}\n```"
+        for top, command in commands().items()
+        for depth, name, text in _helps(top, command, None)
+    ]
+    return _page(
+        "Commands",
+        "What each command says with `--help`. Settings that have no option are read from the environment, see "
+        "[settings](settings.md).",
+        *parts,
+    )
+
+
+def _helps(
+    name: str, command: click.Command, parent: click.Context | None, depth: int = 0
+) -> Iterator[tuple[int, str, str]]:
+    context = click.Context(
+        command, parent, info_name=name, terminal_width=_HELP_COLUMNS, max_content_width=_HELP_COLUMNS
+    )
+    text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    yield depth, context.command_path, text
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            if found is not None and not found.hidden:
+                yield from _helps(inner, found, context, depth + 1)
+
+
+# Python
+
+
+def python_page() -> str:
+    return _page(
+        "Python",
+        "What programs import from `pyoco_server`. A name that is not on this page is not public and may change "
+        "without notice. `examples/run_worker.py` and `examples/submit_and_wait.py` are programs that use it.",
+        *(_name(name) for name in pyoco_server.__all__),
+    )
+
+
+def _name(name: str) -> str:
+    value = getattr(pyoco_server, name)
+    parts = [f"## {name}", _prose(value)]
+    if name == "NatsBackendConfig":  # its fields are the settings, and have a page of their own
+        parts.append("Its fields are the [settings](settings.md). Make it with `NatsBackendConfig.from_env()`.")
+    elif inspect.isclass(value):
+        parts += _methods(value)
+    else:
+        parts.insert(1, f"```python\n{_signature(name, value)}\n```")
+    return "\n\n".join(parts)
+
+
+def _prose(value: Any) -> str:
+    """A docstring without its examples: those are for the terminal."""
+    text = inspect.cleandoc(value.__doc__ or "").partition(">>>")[0]
+    return _without_rules(text).strip()
+
+
+def _methods(kind: type) -> list[str]:
+    """Those that say something of themselves; the others only follow somebody else's protocol or are plain."""
+    own = [(name, getattr(kind, name)) for name in vars(kind) if not name.startswith("_")]
+    rows = [(f"`{_call(name, member)}`", " ".join(_prose(member).split())) for name, member in own if callable(member)]
+    return [_table(("Method", "What it does"), rows)] if any(told for _, told in rows) else []
+
+
+def _call(name: str, function: Any) -> str:
+    """`get_run(run_id, include=None)`: the types are in the editor."""
+    words = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name not in {"self", "cls"}:
+            default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+            words.append(f"{parameter.name}{default}")
+    prefix = "await " if inspect.iscoroutinefunction(function) else ""
+    return f"{prefix}{name}({', '.join(words)})"
+
+
+def _signature(name: str, function: Any) -> str:
+    prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
+    return f"{prefix} {name}{inspect.signature(function)}: ...".replace("'", "")
+
+
+if __name__ == "__main__":
+    main()

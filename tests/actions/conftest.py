@@ -1,0 +1,23 @@
+"""A real backend whose clock stands still."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from backends import Clock, opened_backend
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.backend import Backend
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def backend(config: NatsBackendConfig, clock: Clock) -> AsyncIterator[Backend]:
+    async with opened_backend(config) as backend:
+        yield replace(backend, clock=clock)

@@ -1,0 +1,342 @@
+"""Who may come in over HTTP, and whose runs they see (section 14 of the contract), on a real NATS server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from gateways import Gateway, error, fresh_gateway, open_gateway, stock_of
+from pyoco_server.core.api_key import make_key
+from pyoco_server.core.run import Run
+from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.http_api import create_app
+from pyoco_server.ports.nats.link import Link
+from servers import config_for
+from waiting import eventually
+
+#: FLOW-45. Whoever adds a path here says that the whole world may call it.
+OPEN = {"/health", "/ready"}
+
+MISSING = error(14, "api key required")
+REFUSED = error(15, "api key invalid")
+UNKNOWN_RUN = error(5, "run not found")
+
+
+@pytest.fixture
+async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    """Authentication is on."""
+    async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key", auth_pepper="pepper") as gateway:
+        yield gateway
+
+
+async def a_key(gateway: Gateway, tenant: str = "team-a") -> dict[str, str]:
+    """The headers of somebody who may come in."""
+    pepper = gateway.config.auth_pepper
+    plain, record = make_key(tenant, pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
+    assert await gateway.backend.keys.add(record)
+    return {"X-API-Key": plain}
+
+
+def key_id(headers: dict[str, str]) -> str:
+    return headers["X-API-Key"].split("_")[1]
+
+
+async def submit(gateway: Gateway, headers: dict[str, str], **body: Any) -> str:
+    answer = await gateway.client.post("/runs", json={"flow_name": "hello"} | body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["run_id"])
+
+
+def everything() -> list[tuple[str, str]]:
+    """Every method on every path that the application serves, the framework's own ones included."""
+    routes = create_app(config_for("nats://127.0.0.1:1")).routes
+    served = [(method, route.path) for route in routes if isinstance(route, Route) for method in route.methods or ()]
+    ours = [(operation.method, operation.path) for operation in OPERATIONS]
+    return sorted({(method, re.sub(r"\{.*?\}", str(uuid.UUID(int=0)), path)) for method, path in served + ours})
+
+
+def test_the_walk_sees_every_operation() -> None:
+    assert {path for _, path in everything()} >= {"/docs", "/openapi.json", "/health", "/runs", "/runs/yaml"}
+
+
+class TestEntrance:
+    @pytest.mark.parametrize(("method", "path"), everything())
+    async def test_a_path_that_is_not_listed_as_open_asks_for_a_key(
+        self, gateway: Gateway, method: str, path: str
+    ) -> None:
+        """FLOW-45, FLOW-51, FLOW-262; DESIGN 9.15 for /docs and /openapi.json"""
+        answer = await gateway.client.request(method, path)
+        assert (answer.status_code == 401) == (path not in OPEN)
+        if path not in OPEN:
+            assert method == "HEAD" or answer.json() == MISSING
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+    @pytest.mark.parametrize(
+        ("method", "path"),
+        [
+            ("GET", "/nothing"),
+            ("GET", "/"),
+            ("GET", "/health/"),
+            ("GET", "/health/more"),
+            ("GET", "//health"),
+            ("GET", "/HEALTH"),
+            ("GET", "/runs/..%2Fhealth"),
+            ("OPTIONS", "/runs"),
+            ("DELETE", "/runs"),
+            ("NONSENSE", "/runs"),
+        ],
+    )
+    async def test_a_path_nobody_thought_of_asks_for_a_key(self, gateway: Gateway, method: str, path: str) -> None:
+        """FLOW-45"""
+        answer = await gateway.client.request(method, path)
+        assert (answer.status_code, answer.json()) == (401, MISSING)
+
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [
+            pytest.param("POST", "/runs", b"{", id="would be 422"),
+            pytest.param("POST", "/runs/yaml", b"--B", id="would be 422, too"),
+            pytest.param("GET", "/runs?limit=0", b"", id="would be 422 for its query"),
+            pytest.param("GET", f"/runs/{uuid.uuid4()}", b"", id="would be 404"),
+            pytest.param("POST", "/runs", b" " * (5 << 20), id="would be 413"),
+        ],
+    )
+    async def test_the_key_is_looked_at_first(self, gateway: Gateway, method: str, path: str, body: bytes) -> None:
+        """FLOW-46"""
+        without = await gateway.client.request(method, path, content=body)
+        assert (without.status_code, without.json()) == (401, MISSING)
+        wrong = await gateway.client.request(method, path, content=body, headers={"X-API-Key": "wrong"})
+        assert (wrong.status_code, wrong.json()) == (403, REFUSED)
+        right = await gateway.client.request(method, path, content=body, headers=await a_key(gateway))
+        assert right.status_code in {404, 413, 422}
+
+    async def test_a_body_is_not_read_before_the_key(self, gateway: Gateway) -> None:
+        """FLOW-46"""
+        taken = 0
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal taken
+            while True:
+                taken += 1
+                yield b"x" * 1024
+
+        answer = await gateway.client.post("/runs", content=body())
+        assert answer.status_code == 401
+        assert taken == 0
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"X-API-Key": ""},
+            {"Authorization": ""},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Bearer  "},
+            {"Authorization": "Basic cHlvY286cHlvY28="},
+            {"X-Other-Key": "pyoco_0123456789abcdef_" + "x" * 43},
+        ],
+    )
+    async def test_no_key_is_401(self, gateway: Gateway, headers: dict[str, str]) -> None:
+        """FLOW-51, FLOW-262"""
+        answer = await gateway.client.get("/runs", headers=headers)
+        assert (answer.status_code, answer.json()) == (401, MISSING)
+
+    async def test_a_wrong_key_is_403_and_nobody_learns_why(self, gateway: Gateway) -> None:
+        """FLOW-52, FLOW-263"""
+        right, revoked = await a_key(gateway), await a_key(gateway)
+        await gateway.backend.keys.revoke(key_id(revoked), time.time())
+        plain = right["X-API-Key"]
+        other_pepper, record = make_key("team-a", "salt", 1.0, secrets.token_hex, secrets.token_urlsafe)
+        await gateway.backend.keys.add(record)
+        wrong = {
+            "unknown": f"pyoco_0123456789abcdef_{'x' * 43}",
+            "wrong secret": plain[:-1] + ("x" if plain[-1] != "x" else "y"),
+            "revoked": revoked["X-API-Key"],
+            "another pepper": other_pepper,
+            "an id alone": key_id(right),
+            "cut": plain[:-1],
+            "with more": plain + "x",
+            "upper case": plain.upper(),
+            "no key at all": "hello",
+            "a subject": "*",
+            "long": "x" * 10_000,
+            "not ASCII": "é\xff",
+            "two keys": f"{plain}, {plain}",
+        }
+        answers = {}
+        for name, key in wrong.items():
+            for header, value in ((b"X-API-Key", key), (b"Authorization", f"Bearer {key}")):
+                answer = await gateway.client.get("/runs", headers=[(header, value.encode("latin-1"))])
+                answers[name, header] = (answer.status_code, answer.content, tuple(answer.headers.items()))
+        assert len(set(answers.values())) == 1, answers
+        status, content, _ = next(iter(answers.values()))
+        assert (status, json.loads(content)) == (403, REFUSED)
+        assert (await gateway.client.get("/runs", headers=right)).status_code == 200
+
+    @pytest.mark.parametrize(
+        "form", ["X-API-Key: {}", "x-api-key: {}", "Authorization: Bearer {}", "authorization: bearer {}"]
+    )
+    async def test_one_key_two_ways_to_send_it(self, gateway: Gateway, form: str) -> None:
+        """FLOW-261; DESIGN 9.7"""
+        name, _, value = form.format((await a_key(gateway))["X-API-Key"]).partition(": ")
+        assert (await gateway.client.get("/runs", headers={name: value})).status_code == 200
+
+    async def test_an_empty_header_leaves_room_for_the_other(self, gateway: Gateway) -> None:
+        """FLOW-262"""
+        plain = (await a_key(gateway))["X-API-Key"]
+        both = {"X-API-Key": "", "Authorization": f"Bearer {plain}"}
+        assert (await gateway.client.get("/runs", headers=both)).status_code == 200
+
+    async def test_the_header_is_a_setting(self, link: Link, nats_url: str, tmp_path: Path) -> None:
+        """FLOW-261"""
+        named = {"http_auth_mode": "api_key", "http_api_key_header": "X-Team-Key"}
+        async with fresh_gateway(link, nats_url, tmp_path, **named) as gateway:
+            plain = (await a_key(gateway))["X-API-Key"]
+            tried = ({"X-Team-Key": plain}, {"X-API-Key": plain}, {"Authorization": f"Bearer {plain}"})
+            statuses = [(await gateway.client.get("/runs", headers=headers)).status_code for headers in tried]
+            assert statuses == [200, 401, 200]
+            document = (await gateway.client.get("/openapi.json", headers={"X-Team-Key": plain})).json()
+            assert document["components"]["securitySchemes"]["apiKey"]["name"] == "X-Team-Key"
+
+    async def test_nothing_is_written_for_somebody_who_may_not_come_in(self, gateway: Gateway, link: Link) -> None:
+        """FLOW-46"""
+        before = await stock_of(gateway.config, link)
+        for headers in ({}, {"X-API-Key": "wrong"}):
+            assert (await gateway.client.post("/runs", json={"flow_name": "f"}, headers=headers)).is_client_error
+        assert await stock_of(gateway.config, link) == before
+
+    async def test_without_authentication_a_key_is_not_looked_at(
+        self, link: Link, nats_url: str, tmp_path: Path
+    ) -> None:
+        """FLOW-266"""
+        async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+            run_id = await submit(gateway, {"X-API-Key": "nonsense", "Authorization": "Bearer nonsense"})
+            snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
+            assert not {"tenant_id", "api_key_id"} & snapshot.keys()
+
+    async def test_a_revoked_key_is_refused_everywhere_within_a_second(self, gateway: Gateway) -> None:
+        """FLOW-265, as DESIGN 9.5 reads it"""
+        async with open_gateway(gateway.config) as other:
+            headers = await a_key(gateway)
+
+            async def is_answered(status: int) -> bool:
+                return (await other.client.get("/runs", headers=headers)).status_code == status
+
+            await eventually(lambda: is_answered(200), 1)
+            await gateway.backend.keys.revoke(key_id(headers), time.time())
+            assert (await gateway.client.get("/runs", headers=headers)).status_code == 403
+            await eventually(lambda: is_answered(403), 1)
+
+    async def test_no_key_is_ever_logged(self, gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+        """FLOW-49, FLOW-268, FLOW-531"""
+        caplog.set_level(logging.DEBUG)
+        right, revoked = await a_key(gateway), await a_key(gateway)
+        await gateway.backend.keys.revoke(key_id(revoked), time.time())
+        sent = [right["X-API-Key"], revoked["X-API-Key"], "a-typo-of-a-key"]
+        for key in sent:
+            for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}):
+                for method, path in (("POST", "/runs"), ("GET", f"/runs/{uuid.uuid4()}"), ("GET", "/runs?limit=0")):
+                    answer = await gateway.client.request(method, path, headers=headers)
+                    assert key not in answer.text
+        told = "".join(f"{record.__dict__}{record.getMessage()}{record.exc_text}" for record in caplog.records)
+        assert "request answered with an error" in told
+        assert [key for key in sent if key.rsplit("_", 1)[-1] in told] == []
+        assert "pepper" not in told
+
+
+class TestTenants:
+    async def test_a_run_carries_who_asked_for_it(self, gateway: Gateway, link: Link) -> None:
+        """FLOW-272, FLOW-304, FLOW-342"""
+        headers = await a_key(gateway, "team-a")
+        run_id = await submit(gateway, headers, tag="gpu")
+        snapshot = (await gateway.client.get(f"/runs/{run_id}", headers=headers)).json()
+        assert (snapshot["tenant_id"], snapshot["api_key_id"]) == ("team-a", key_id(headers))
+        asked = {"last_by_subj": f"{gateway.config.work_subject_prefix}.gpu"}
+        found = await link.api(f"STREAM.MSG.GET.{gateway.config.work_stream}", asked, dict[str, Any])
+        job = json.loads(base64.b64decode(found["message"]["data"]))
+        assert (job["tenant_id"], job["api_key_id"]) == ("team-a", key_id(headers))
+
+    async def test_nobody_can_say_that_they_are_somebody_else(self, gateway: Gateway) -> None:
+        """FLOW-44, FLOW-272"""
+        headers = await a_key(gateway, "team-a")
+        run_id = await submit(gateway, headers, tenant_id="team-b", api_key_id="x", params={"tenant_id": "team-b"})
+        assert (await gateway.client.get(f"/runs/{run_id}", headers=headers)).json()["tenant_id"] == "team-a"
+
+    async def test_two_keys_of_one_tenant_see_the_same_runs(self, gateway: Gateway) -> None:
+        """FLOW-273"""
+        one, other = await a_key(gateway, "team-a"), await a_key(gateway, "team-a")
+        run_id = await submit(gateway, one)
+        assert (await gateway.client.get(f"/runs/{run_id}", headers=other)).status_code == 200
+        assert (await gateway.client.post(f"/runs/{run_id}/cancel", headers=other)).status_code == 200
+
+    @pytest.mark.parametrize(
+        ("method", "end"), [("GET", ""), ("GET", "?include=full"), ("GET", "/tasks"), ("POST", "/cancel")]
+    )
+    async def test_another_tenant_s_run_is_an_unknown_run(self, gateway: Gateway, method: str, end: str) -> None:
+        """FLOW-188, FLOW-273, FLOW-275: byte for byte"""
+        mine, yours = await a_key(gateway, "team-a"), await a_key(gateway, "team-b")
+        theirs = await submit(gateway, yours)
+        nobody_s = Run(
+            run_id=str(uuid.uuid4()), flow_name="f", tag="t", submitted_at=1.0, updated_at=1.0, heartbeat_at=1.0
+        )
+        await gateway.backend.runs.create(nobody_s)
+        answers = [
+            await gateway.client.request(method, f"/runs/{run_id}{end}", headers=mine)
+            for run_id in (uuid.uuid4(), theirs, nobody_s.run_id, "no-id")
+        ]
+        assert {(answer.status_code, answer.content, tuple(answer.headers.items())) for answer in answers} == {
+            (404, answers[0].content, tuple(answers[0].headers.items()))
+        }
+        assert answers[0].json() == UNKNOWN_RUN
+        untouched = (await gateway.client.get(f"/runs/{theirs}", headers=yours)).json()
+        assert untouched["status"] == "PENDING"
+
+    async def test_a_list_holds_one_s_own_runs(self, gateway: Gateway) -> None:
+        """FLOW-113, FLOW-274, FLOW-275: others are left out before the limit counts"""
+        mine, yours = await a_key(gateway, "team-a"), await a_key(gateway, "team-b")
+        own = [await submit(gateway, mine, tag="gpu") for _ in range(2)]
+        for _ in range(3):
+            await submit(gateway, yours, tag="gpu")
+        await gateway.backend.runs.create(
+            Run(run_id=str(uuid.uuid4()), flow_name="hello", tag="gpu", submitted_at=1, updated_at=9e9, heartbeat_at=1)
+        )
+        for query in ("", "&include=full", "&tag=gpu", "&status=PENDING", "&flow=hello", "&kind=flow"):
+            answer = await gateway.client.get(f"/runs?limit=2{query}", headers=mine)
+            assert [run["run_id"] for run in answer.json()] == own[::-1], query
+        assert len((await gateway.client.get("/runs", headers=yours)).json()) == 3
+        assert (await gateway.client.get("/runs", headers=await a_key(gateway, "team-c"))).json() == []
+
+    async def test_without_authentication_every_run_is_seen(self, gateway: Gateway, tmp_path: Path) -> None:
+        """FLOW-275"""
+        run_id = await submit(gateway, await a_key(gateway))
+        opened = replace(gateway.config, http_auth_mode="none", data_dir=str(tmp_path / "other"))
+        async with open_gateway(opened) as other:
+            assert (await other.client.get(f"/runs/{run_id}")).status_code == 200
+
+            async def is_listed() -> bool:
+                return len((await other.client.get("/runs")).json()) == 1
+
+            await eventually(is_listed)
+
+    async def test_a_tenant_cannot_act_on_another_s_run_by_a_bad_request(self, gateway: Gateway) -> None:
+        """FLOW-273: not even the kind of refusal tells that the run exists"""
+        mine, yours = await a_key(gateway, "team-a"), await a_key(gateway, "team-b")
+        theirs = await submit(gateway, yours)
+        answers = [
+            await gateway.client.post(f"/runs/{run_id}/cancel", content=b"[]", headers=mine)
+            for run_id in (theirs, uuid.uuid4())
+        ]
+        assert answers[0].content == answers[1].content
+        assert answers[0].status_code == answers[1].status_code

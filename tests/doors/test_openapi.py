@@ -1,0 +1,301 @@
+"""The OpenAPI document: whole, true, and the same as what is served."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from gateways import Gateway, fresh_gateway
+from pyoco_server import errors as all_errors
+from pyoco_server.core.outcome import Failed, Progress
+from pyoco_server.core.run import Owner, ask_cancel, claim, conclude
+from pyoco_server.doors.http.answers import STATUS, error_body, status_of
+from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.errors import CATALOGUE, Problem, PyocoError, Refused
+from pyoco_server.http_api import create_app
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.runs.port import Stored
+from servers import config_for
+
+DOCUMENT: dict[str, Any] = create_app(config_for("nats://127.0.0.1:1")).openapi()
+METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+#: What the framework serves besides.
+NOT_OPERATIONS = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
+
+Schema = dict[str, Any]
+
+
+def resolve(ref: str) -> Schema:
+    node: Any = DOCUMENT
+    assert ref.startswith("#/")
+    for step in ref[2:].split("/"):
+        node = node[step]
+    assert isinstance(node, dict)
+    return node
+
+
+def nodes(node: Any) -> Iterator[Schema]:
+    """Every object in the document."""
+    if isinstance(node, dict):
+        yield node
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from nodes(inner)
+
+
+TYPES: dict[str, Any] = {
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "null": type(None),
+}
+#: The words of JSON Schema that our document uses; a new one has to be taught to `faults` below.
+WORDS = {
+    *("$ref", "anyOf", "type", "enum", "properties", "required", "additionalProperties", "items", "pattern"),
+    *("minLength", "maxLength", "minimum", "maximum", "maxItems", "default", "format", "description"),
+}
+
+
+def faults(value: Any, schema: Schema, at: str = "$") -> list[str]:
+    """Why `value` is not what `schema` says."""
+    assert schema.keys() <= WORDS, schema.keys() - WORDS
+    if "$ref" in schema:
+        return faults(value, resolve(schema["$ref"]), at)
+    if "anyOf" in schema:
+        every = [faults(value, option, at) for option in schema["anyOf"]]
+        return [] if [] in every else [fault for some in every for fault in some]
+    kind = schema.get("type", "")
+    if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        return [f"{at} is {value!r}, not a {kind}"]
+    found = [f"{at} is {value!r}"] if value not in schema.get("enum", [value]) else []
+    if isinstance(value, str):
+        found += [f"{at} does not match"] if not re.search(schema.get("pattern", ""), value) else []
+        found += [f"{at} has a wrong length"] if not _fits(len(value), schema, "Length") else []
+    if isinstance(value, list):
+        found += [f"{at} is too long"] if not _fits(len(value), schema, "Items") else []
+        found += [fault for n, item in enumerate(value) for fault in faults(item, schema["items"], f"{at}[{n}]")]
+    if isinstance(value, dict):
+        found += [f"{at}.{name} is missing" for name in schema.get("required", ()) if name not in value]
+        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for name, item in value.items():
+            inner = known.get(name, more)
+            found += faults(item, inner, f"{at}.{name}") if isinstance(inner, dict) else []
+    return found
+
+
+def _fits(size: int, schema: Schema, what: str) -> bool:
+    return bool(schema.get(f"min{what}", 0) <= size <= schema.get(f"max{what}", size))
+
+
+def operations() -> list[tuple[str, str, Schema]]:
+    return [
+        (method.upper(), path, item) for path, methods in DOCUMENT["paths"].items() for method, item in methods.items()
+    ]
+
+
+class TestDocument:
+    def test_it_says_what_it_is(self) -> None:
+        assert DOCUMENT["openapi"].startswith("3.1.")
+        assert DOCUMENT["info"].keys() >= {"title", "version"}
+        assert all(path.startswith("/") for path in DOCUMENT["paths"])
+        assert {method for methods in DOCUMENT["paths"].values() for method in methods} <= METHODS
+
+    def test_every_reference_leads_somewhere(self) -> None:
+        references = [node["$ref"] for node in nodes(DOCUMENT) if isinstance(node.get("$ref"), str)]
+        assert references
+        for reference in references:
+            assert resolve(reference)
+
+    def test_every_schema_is_used(self) -> None:
+        used = {node["$ref"].rsplit("/", 1)[1] for node in nodes(DOCUMENT) if isinstance(node.get("$ref"), str)}
+        assert used == set(DOCUMENT["components"]["schemas"])
+
+    def test_every_schema_is_in_words_that_are_checked(self) -> None:
+        for schema in DOCUMENT["components"]["schemas"].values():
+            faults({}, schema)
+            assert schema["required"] == [name for name in schema["required"] if name in schema["properties"]]
+            assert schema["description"]
+
+    def test_operation_ids_are_unique(self) -> None:
+        ids = Counter(item["operationId"] for _, _, item in operations())
+        assert [name for name, count in ids.items() if count > 1] == []
+
+    def test_what_is_served_is_documented_and_the_other_way_round(self) -> None:
+        """FLOW-390"""
+        documented = {(method, path) for method, path, _ in operations()}
+        assert documented == {(operation.method, operation.path) for operation in OPERATIONS}
+        routes = create_app(config_for("nats://127.0.0.1:1")).routes
+        assert all(isinstance(route, Route) for route in routes)
+        served = {
+            (method, route.path)
+            for route in routes
+            if isinstance(route, Route) and route.path not in NOT_OPERATIONS
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+        assert served == documented
+
+    @pytest.mark.parametrize(("method", "path", "item"), operations(), ids=lambda value: str(value)[:30])
+    def test_an_operation_is_documented_whole(self, method: str, path: str, item: Schema) -> None:
+        assert item["summary"]
+        assert item["tags"]
+        in_path = {each["name"] for each in item.get("parameters", ()) if each["in"] == "path"}
+        assert in_path == set(re.findall(r"\{(.*?)\}", path))
+        names = [(each["in"], each["name"]) for each in item.get("parameters", ())]
+        assert len(names) == len(set(names))
+        for each in item.get("parameters", ()):
+            assert each["description"]
+            assert each["schema"]
+            assert each["required"] == (each["in"] == "path")
+        assert ("requestBody" in item) == (method == "POST")
+        for answer in item["responses"].values():
+            assert answer["description"]
+            for content in answer["content"].values():
+                assert content["schema"]
+
+    @pytest.mark.parametrize(
+        ("operation", "statuses"),
+        [
+            ("GET /health", "200"),
+            ("GET /ready", "200 503"),
+            ("POST /runs", "200 401 403 413 422 503"),
+            ("POST /runs/yaml", "200 401 403 413 422 503"),
+            ("GET /runs", "200 401 403 422 503"),
+            ("GET /runs/{run_id}", "200 401 403 404 503"),
+            ("GET /runs/{run_id}/tasks", "200 401 403 404 503"),
+            ("POST /runs/{run_id}/cancel", "200 401 403 404 413 422 503"),
+        ],
+    )
+    def test_every_status_it_can_give_is_documented(self, operation: str, statuses: str) -> None:
+        """Section 6 of the contract. A 500 is a defect, and no operation promises one."""
+        method, path = operation.split()
+        item = DOCUMENT["paths"][path][method.lower()]
+        assert " ".join(item["responses"]) == statuses
+        for status, answer in item["responses"].items():
+            schema = answer["content"]["application/json"]["schema"]
+            assert (schema == {"$ref": "#/components/schemas/Error"}) == (status != "200")
+
+    def test_the_table_above_is_whole(self) -> None:
+        marks = TestDocument.test_every_status_it_can_give_is_documented.pytestmark  # type: ignore[attr-defined]
+        listed = {case[0] for mark in marks for case in mark.args[1]}
+        assert listed == {f"{method} {path}" for method, path, _ in operations()}
+
+    def test_a_key_may_be_sent_in_two_ways_or_not_at_all(self) -> None:
+        """FLOW-261, FLOW-266: whether one is needed is the server's setting"""
+        schemes = DOCUMENT["components"]["securitySchemes"]
+        assert schemes["apiKey"] == {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+        assert schemes["bearer"] == {"type": "http", "scheme": "bearer"}
+        closed = [item["security"] for _, path, item in operations() if path not in {"/health", "/ready"}]
+        assert all(security == [{}, {"apiKey": []}, {"bearer": []}] for security in closed)
+
+
+#: Everything that can be raised towards a door.
+ERRORS: list[type[PyocoError]] = [
+    cls
+    for cls in map(vars(all_errors).get, all_errors.__all__)
+    if isinstance(cls, type) and issubclass(cls, PyocoError)
+]
+
+
+class TestErrors:
+    @pytest.mark.parametrize("cls", ERRORS)
+    def test_every_error_has_a_status_and_the_documented_body(self, cls: type[PyocoError]) -> None:
+        """FLOW-50, FLOW-565"""
+        problems = (Problem(("body", 0, "name"), "is wrong", "type"),)
+        for error in (cls("it went wrong"), cls("it went wrong", problems=problems)):
+            body = error_body(error)
+            assert faults(body, resolve("#/components/schemas/Error")) == []
+            assert body["err_id"][-4:] == body["msg_id"][-4:] == f"{cls.number:04d}"
+            assert (body["message"], body["message_ja"]) == (CATALOGUE[cls.number].en, CATALOGUE[cls.number].ja)
+            assert ("errors" in body) == (bool(error.problems) or isinstance(error, Refused))
+            assert status_of(error) in STATUS.values()
+
+    @pytest.mark.parametrize(
+        ("status", "detail", "number"),
+        [
+            (401, "api key required", 14),
+            (403, "api key invalid", 15),
+            (404, "run not found", 5),
+            (404, "worker not found", 20),
+            (404, "wheel not found", 23),
+            (413, "workflow file too large", 16),
+            (422, "invalid request", 2),
+            (422, "invalid list query", 17),
+            (422, "invalid workers request", 19),
+            (503, "nats unavailable", 3),
+        ],
+    )
+    def test_the_phrases_are_those_of_the_contract(self, status: int, detail: str, number: int) -> None:
+        """FLOW-51 to FLOW-55, FLOW-57, FLOW-59 to FLOW-62"""
+        assert (status, number) in {(status_of(cls("x")), cls.number) for cls in ERRORS if cls.phrase == detail}
+
+
+@pytest.fixture
+async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        yield gateway
+
+
+class TestServed:
+    async def test_the_document_and_the_page_are_served(self, gateway: Gateway) -> None:
+        answer = await gateway.client.get("/openapi.json")
+        assert answer.status_code == 200
+        assert answer.json() == DOCUMENT
+        page = await gateway.client.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "/openapi.json" in page.text
+
+    async def test_every_answer_is_what_the_document_says(self, gateway: Gateway) -> None:
+        """A run in each of its stages, and every kind of refusal, against the schemas"""
+        run_id = (await gateway.client.post("/runs", json={"flow_name": "f", "params": {"a": [1]}})).json()["run_id"]
+        asked = [
+            ("GET", "/health", None),
+            ("GET", "/ready", None),
+            ("POST", "/runs", b'{"flow_name": "f"}'),
+            ("POST", "/runs", b"{"),
+            ("POST", "/runs", b" " * (5 << 20)),
+            ("POST", "/runs/yaml", b""),
+            ("GET", "/runs/{run_id}", None),
+            ("GET", "/runs", None),
+            ("GET", "/runs?include=full", None),
+            ("GET", "/runs?limit=0", None),
+            ("GET", "/runs/{run_id}/tasks", None),
+            ("POST", "/runs/{run_id}/cancel", b"[]"),
+        ]
+        cancel = ("POST", "/runs/{run_id}/cancel", b"")
+        for status in ("PENDING", "RUNNING", "CANCELLING", "CANCELLED"):
+            assert (await gateway.client.get(f"/runs/{run_id}")).json()["status"] == status
+            for request in asked:
+                await self._check(gateway, *request, run_id)
+            await self._move_on(gateway, run_id)
+        for request in [*asked, cancel]:
+            await self._check(gateway, *request, run_id)
+            await self._check(gateway, *request, str(uuid.uuid4()))
+
+    async def _check(self, gateway: Gateway, method: str, path: str, body: bytes | None, run_id: str) -> None:
+        answer = await gateway.client.request(method, path.replace("{run_id}", run_id), content=body)
+        documented = DOCUMENT["paths"][path.partition("?")[0]][method.lower()]["responses"]
+        schema = documented[str(answer.status_code)]["content"]["application/json"]["schema"]
+        assert faults(answer.json(), schema) == [], (method, path)
+
+    async def _move_on(self, gateway: Gateway, run_id: str) -> None:
+        """One stage further in the life of the run."""
+        found = await gateway.backend.runs.find(run_id)
+        assert isinstance(found, Stored)
+        run = found.run
+        if run.status == "PENDING":
+            run = claim(run, Owner("anna", "instance-1"), "attempt-1", 2.0)
+        elif run.status == "RUNNING":
+            run = ask_cancel(run, "because", 3.0)
+        elif run.status == "CANCELLING":
+            progress = Progress(tasks={"a": "FAILED"}, task_records={"a": {"state": "FAILED"}})
+            run = conclude(run, Failed(message="it broke", progress=progress), 4.0)
+        await gateway.backend.runs.replace(run, found.revision)

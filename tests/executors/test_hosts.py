@@ -1,0 +1,518 @@
+"""Hosts: whatever a task does, it costs its own run and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pyoco_server.core.job import Job, encode_job
+from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, TimedOut
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.host.host import Host
+from pyoco_server.executors.host.pool import HostExecutor
+from pyoco_server.executors.host.wire import Settings
+from pyoco_server.executors.port import Execution, Work
+from waiting import eventually
+
+TESTS = Path(__file__).parents[1]
+MEMORY_BYTES_MAX = 2 << 30
+
+
+def settings(resolver: str | None = "naughty:resolve", **more: Any) -> Settings:
+    values: dict[str, Any] = {
+        "callable_allow": (),
+        "workflow_bytes_max": 262_144,
+        "records_bytes_max": 65_536,
+        "memory_bytes_max": MEMORY_BYTES_MAX,
+    }
+    return Settings(resolver=resolver, **{**values, **more})
+
+
+def work(flow_name: str, **params: Any) -> Work:
+    job = Job(run_id=str(uuid.uuid4()), flow_name=flow_name, tag="default", submitted_at=1.0, params=params)
+    return Work(job, encode_job(job))
+
+
+def yaml_work(text: str, **params: Any) -> Work:
+    job = Job(
+        run_id=str(uuid.uuid4()),
+        flow_name="from a file",
+        tag="default",
+        submitted_at=1.0,
+        params=params,
+        workflow_yaml=textwrap.dedent(text),
+    )
+    return Work(job, encode_job(job))
+
+
+@pytest.fixture(autouse=True)
+def _naughty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+@contextlib.asynccontextmanager
+async def executor(
+    slots: int = 1, runs_max: int = 1000, timeout_seconds: float = 0.0, **more: Any
+) -> AsyncIterator[HostExecutor]:
+    hosts = HostExecutor(settings(**more), slots, runs_max, timeout_seconds)
+    try:
+        await hosts.start()
+        yield hosts
+    finally:
+        await hosts.stop()
+
+
+@pytest.fixture
+async def hosts() -> AsyncIterator[HostExecutor]:
+    async with executor() as hosts:
+        yield hosts
+
+
+async def begun(hosts: HostExecutor, what: Work) -> Execution:
+    async with asyncio.timeout(10):
+        while True:
+            execution: Execution | None = await hosts.begin(what, lambda: None)
+            if execution is not None:
+                return execution
+
+
+async def outcome_of(hosts: HostExecutor, what: Work, seconds: float = 20.0) -> Outcome:
+    async with asyncio.timeout(seconds):
+        return await (await begun(hosts, what)).outcome()
+
+
+async def still_works(hosts: HostExecutor) -> None:
+    """The next runs are fine, on as many hosts as there are."""
+    for n in range(3):
+        outcome = await outcome_of(hosts, work("fine", n=n))
+        assert isinstance(outcome, Completed), outcome
+        assert outcome.progress.task_records["fine"]["output"] == n + 1
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def children_of_this_process() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True) if not is_gone(child.pid)}
+
+
+class TestATask:
+    @pytest.mark.parametrize(
+        ("flow", "how"),
+        [
+            ("leaves", "it left with exit status 3"),
+            ("crashes", "killed by SIGSEGV"),
+            ("is_killed", "killed by SIGKILL"),
+        ],
+    )
+    async def test_that_takes_its_host_with_it_costs_its_own_run(
+        self, hosts: HostExecutor, flow: str, how: str
+    ) -> None:
+        outcome = await outcome_of(hosts, work(flow))
+        assert isinstance(outcome, Died)
+        assert outcome.how.startswith(how)
+        assert outcome.reason is DeadReason.HOST_KILLED
+        await still_works(hosts)
+        assert hosts.restarts == 1
+
+    async def test_that_fails_in_any_way_keeps_its_host(self, hosts: HostExecutor) -> None:
+        """FLOW-327, FLOW-382"""
+        host = await outcome_of(hosts, work("who"))
+        failures = {
+            "fails": "ValueError: on purpose",
+            "exits": "SystemExit: 4",
+            "interrupts": "KeyboardInterrupt",
+            "raises_the_unprintable": "",
+            "raises_with_problems": "WithProblems: told",
+        }
+        for flow, message in failures.items():
+            outcome = await outcome_of(hosts, work(flow))
+            assert isinstance(outcome, Failed), (flow, outcome)
+            assert outcome.reason is DeadReason.EXECUTION_ERROR
+            assert message in outcome.message
+            assert outcome.message
+        await still_works(hosts)
+        assert isinstance(host, Completed)
+        assert hosts.restarts == 0
+
+    async def test_that_eats_memory_meets_its_limit(self, hosts: HostExecutor) -> None:
+        outcome = await outcome_of(hosts, work("eats_memory"))
+        assert isinstance(outcome, Failed)
+        assert "MemoryError" in outcome.message
+        await still_works(hosts)
+
+    async def test_that_returns_the_impossible_is_completed_and_its_record_is_strict_json(
+        self, hosts: HostExecutor
+    ) -> None:
+        """FLOW-345"""
+        shown = {
+            "nan": {"a": "nan", "b": ["inf", "-inf"]},
+            "bad key": "<dict that cannot be shown>",
+            "bad value": ["<BadKey that cannot be shown>"],
+            "large number": "<int that cannot be shown>",
+            "surrogate": "\ud800",
+            "ordered": {"a": [1, 2]},
+            "bytes": "b'\\xff'",
+        }
+        for what in (*shown, "deep", "itself", "generator"):
+            outcome = await outcome_of(hosts, work("returns", what=what))
+            assert isinstance(outcome, Completed), (what, outcome)
+            output = outcome.progress.task_records["returns"]["output"]
+            json.dumps(output, allow_nan=False)
+            assert output == shown.get(what, output)
+        await still_works(hosts)
+        assert hosts.restarts == 0
+
+    async def test_with_a_huge_output_is_completed_and_its_record_is_cut(self, hosts: HostExecutor) -> None:
+        """FLOW-359, FLOW-360"""
+        outcome = await outcome_of(hosts, work("speaks_at_length"))
+        assert isinstance(outcome, Completed)
+        assert outcome.progress.truncated
+        assert outcome.progress.tasks == {"speaks_at_length": "SUCCEEDED"}
+        assert "output" not in outcome.progress.task_records["speaks_at_length"]
+
+    @pytest.mark.parametrize("flow", ["prints", "closes_everything"])
+    async def test_may_do_what_it_likes_with_the_standard_streams(self, hosts: HostExecutor, flow: str) -> None:
+        outcome = await outcome_of(hosts, work(flow))
+        assert isinstance(outcome, Completed), outcome
+        await still_works(hosts)
+
+    async def test_that_writes_on_the_worker_s_own_lines_costs_its_own_run(self, hosts: HostExecutor) -> None:
+        outcome = await outcome_of(hosts, work("scribbles"))
+        assert isinstance(outcome, Died)
+        await still_works(hosts)
+
+    @pytest.mark.parametrize(
+        "text", ["{}", "[]", "no JSON", '{"end":"what","tasks":{},"records":{},"truncated":false}']
+    )
+    async def test_that_forges_an_answer_nobody_can_read_costs_its_own_run(
+        self, hosts: HostExecutor, text: str
+    ) -> None:
+        outcome = await outcome_of(hosts, work("forges", text=text))
+        assert isinstance(outcome, Died)
+        await still_works(hosts)
+
+    async def test_that_forges_an_answer_does_not_answer_for_the_next_run(self, hosts: HostExecutor) -> None:
+        forged = json.dumps({"end": "completed", "tasks": {"forged": "SUCCEEDED"}, "records": {}, "truncated": False})
+        await outcome_of(hosts, work("forges", text=forged))
+        for _ in range(3):
+            outcome = await outcome_of(hosts, work("fine"))
+            assert isinstance(outcome, Completed)
+            assert set(outcome.progress.tasks) == {"fine"}
+
+    @pytest.mark.parametrize("fork", [False, True], ids=["started", "forked"])
+    async def test_that_dies_takes_with_it_what_it_has_started(
+        self, hosts: HostExecutor, tmp_path: Path, fork: bool
+    ) -> None:
+        """What it has started holds the host's sockets open; the end of the host is seen all the same."""
+        note = tmp_path / "pid"
+        outcome = await outcome_of(hosts, work("dies_with_others_left", path=str(note), fork=fork), 10)
+        assert isinstance(outcome, Died)
+        left = int(note.read_text().split()[0])
+        await eventually(lambda: is_gone(left))
+        await still_works(hosts)
+
+
+class TestARunThatTakesTooLong:
+    @pytest.mark.parametrize("flow", ["spins", "sleeps", "ignores_the_polite_word"])
+    async def test_is_stopped_with_everything_it_has_started(self, flow: str) -> None:
+        before = children_of_this_process()
+        async with executor(timeout_seconds=0.5) as hosts:
+            began = time.monotonic()
+            outcome = await outcome_of(hosts, work(flow))
+            assert outcome == TimedOut(seconds=0.5)
+            assert outcome.reason is DeadReason.TIMEOUT
+            assert time.monotonic() - began < 5
+            await still_works(hosts)
+            assert hosts.restarts == 1
+        await eventually(lambda: children_of_this_process() <= before)
+
+
+class TestACancelledRun:
+    async def test_that_looks_stops_by_itself(self, hosts: HostExecutor) -> None:
+        """FLOW-180, FLOW-181"""
+        execution = await begun(hosts, work("watches_for_a_cancel"))
+        await eventually(lambda: _runs(execution, "watches_for_a_cancel"))
+        execution.ask_cancel()
+        execution.ask_cancel()
+        async with asyncio.timeout(5):
+            outcome = await execution.outcome()
+        assert isinstance(outcome, Cancelled)
+        assert outcome.progress.task_records["watches_for_a_cancel"]["output"] == "stopped"
+        await still_works(hosts)
+        assert hosts.restarts == 0
+
+    async def test_that_does_not_look_is_killed(self, hosts: HostExecutor) -> None:
+        """DESIGN 9.3"""
+        execution = await begun(hosts, work("spins"))
+        execution.ask_cancel()
+        await eventually(lambda: _runs(execution, "spins"))
+        assert execution.kill()
+        async with asyncio.timeout(5):
+            outcome = await execution.outcome()
+        assert isinstance(outcome, Cancelled)
+        assert (outcome.error or "").startswith("ERR-PYOCO-0021")
+        await still_works(hosts)
+
+    async def test_that_is_over_gives_its_fate_to_nobody(self, hosts: HostExecutor) -> None:
+        """A cancel or a kill that comes too late must not meet the next run of the same host."""
+        over = await begun(hosts, work("who"))
+        first = await over.outcome()
+        while True:  # until the same host serves again
+            following = await begun(hosts, work("watches_for_a_cancel", seconds=0.5))
+            over.ask_cancel()
+            over.kill()
+            outcome = await following.outcome()
+            assert isinstance(outcome, Completed), outcome
+            assert outcome.progress.task_records["watches_for_a_cancel"]["output"] == "not asked"
+            last = await outcome_of(hosts, work("who"))
+            if _output(last, "who") == _output(first, "who"):
+                return
+
+
+async def _runs(execution: Execution, task: str) -> bool:
+    progress = await execution.progress()
+    return progress is not None and progress.tasks.get(task) == "RUNNING"
+
+
+def _output(outcome: Outcome, task: str) -> Any:
+    assert isinstance(outcome, Completed), outcome
+    return outcome.progress.task_records[task]["output"]
+
+
+class TestProgress:
+    async def test_is_told_while_the_work_goes_on(self, hosts: HostExecutor) -> None:
+        """FLOW-375"""
+        execution = await begun(hosts, work("steps", pause=0.5))
+        await eventually(lambda: _runs(execution, "second"))
+        progress = await execution.progress()
+        assert progress is not None
+        assert progress.tasks == {"first": "SUCCEEDED", "second": "RUNNING"}
+        assert progress.task_records["first"]["output"] == "first"
+        assert isinstance(await execution.outcome(), Completed)
+
+    async def test_is_not_waited_for_when_the_work_holds_the_interpreter(self, hosts: HostExecutor) -> None:
+        """FLOW-208"""
+        execution = await begun(hosts, work("holds_the_interpreter", seconds=1.2))
+        await asyncio.sleep(0.1)
+        for _ in range(2):
+            began = time.monotonic()
+            assert await execution.progress() is None
+            assert time.monotonic() - began < 0.5
+        assert isinstance(await execution.outcome(), Completed)
+
+    async def test_of_one_run_is_never_told_of_another(self) -> None:
+        """An answer that came too late for its own run belongs to nobody."""
+        host = await Host.spawn(settings())
+        await host.ready()
+        try:
+            running = asyncio.create_task(host.run(work("holds_the_interpreter", seconds=0.8).data))
+            await asyncio.sleep(0.1)
+            assert await host.progress() is None
+            await running
+            running = asyncio.create_task(host.run(work("sleeps", seconds=0.5).data))
+            while not running.done():
+                progress = await host.progress()
+                assert progress is None or set(progress.tasks) <= {"sleeps"}, progress
+                await asyncio.sleep(0.01)
+        finally:
+            host.kill_now()
+            await host.gone()
+
+
+class TestThePool:
+    async def test_replaces_a_host_after_so_many_runs(self) -> None:
+        async with executor(runs_max=2) as hosts:
+            pids = [_output(await outcome_of(hosts, work("who")), "who") for _ in range(8)]
+            assert all(pids.count(pid) == 2 for pid in pids)
+            assert hosts.restarts == 0
+            await eventually(lambda: is_gone(pids[0]))
+
+    async def test_replaces_a_host_that_died_while_it_had_nothing_to_do(self, hosts: HostExecutor) -> None:
+        """Nobody's run may fail for it."""
+        pid = _output(await outcome_of(hosts, work("who")), "who")
+        await eventually(lambda: len(children_of_this_process()) >= 2)  # the spare is there, too
+        for child in children_of_this_process():
+            os.kill(child, signal.SIGKILL)
+        await eventually(lambda: is_gone(pid))
+        await asyncio.sleep(0.1)
+        await still_works(hosts)
+
+    async def test_leaves_nothing_behind_when_it_stops(self, tmp_path: Path) -> None:
+        before = children_of_this_process()
+        async with executor(slots=2) as hosts:
+            note = tmp_path / "pid"
+            await begun(hosts, work("stays_with_others", path=str(note)))
+            await begun(hosts, work("spins"))
+            await eventually(note.exists)
+            await eventually(lambda: note.read_text().strip() != "")
+            assert len(children_of_this_process() - before) >= 3
+        await eventually(lambda: children_of_this_process() <= before)
+
+    async def test_may_be_stopped_at_any_moment_of_its_start(self) -> None:
+        before = children_of_this_process()
+        for seconds in (0.0, 0.05, 0.1, 0.2):
+            hosts = HostExecutor(settings(), 2, 1000, 0.0)
+            await hosts.start()
+            await asyncio.sleep(seconds)
+            await hosts.stop()
+            await hosts.stop()
+        await eventually(lambda: children_of_this_process() <= before)
+
+    @pytest.mark.parametrize(
+        "resolver",
+        ["no_such_module:resolve", "naughty:no_such_name", "naughty:FLOWS", "naughty", ":resolve", "naughty:", "json:x.y"],
+    )
+    async def test_does_not_start_with_a_resolver_that_cannot_be_loaded(self, resolver: str) -> None:
+        """FLOW-470"""
+        before = children_of_this_process()
+        hosts = HostExecutor(settings(resolver), 1, 1000, 0.0)
+        with pytest.raises(UsageError, match="resolver"):
+            await hosts.start()
+        await hosts.stop()
+        assert children_of_this_process() <= before
+
+    async def test_does_not_start_with_a_module_that_ends_the_process(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """FLOW-470"""
+        (tmp_path / "ends_it.py").write_text("import os\nos._exit(9)\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        hosts = HostExecutor(settings("ends_it:resolve"), 1, 1000, 0.0)
+        with pytest.raises(UsageError, match="exit status 9"):
+            await hosts.start()
+        await hosts.stop()
+
+
+class TestAFlowThatCannotBeBuilt:
+    async def test_is_an_outcome_with_its_reason(self, hosts: HostExecutor) -> None:
+        """FLOW-323, FLOW-325, FLOW-326"""
+        cases = [
+            (work("unknown"), DeadReason.FLOW_NOT_FOUND),
+            (work("resolver fails"), DeadReason.EXECUTION_ERROR),
+            (yaml_work("flow: {graph: a >> b, wrong: 1}"), DeadReason.INVALID_JOB),
+            (yaml_work("flow: {graph: a >> b}"), DeadReason.FLOW_NOT_FOUND),
+            (yaml_work("x: " + "y" * 300_000), DeadReason.INVALID_JOB),
+        ]
+        for what, reason in cases:
+            outcome = await outcome_of(hosts, what)
+            assert isinstance(outcome, Failed), outcome
+            assert outcome.reason is reason, outcome
+        await still_works(hosts)
+
+    async def test_by_name_on_a_worker_without_a_resolver(self) -> None:
+        """FLOW-324"""
+        async with executor(resolver=None) as hosts:
+            outcome = await outcome_of(hosts, work("fine"))
+            assert isinstance(outcome, Failed)
+            assert outcome.reason is DeadReason.FLOW_NOT_FOUND
+
+
+PLUG_IN = '''
+from pyoco import task
+from pyoco.core.models import Task
+
+def _look(ctx, **seen):
+    return seen
+
+@task
+def shared(ctx, word="unset"):
+    return {"word": word, "params": dict(ctx.params), "scratch": dict(ctx.scratch), "results": dict(ctx.results)}
+
+PLUGGED = Task(func=shared.task.func, name="plugged")
+
+def register(registry):
+    registry.add(PLUGGED)
+
+def resolve(name):
+    raise KeyError(name)
+'''
+
+FIRST = """
+    tasks:
+      shared: {inputs: {word: secret}, outputs: [scratch.kept, params.kept]}
+      plugged: {inputs: {word: secret}, outputs: [scratch.also]}
+    flow: {graph: shared >> plugged, defaults: {}}
+"""
+
+
+class TestTwoRunsInOneHost:
+    @pytest.fixture
+    def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A task package that is installed, with tasks at module level and an entry point."""
+        (tmp_path / "plug_in.py").write_text(PLUG_IN)
+        info = tmp_path / "plug_in-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[pyoco.tasks]\nplug_in = plug_in:register\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("PYOCO_DISCOVERY_MODULES", "plug_in")
+
+    @pytest.mark.usefixtures("package")
+    async def test_see_nothing_of_each_other(self) -> None:
+        """FLOW-377, ENG-53: inputs, outputs, dependencies and params of module-level tasks and of plug-ins."""
+        async with executor(resolver="plug_in:resolve") as hosts:
+            first = await outcome_of(hosts, yaml_work(FIRST, own=1))
+            assert isinstance(first, Completed), first
+            assert first.progress.task_records["shared"]["output"]["word"] == "secret"
+            for name in ("plugged", "shared") * 2:  # both hosts, one of them with the first run behind it
+                outcome = await outcome_of(hosts, yaml_work(f"flow: {{graph: {name}, defaults: {{}}}}"))
+                assert isinstance(outcome, Completed), outcome
+                assert outcome.progress.tasks == {name: "SUCCEEDED"}
+                assert outcome.progress.task_records[name]["output"] == {
+                    "word": "unset",
+                    "params": {},
+                    "scratch": {},
+                    "results": {},
+                }
+
+
+PARENT = """
+import asyncio, sys
+from pyoco_server.core.job import Job, encode_job
+from pyoco_server.executors.host.host import Host
+from pyoco_server.executors.host.wire import Settings
+
+async def main():
+    host = await Host.spawn(Settings("naughty:resolve", (), 262144, 65536, 0))
+    await host.ready()
+    job = Job(run_id="0b0e9a52-6b1f-4c3c-9d0a-3c1a7d2f9a11", flow_name=sys.argv[1], tag="t", submitted_at=1.0,
+              params={"path": sys.argv[2]})
+    print(await host.run(encode_job(job)))
+    await asyncio.sleep(300)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("flow", ["stays_with_others", "starts_others"], ids=["at work", "idle"])
+async def test_a_host_dies_with_its_worker_and_takes_its_children_along(tmp_path: Path, flow: str) -> None:
+    note = tmp_path / "pid"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, flow, str(note)], stdout=subprocess.DEVNULL)
+    try:
+        await eventually(lambda: note.exists() and len(note.read_text().split()) == 2)
+        grandchild, host = map(int, note.read_text().split())
+        assert not is_gone(grandchild)
+        assert not is_gone(host)
+    finally:
+        parent.kill()
+        parent.wait()
+    await eventually(lambda: is_gone(host) and is_gone(grandchild))

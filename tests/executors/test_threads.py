@@ -1,0 +1,112 @@
+"""Flows in threads of this process: the library's way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from typing import Any
+
+import pytest
+
+import naughty
+from pyoco_server.core.job import Job, encode_job
+from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome
+from pyoco_server.executors.flow.build import FlowBuilder
+from pyoco_server.executors.flow.reader import YamlFlowFiles
+from pyoco_server.executors.port import Execution, Work
+from pyoco_server.executors.threads import ThreadExecutor
+from waiting import eventually
+
+
+@pytest.fixture
+def threads() -> ThreadExecutor:
+    return ThreadExecutor(FlowBuilder(naughty.resolve, YamlFlowFiles(1000)), 65_536)
+
+
+def work(flow_name: str, text: str | None = None, **params: Any) -> Work:
+    job = Job(
+        run_id=str(uuid.uuid4()), flow_name=flow_name, tag="t", submitted_at=1.0, params=params, workflow_yaml=text
+    )
+    return Work(job, encode_job(job))
+
+
+async def outcome_of(threads: ThreadExecutor, what: Work) -> Outcome:
+    async with asyncio.timeout(10):
+        return await (await threads.begin(what, lambda: None)).outcome()
+
+
+async def test_a_flow_runs_beside_the_event_loop(threads: ThreadExecutor) -> None:
+    """FLOW-370"""
+    freed: list[str] = []
+    execution = await threads.begin(work("sleeps", seconds=0.2), lambda: freed.append(threading.current_thread().name))
+    ticks = 0
+    outcome = asyncio.ensure_future(execution.outcome())
+    while not outcome.done():
+        ticks += 1
+        await asyncio.sleep(0.01)
+    assert isinstance(outcome.result(), Completed)
+    assert ticks > 5
+    assert freed == [threading.main_thread().name]
+
+
+async def test_whatever_a_task_throws_or_returns_is_an_outcome(threads: ThreadExecutor) -> None:
+    """FLOW-327, FLOW-345, FLOW-382"""
+    for flow in ("fails", "exits", "interrupts", "raises_the_unprintable", "raises_with_problems"):
+        outcome = await outcome_of(threads, work(flow))
+        assert isinstance(outcome, Failed), flow
+        assert outcome.reason is DeadReason.EXECUTION_ERROR
+        assert outcome.message
+    for what in naughty.RETURNS:
+        assert isinstance(await outcome_of(threads, work("returns", what=what)), Completed), what
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (work("unknown"), DeadReason.FLOW_NOT_FOUND),
+        (work("resolver fails"), DeadReason.EXECUTION_ERROR),
+        (work("f", "flows: {}"), DeadReason.INVALID_JOB),
+        (work("f", "x: " + "y" * 1000), DeadReason.INVALID_JOB),
+        (work("f", "flow: {graph: unknown}"), DeadReason.FLOW_NOT_FOUND),
+        (work("f", "tasks: {a: {callable: 'os:getpid'}}\nflow: {graph: a}"), DeadReason.FLOW_NOT_FOUND),
+    ],
+    ids=["unknown", "resolver", "policy", "too large", "graph", "callable"],
+)
+async def test_a_flow_that_cannot_be_built_is_an_outcome(
+    threads: ThreadExecutor, what: Work, reason: DeadReason
+) -> None:
+    """FLOW-323, FLOW-325, FLOW-326"""
+    outcome = await outcome_of(threads, what)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason is reason
+
+
+async def test_what_a_task_does_to_its_params_is_not_seen_outside(threads: ThreadExecutor) -> None:
+    """FLOW-351, ENG-7"""
+    what = work("changes_params", nested={"list": [1]})
+    assert isinstance(await outcome_of(threads, what), Completed)
+    assert what.job.params == {"nested": {"list": [1]}}
+
+
+async def test_a_cancel_is_asked_for_and_a_kill_is_not_possible(threads: ThreadExecutor) -> None:
+    """FLOW-180, FLOW-187, ENG-20"""
+    execution: Execution = await threads.begin(work("watches_for_a_cancel"), lambda: None)
+
+    async def runs() -> bool:
+        progress = await execution.progress()
+        return progress is not None and progress.tasks == {"watches_for_a_cancel": "RUNNING"}
+
+    await eventually(runs)
+    assert not execution.kill()
+    execution.ask_cancel()
+    async with asyncio.timeout(5):
+        assert isinstance(await execution.outcome(), Cancelled)
+
+
+async def test_a_cancel_before_the_engine_has_begun_is_not_lost(threads: ThreadExecutor) -> None:
+    """FLOW-180, ENG-19"""
+    for _ in range(20):
+        execution = await threads.begin(work("steps", pause=0.01), lambda: None)
+        execution.ask_cancel()
+        assert isinstance(await execution.outcome(), Cancelled)

@@ -1,0 +1,324 @@
+"""The docs are complete, and true: what the code has is in them, what they show works. No server is started here."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from examples import flows
+
+import pyoco_server
+from pyoco_server import config, errors
+from pyoco_server.core.job import Job
+from pyoco_server.core.outcome import Completed, Failed, Outcome
+from pyoco_server.core.states import MOVES, RunState
+from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.errors import InvalidFlow
+from pyoco_server.executors.flow.build import FlowBuilder
+from pyoco_server.executors.flow.engine import EngineRun
+from pyoco_server.executors.flow.reader import YamlFlowFiles
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changelog.d").glob("*.md")])
+FILES = YamlFlowFiles(262_144)
+
+
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = load_generator()
+GENERATED: dict[str, str] = GENERATOR.pages()
+COMMANDS: dict[str, click.Command] = GENERATOR.commands()
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    #: The words behind the fence: a language, perhaps a remark.
+    info: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    begun: tuple[int, str] | None = None
+    lines: list[str] = []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.startswith("```"):
+            lines.append(line)
+        elif begun is None:
+            begun, lines = (number, line[3:].strip()), []
+        else:
+            yield Block(page, begun[0], begun[1], "\n".join(lines) + "\n")
+            begun = None
+    assert begun is None, f"{page}: a block begins in line {begun and begun[0]} and does not end"
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def with_info(*infos: str) -> list[Block]:
+    return [block for block in BLOCKS if block.info in infos]
+
+
+def everything() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
+def prose_of(page: Path) -> str:
+    """Without code, fenced or not."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+# What the code writes
+
+
+@pytest.mark.parametrize("path", GENERATED)
+def test_a_generated_page_is_not_stale(path: str) -> None:
+    written = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
+    assert written == GENERATED[path], f"{path} is stale: run python docs/generate.py"
+
+
+# What the code has
+
+
+def test_every_setting_is_in_the_docs() -> None:
+    text = everything()
+    names = [each.variable for kind in config._DECLARED for each in config.settings(kind) if each.has_variable]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_no_page_names_a_setting_that_does_not_exist() -> None:
+    known = {each.variable for kind in config._DECLARED for each in config.settings(kind)} | set(config._ELSEWHERE)
+    prefixes = {"PYOCO_LOG_", "PYOCO_WHEEL_", "PYOCO_DASHBOARD_", "PYOCO_WORK", "PYOCO_DLQ", "PYOCO_"}
+    named = set(re.findall(r"\bPYOCO_[A-Z_]*", everything()))
+    assert named - known - prefixes == set()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: f"{each.method} {each.path}")
+def test_every_route_is_in_the_docs(operation: object) -> None:
+    routes = GENERATED["docs/reference/routes.md"]
+    assert f"## {operation.method} {operation.path}\n" in routes  # type: ignore[attr-defined]  # an id needs object
+
+
+def test_every_error_is_in_the_docs_in_both_languages() -> None:
+    page = GENERATED["docs/reference/errors.md"]
+    missing = [text.err_id for text in errors.CATALOGUE.values() if text.err_id not in page or text.ja not in page]
+    assert missing == []
+    named = {int(number) for number in re.findall(r"(?:ERR|MSG)-PYOCO-(\d{4})", everything())}
+    assert named <= set(errors.CATALOGUE)
+
+
+def test_every_command_is_in_the_docs() -> None:
+    page = GENERATED["docs/reference/cli.md"]
+    for name, command in COMMANDS.items():
+        assert f"## {name}\n" in page
+        for inner in getattr(command, "commands", {}):
+            assert f"### {name} {inner}\n" in page
+
+
+def test_every_public_name_is_in_the_docs() -> None:
+    page = GENERATED["docs/reference/python.md"]
+    assert [name for name in pyoco_server.__all__ if f"## {name}\n" not in page] == []
+
+
+def test_every_state_and_move_is_in_the_docs() -> None:
+    page = GENERATED["docs/STATES.md"]
+    assert [word for word in (*RunState, *MOVES) if f"| `{word}` |" not in page] == []
+
+
+def test_every_room_is_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    rooms = [path.parent.name for path in (ROOT / "src" / "pyoco_server").glob("*/__init__.py")]
+    assert rooms
+    assert [room for room in rooms if f"| `{room}` |" not in page] == []
+
+
+#: Words that docs and source share; whoever adds one explains it.
+WORDS = (
+    "run flow task params submission tag job delivery claim attempt fenced heartbeat outcome snapshot reason record "
+    "revision bucket stream index registry tenant pepper caller gateway worker host keeper door action port adapter "
+    "executor loop pulse intake crew slot drain"
+).split()
+
+
+@pytest.mark.parametrize("word", [*WORDS, "API key", "dead letter", "claim ahead", "hand back", "grace period"])
+def test_every_word_of_ours_is_explained(word: str) -> None:
+    page = (ROOT / "docs" / "GLOSSARY.md").read_text()
+    assert re.search(rf"^\| [^|]*\*\*{word}\*\*", page, re.MULTILINE)
+
+
+# What the docs show
+
+
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {GENERATOR._slug(heading) for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page}: {target}"
+        assert not anchor or anchor in anchors_of(found), f"{page}: {target}"
+
+
+def execute(text: str) -> Outcome:
+    file = FILES.read(text.encode())
+    job = Job(
+        run_id="00000000-0000-4000-8000-000000000001",
+        flow_name="documented",
+        tag="default",
+        submitted_at=0.0,
+        params=file.defaults,
+        workflow_yaml=file.text,
+    )
+    return EngineRun(job, FlowBuilder(flows.resolve, FILES)).execute()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine makes a folder `artifacts` where it runs."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("block", with_info("yaml"), ids=str)
+def test_a_documented_flow_is_accepted_and_runs(block: Block) -> None:
+    outcome = execute(block.text)
+    assert isinstance(outcome, Completed), outcome.error
+
+
+def said_after(block: Block) -> str:
+    """The text block that follows: what the server says."""
+    return next(each for each in BLOCKS if each.page == block.page and each.line > block.line).text
+
+
+@pytest.mark.parametrize("block", with_info("yaml refused"), ids=str)
+def test_a_documented_refusal_is_what_the_gateway_says(block: Block) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        FILES.read(block.text.encode())
+    places = ((".".join(map(str, problem.loc[1:])), problem.msg) for problem in caught.value.problems)
+    assert said_after(block).splitlines() == [f"{place}: {msg}" if place else msg for place, msg in places]
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("block", with_info("yaml refused-by-worker"), ids=str)
+def test_a_documented_refusal_is_what_the_worker_says(block: Block) -> None:
+    outcome = execute(block.text)
+    assert isinstance(outcome, Failed)
+    assert outcome.why == "flow_not_found"
+    assert said_after(block).strip() == outcome.message
+
+
+@pytest.mark.parametrize("block", with_info("python"), ids=str)
+def test_documented_python_compiles(block: Block) -> None:
+    compile(block.text, str(block), "exec", dont_inherit=True)
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Every line of a console block that calls one of our commands: where, and its words."""
+    for block in with_info("console"):
+        for line in block.text.splitlines():
+            if not line.startswith("$ "):
+                continue
+            words = shlex.split(line[2:], comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words.pop(0)
+            if words and words[0] in COMMANDS:
+                yield f"{block}: {line}", words
+
+
+@pytest.mark.parametrize(("where", "words"), list(command_lines()), ids=lambda each: str(each)[:60])
+def test_a_documented_command_line_is_understood(where: str, words: list[str]) -> None:
+    """Nothing is run: the arguments are only read."""
+    command: click.Command | None = COMMANDS[words[0]]
+    context: click.Context | None = None
+    rest = words[1:]
+    while isinstance(command, click.Group):
+        context = command.make_context(words[0], list(rest), parent=context)
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+    assert command is not None, where
+    if "--help" not in rest:
+        command.make_context(words[0], list(rest), parent=context)
+
+
+def test_the_readme_shows_what_up_prints() -> None:
+    """The lines to paste are the banner's own."""
+    from pyoco_server.doors.cli.banner import Facts, banner
+
+    facts = Facts(
+        config=config.NatsBackendConfig(),
+        address="http://127.0.0.1:8000",
+        data_dir=Path("…/.pyoco"),
+        nats_url="nats://127.0.0.1:43659",
+        has_examples=True,
+        has_workers=True,
+        is_open_to_everyone=False,
+    )
+    shown = next(block.text for block in with_info("console") if "is up\n" in block.text)
+    assert banner(facts).strip() in shown
+
+
+# How the docs speak
+
+#: Places of one machine, and where packages come from: neither is the reader's.
+FOREIGN = re.compile(
+    r"/(root|home|tmp)/|--index-url|https?://(?!127\.0\.0\.1|localhost|example\.)|\bnotes/|\b(FLOW|ENG|PRICED|GRID)-\d+"
+)
+TEXTS = [*PAGES, *sorted((ROOT / "examples").iterdir())]
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if page.is_file()], ids=lambda page: page.name)
+def test_a_page_speaks_of_this_project_alone(page: Path) -> None:
+    # The settings page is written by config.py, which still names a rule once.
+    text = page.read_text(encoding="utf-8").replace("does nothing (FLOW-194)", "does nothing")
+    found = FOREIGN.search(text)
+    assert found is None, f"{page}: {found and found[0]}"
+
+
+def test_fragments_of_the_changelog_are_one_sentence_each() -> None:
+    kinds = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "changelog.d" / "README.md").read_text(), re.MULTILINE))
+    for fragment in (ROOT / "changelog.d").iterdir():
+        if fragment.name == "README.md":
+            continue
+        name = re.fullmatch(r"(\d+)\.(\w+)(\.\d+)?\.md", fragment.name)
+        assert name is not None, fragment.name
+        assert name[2] in kinds, fragment.name
+        text = fragment.read_text(encoding="utf-8")
+        assert text.endswith(".\n"), fragment.name
+        assert text.count("\n") == 1, fragment.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_line_of_prose_fits_an_editor(page: Path) -> None:
+    """Generated pages, tables and code may be longer."""
+    if str(page.relative_to(ROOT)) in GENERATED or page.parent.name == "changelog.d":
+        return
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+    assert long == []
