@@ -15,7 +15,7 @@ from pyoco_server import wiring
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, job_of
-from pyoco_server.core.run import Caller, Owner, Run, Submission
+from pyoco_server.core.run import Caller, Owner, Run, Submission, accept
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience, Rejected
@@ -29,6 +29,7 @@ __all__ = [
     "consumer_state",
     "dead_letters",
     "fields_of",
+    "has_ended",
     "jobs_left",
     "logged",
     "opened_backend",
@@ -63,8 +64,6 @@ def a_submission(flow_name: str = "flow", tag: str = "default", **more: Any) -> 
 
 async def recorded(backend: Backend, ask: Submission | None = None) -> tuple[Stored, Job]:
     """A PENDING run and its job, which nobody has put on the queue."""
-    from pyoco_server.core.run import accept
-
     ask = ask or a_submission()
     made = await backend.runs.create(accept(ask, Caller(), str(uuid.uuid4()), backend.clock()))
     assert isinstance(made, Stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.backend import Backend
@@ -68,4 +68,4 @@ def with_trouble(backend: B, trouble: Trouble, *ports: str) -> B:
     """The same backend, with these ports (all: none named) open to trouble."""
     names = ports or ("runs", "queue", "registry")
     faulty: dict[str, Any] = {name: _Faulty(name, getattr(backend, name), trouble) for name in names}
-    return cast("B", replace(backend, **faulty))
+    return replace(backend, **faulty)

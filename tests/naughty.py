@@ -207,6 +207,15 @@ def marks(path: str, seconds: float = 0.0) -> None:
         file.write(f"{began} {time.time()} {os.getpid()}\n")
 
 
+def sleeps_the_first_time(path: str, seconds: float = 60.0) -> str:
+    """Long for the first attempt, short for the second."""
+    if Path(path).exists():
+        return "again"
+    Path(path).touch()
+    time.sleep(seconds)
+    return "first"
+
+
 def fails(text: str = "on purpose") -> None:
     raise ValueError(text)
 
@@ -215,24 +224,22 @@ ALL = [
     fine, leaves, exits, interrupts, crashes, is_killed, spins, sleeps, ignores_the_polite_word, eats_memory,
     speaks_at_length, prints, closes_everything, scribbles, forges, raises_the_unprintable, raises_with_problems,
     returns, starts_others, dies_with_others_left, stays_with_others, holds_the_interpreter, watches_for_a_cancel,
-    changes_params, who, marks, fails,
+    changes_params, who, marks, sleeps_the_first_time, fails,
 ]  # fmt: skip
 FLOWS: dict[str, Flow] = {each.__name__: Flow(name=each.__name__) >> task(each) for each in ALL}
 
 
-@task
 def first(pause: float = 0.0) -> str:
     time.sleep(pause)
     return "first"
 
 
-@task
 def second(ctx: Any, first: str, pause: float = 0.0) -> str:
     time.sleep(pause)
     return first + " second"
 
 
-FLOWS["steps"] = Flow(name="steps") >> first >> second
+FLOWS["steps"] = Flow(name="steps") >> task(first) >> task(second)
 
 
 def resolve(flow_name: str) -> Flow:

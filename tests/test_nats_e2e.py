@@ -35,7 +35,7 @@ from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.job import Job, decode_job
+from pyoco_server.core.job import Job, decode_job, encode_job
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState, WorkerState
@@ -44,6 +44,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.loops.crew import Crew
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.queue.intake import JetStreamIntake
 from servers import NatsServer, config_for
 from waiting import eventually
 
@@ -441,9 +442,7 @@ class TestDispositions:
         assert await scene.comes_again()
         assert await scene.letters() == []
 
-    async def test_an_end_whose_answer_was_lost_is_an_end(
-        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_an_end_whose_answer_was_lost_is_an_end(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         """FLOW-307, FLOW-322"""
         monkeypatch.setattr(finish_module, "_PAUSE_SECONDS", 0.01)
         run_id = await submitted(scene.backend, "fails")
@@ -578,8 +577,6 @@ class TestAForeignProducer:
     async def test_may_send_a_job_twice(self, scene: Scene) -> None:
         """FLOW-309"""
         job = Job(run_id=str(uuid.uuid4()), flow_name="fine", tag="default", submitted_at=1.0)
-        from pyoco_server.core.job import encode_job
-
         for _ in range(2):
             await put_raw(scene, encode_job(job))
         assert [await scene.run_id_after() for _ in range(2)] == [job.run_id] * 2
@@ -657,7 +654,8 @@ async def test_polling_without_nats_raises_and_works_again_after_the_restart(own
     """FLOW-398, FLOW-468"""
     config = config_for(own_nats_server.url)
     worker = await PyocoNatsWorker.connect(config, naughty.resolve)
-    worker._intake._link.patience = replace(worker._intake._link.patience, down_seconds=0.3)  # type: ignore
+    assert isinstance(worker._intake, JetStreamIntake)
+    worker._intake._link.patience = replace(worker._intake._link.patience, down_seconds=0.3)
     try:
         own_nats_server.kill()
         await eventually(lambda: not worker._backend.is_up())

@@ -17,8 +17,9 @@ from pyoco.core.engine import Engine
 from pyoco.core.models import RunContext, RunStatus
 from pyoco.trace.backend import TraceBackend
 
-from backends import Clock, recorded, run_now
+from backends import opened_backend, recorded, run_now
 from pyoco_server import NatsKvTraceBackend
+from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.config import NatsBackendConfig
@@ -26,10 +27,7 @@ from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Owner
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
-from backends import opened_backend
 from waiting import eventually
-
-CALLBACKS = ["on_flow_start", "on_flow_end", "on_node_start", "on_node_end", "on_node_error"]
 
 
 @pytest.fixture
@@ -76,11 +74,9 @@ async def test_progress_reaches_the_record_while_the_flow_runs(backend: Backend,
     """FLOW-417, FLOW-419"""
     go_on = threading.Event()
 
-    @task
     def one() -> int:
         return 1
 
-    @task
     def two(one: int) -> int:
         go_on.wait(10)
         return one + 1
@@ -88,7 +84,7 @@ async def test_progress_reaches_the_record_while_the_flow_runs(backend: Backend,
     context = context_of(held)
     trace = NatsKvTraceBackend(asyncio.get_running_loop(), kv, context)
     assert isinstance(trace, TraceBackend)
-    running = asyncio.create_task(run_in_thread(Flow(name="f") >> one >> two, trace, context))
+    running = asyncio.create_task(run_in_thread(Flow(name="f") >> task(one) >> task(two), trace, context))
     await eventually(lambda: _shows(backend, held, {"one": "SUCCEEDED", "two": "RUNNING"}))
     go_on.set()
     await running
@@ -107,19 +103,18 @@ async def _shows(backend: Backend, held: Held, tasks: dict[str, str]) -> bool:
 async def test_a_failed_task_is_shown_as_failed_once(backend: Backend, kv: KeyValue, held: Held) -> None:
     """FLOW-419, FLOW-420: with `isolate` the engine calls twice for one failure, and too early both times."""
 
-    @task
     def falls() -> None:
         raise ValueError("oh")
 
-    @task
     def stands() -> None: ...
 
-    falls.task.fail_policy = "isolate"
+    failing, fine = task(falls).task, task(stands).task
+    failing.fail_policy = "isolate"
     context = context_of(held)
     trace = NatsKvTraceBackend(asyncio.get_running_loop(), kv, context)
     flow = Flow(name="f")
-    flow.add_task(falls.task)
-    flow.add_task(stands.task)
+    flow.add_task(failing)
+    flow.add_task(fine)
     await run_in_thread(flow, trace, context)
     await eventually(lambda: _shows(backend, held, {"falls": "FAILED", "stands": "SUCCEEDED"}))
     run = await run_now(backend, held.run.run_id)
@@ -162,13 +157,12 @@ async def test_its_callbacks_never_raise_and_never_wait(held: Held) -> None:
 async def test_a_task_succeeds_though_nothing_can_be_stored(held: Held) -> None:
     """FLOW-418"""
 
-    @task
     def fine() -> int:
         return 1
 
     context = context_of(held)
     trace = NatsKvTraceBackend(asyncio.get_running_loop(), cast("KeyValue", Broken()), context)
-    await run_in_thread(Flow(name="f") >> fine, trace, context)
+    await run_in_thread(Flow(name="f") >> task(fine), trace, context)
     assert context.status is RunStatus.COMPLETED
 
 
@@ -200,7 +194,6 @@ async def test_a_run_that_is_not_there_is_not_made(backend: Backend, kv: KeyValu
 
 async def test_a_conflict_is_not_the_end_of_it(backend: Backend, kv: KeyValue, held: Held) -> None:
     """FLOW-178, FLOW-417: somebody else's write in between costs one more round, not the last word."""
-    from pyoco_server.actions.beat import beat_run
 
     class Racing:
         def __init__(self) -> None:
@@ -216,34 +209,27 @@ async def test_a_conflict_is_not_the_end_of_it(backend: Backend, kv: KeyValue, h
         def __getattr__(self, name: str) -> Any:
             return getattr(kv, name)
 
-    @task
     def fine() -> int:
         return 1
 
     context = context_of(held)
     trace = NatsKvTraceBackend(asyncio.get_running_loop(), cast("KeyValue", Racing()), context)
-    await run_in_thread(Flow(name="f") >> fine, trace, context)
+    await run_in_thread(Flow(name="f") >> task(fine), trace, context)
     await eventually(lambda: _shows(backend, held, {"fine": "SUCCEEDED"}), 3.0)
 
 
-async def test_a_large_output_does_not_make_a_record_above_the_cap(
-    backend: Backend, kv: KeyValue, held: Held
-) -> None:
+async def test_a_large_output_does_not_make_a_record_above_the_cap(backend: Backend, kv: KeyValue, held: Held) -> None:
     """FLOW-358, FLOW-359"""
 
-    @task
     def speaks() -> str:
         return "x" * 600_000
 
     context = context_of(held)
     trace = NatsKvTraceBackend(asyncio.get_running_loop(), kv, context)
-    await run_in_thread(Flow(name="f") >> speaks, trace, context)
+    await run_in_thread(Flow(name="f") >> task(speaks), trace, context)
     await eventually(lambda: _shows(backend, held, {"speaks": "SUCCEEDED"}))
     entry = await kv.get(held.run.run_id)
     assert len(entry.value or b"") <= backend.config.max_run_snapshot_bytes
     run = await run_now(backend, held.run.run_id)
     assert run.task_records_truncated
     assert "output" not in run.task_records["speaks"]
-
-
-__all__ = ["CALLBACKS", "Clock"]

@@ -50,7 +50,7 @@ class TestCancelling:
         """FLOW-16, FLOW-175"""
         for run_id in (run.run_id, held.run.run_id):
             clock.now += 1
-            asked = await cancel(backend, Caller(), run_id, "why")
+            asked = (await cancel(backend, Caller(), run_id, "why")).run
             assert asked == await run_now(backend, run_id)
             assert (asked.status, asked.cancel_requested_at, asked.cancel_reason) == (
                 RunState.CANCELLING,
@@ -68,7 +68,7 @@ class TestCancelling:
         """FLOW-176, FLOW-19"""
         ended = await finish(backend, held, Completed())
         assert isinstance(ended, Ended)
-        assert await cancel(backend, Caller(), held.run.run_id, None) == ended.run
+        assert (await cancel(backend, Caller(), held.run.run_id, None)).run == ended.run
 
     async def test_is_tried_again_when_the_run_moves_on_meanwhile(self, backend: Backend, held: Held) -> None:
         """FLOW-178: neither a heartbeat nor an end is wiped out."""
@@ -79,7 +79,7 @@ class TestCancelling:
         asked = await cancel(
             with_trouble(backend, Trouble(meanwhile={"runs.find": beaten})), Caller(), held.run.run_id, None
         )
-        assert asked.status is RunState.CANCELLING
+        assert asked.run.status is RunState.CANCELLING
 
     async def test_loses_to_an_end_that_comes_in_between(self, backend: Backend, held: Held) -> None:
         """FLOW-178, FLOW-19"""
@@ -89,7 +89,7 @@ class TestCancelling:
 
         trouble = Trouble(meanwhile={"runs.find": ended})
         answer = await cancel(with_trouble(backend, trouble), Caller(), held.run.run_id, None)
-        assert answer.status is RunState.COMPLETED
+        assert answer.run.status is RunState.COMPLETED
 
     async def test_of_a_run_that_never_stands_still_gives_up(self, backend: Backend, held: Held) -> None:
         class Restless(Trouble):
@@ -107,7 +107,7 @@ class TestCancelling:
     async def test_that_fails_may_be_asked_again(self, backend: Backend, run: Run, call: str, fate: str) -> None:
         with pytest.raises(Unavailable):
             await cancel(with_trouble(backend, Trouble({call: [fate]})), Caller(), run.run_id, "once")
-        asked = await cancel(backend, Caller(), run.run_id, "once")
+        asked = (await cancel(backend, Caller(), run.run_id, "once")).run
         assert (asked.status, asked.cancel_reason) == (RunState.CANCELLING, "once")
 
 

@@ -13,13 +13,14 @@ from pyoco_server.actions.beat import Standing, beat_run, give_back, report_over
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.finish import Ended, finish
+from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.runs.jetstream import JetStreamRuns
 
 SOME = Progress({"a": "RUNNING"}, {"a": {"state": "RUNNING", "output": None}})
 
@@ -61,10 +62,7 @@ async def test_a_cancel_request_is_heard_and_survives_the_heartbeat(backend: Bac
 
 async def test_who_was_overtaken_hears_it_and_writes_nothing(backend: Backend, clock: Clock, held: Held) -> None:
     """FLOW-311"""
-    _, job = held, None
     clock.now += 60
-    from pyoco_server.core.job import Job
-
     again = Job(run_id=held.run.run_id, flow_name="flow", tag="default", submitted_at=1.0)
     newer = await claim_run(backend, again, BERT, first_delivery=False)
     assert isinstance(newer, Held)

@@ -10,7 +10,7 @@ import pytest
 
 from backends import ANNA, BERT, Clock, a_submission, recorded, run_now
 from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from pyoco_server.actions.beat import give_back
+from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, finish
@@ -115,8 +115,6 @@ class TestARunThat:
 
     async def test_is_taken_over_starts_from_nothing(self, backend: Backend, clock: Clock) -> None:
         """FLOW-18, FLOW-22"""
-        from pyoco_server.actions.beat import beat_run
-
         _, job = await recorded(backend)
         first = await taken(backend, job)
         await beat_run(backend, first, Progress({"a": "RUNNING"}, {"a": {"state": "RUNNING"}}, truncated=True))

@@ -13,7 +13,7 @@ from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server.actions import finish as finish_module
 from pyoco_server.actions.bury import bury
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import Held, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job
@@ -122,8 +122,6 @@ class TestAWriteThatFails:
         self, backend: Backend, job: Job, held: Held
     ) -> None:
         """FLOW-309"""
-        from pyoco_server.actions.claim import Spent
-
         trouble = Trouble({"runs.replace": [AFTER, BEFORE, BEFORE]})
         assert isinstance(await finish(with_trouble(backend, trouble), held, Completed()), Unwritten)
         assert await claim_run(backend, job, BERT, first_delivery=False) == Spent("ended")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,15 +30,9 @@ RUN_ID = str(uuid.UUID(int=7))
 
 @pytest.fixture
 async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
+    """Its next run id is known beforehand."""
     async with opened_backend(config) as backend:
-        yield _naming(backend)
-
-
-def _naming(backend: Backend) -> Backend:
-    """A backend whose next run id is known beforehand."""
-    from dataclasses import replace
-
-    return replace(backend, new_id=lambda: RUN_ID)
+        yield replace(backend, new_id=lambda: RUN_ID)
 
 
 class TestWithoutTrouble:
@@ -127,9 +122,7 @@ async def test_a_publish_whose_answer_was_lost_is_a_success_when_a_worker_has_th
 
     async def a_worker_is_fast() -> None:
         [job] = await jobs_left(link, backend.config)
-        assert isinstance(
-            await claim_run(backend, decode_job(job["text"].encode()), ANNA, first_delivery=True), Held
-        )
+        assert isinstance(await claim_run(backend, decode_job(job["text"].encode()), ANNA, first_delivery=True), Held)
 
     trouble = Trouble({"queue.put": [AFTER]}, {"queue.put": a_worker_is_fast})
     stored = await submit(with_trouble(backend, trouble), Caller(), a_submission())

@@ -18,7 +18,7 @@ from pyoco_server.errors import FlowNotResolved, InvalidFlow, UsageError
 from pyoco_server.executors.flow.build import FlowBuilder, load_resolver
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 
-MODULE = '''
+MODULE = """
 import os
 import subprocess
 from functools import partial
@@ -52,7 +52,7 @@ FLOWS = {"named": Flow(name="other") >> decorated}
 
 def resolve(name):
     return FLOWS[name]
-'''
+"""
 
 
 @pytest.fixture
@@ -80,10 +80,12 @@ def builder(resolver: Callable[[str], Any] | None = None, *allow: str) -> FlowBu
 
 def naming(path: str) -> Job:
     """A flow.yaml whose only task is this callable."""
-    return a_job(text=f"""
+    return a_job(
+        text=f"""
         tasks: {{it: {{callable: "{path}"}}}}
         flow: {{graph: it}}
-    """)
+    """
+    )
 
 
 class TestByName:
@@ -97,7 +99,7 @@ class TestByName:
     def test_an_unknown_flow_is_not_resolved(self) -> None:
         """FLOW-323"""
         with pytest.raises(FlowNotResolved, match="'mine'"):
-            builder({}.__getitem__)(a_job("mine"))
+            builder(dict[str, Flow]().__getitem__)(a_job("mine"))
 
     def test_any_other_error_of_the_resolver_is_its_own(self) -> None:
         """FLOW-323"""
@@ -216,7 +218,9 @@ class TestWhatAFlowFileMayName:
             builder(None, "os.path")(naming("os:system"))
 
     @pytest.mark.parametrize(
-        "resolver", [functools.partial(dict.get, {}), {}.get, functools.lru_cache(lambda _: Flow())], ids=["partial", "method", "cache"]
+        "resolver",
+        [functools.partial(dict.get, {}), {}.get, functools.lru_cache(lambda _: Flow())],
+        ids=["partial", "method", "cache"],
     )
     def test_does_not_grow_because_of_how_a_resolver_is_made(self, resolver: Callable[[str], Any]) -> None:
         for path in ("functools:reduce", "builtins:eval", "collections:namedtuple"):
@@ -278,11 +282,11 @@ def test_a_task_made_in_python_keeps_its_policies(monkeypatch: pytest.MonkeyPatc
     """ENG-27: policy, retries and timeouts come from the task object."""
     module = type(sys)("policies")
 
-    @task
     def careful() -> None: ...
 
-    careful.task.retries, careful.task.fail_policy, careful.task.timeout_sec = 2, "isolate", 5
-    module.careful = careful  # type: ignore[attr-defined]
+    made = task(careful)
+    made.task.retries, made.task.fail_policy, made.task.timeout_sec = 2, "isolate", 5
+    module.careful = made  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "policies", module)
     monkeypatch.setenv("PYOCO_DISCOVERY_MODULES", "policies")
     [built] = builder()(a_job(text="flow: {graph: careful}")).tasks

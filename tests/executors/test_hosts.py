@@ -263,8 +263,8 @@ class TestACancelledRun:
     async def test_that_does_not_look_is_killed(self, hosts: HostExecutor) -> None:
         """DESIGN 9.3"""
         execution = await begun(hosts, work("spins"))
-        execution.ask_cancel()
         await eventually(lambda: _runs(execution, "spins"))
+        execution.ask_cancel()
         assert execution.kill()
         async with asyncio.timeout(5):
             outcome = await execution.outcome()
@@ -275,17 +275,14 @@ class TestACancelledRun:
     async def test_that_is_over_gives_its_fate_to_nobody(self, hosts: HostExecutor) -> None:
         """A cancel or a kill that comes too late must not meet the next run of the same host."""
         over = await begun(hosts, work("who"))
-        first = await over.outcome()
-        while True:  # until the same host serves again
-            following = await begun(hosts, work("watches_for_a_cancel", seconds=0.5))
+        assert isinstance(await over.outcome(), Completed)
+        for _ in range(4):  # on each of the two hosts
+            following = await begun(hosts, work("watches_for_a_cancel", seconds=0.3))
             over.ask_cancel()
             over.kill()
-            outcome = await following.outcome()
-            assert isinstance(outcome, Completed), outcome
-            assert outcome.progress.task_records["watches_for_a_cancel"]["output"] == "not asked"
-            last = await outcome_of(hosts, work("who"))
-            if _output(last, "who") == _output(first, "who"):
-                return
+            assert await over.progress() is None
+            assert _output(await following.outcome(), "watches_for_a_cancel") == "not asked"
+        assert hosts.restarts == 0
 
 
 async def _runs(execution: Execution, task: str) -> bool:
@@ -324,18 +321,18 @@ class TestProgress:
         host = await Host.spawn(settings())
         await host.ready()
         try:
-            running = asyncio.create_task(host.run(work("holds_the_interpreter", seconds=0.8).data))
+            running = host.run(work("holds_the_interpreter", seconds=0.8).data)
             await asyncio.sleep(0.1)
             assert await host.progress() is None
-            await running
-            running = asyncio.create_task(host.run(work("sleeps", seconds=0.5).data))
+            assert await running is not None
+            running = host.run(work("sleeps", seconds=0.5).data)
             while not running.done():
                 progress = await host.progress()
                 assert progress is None or set(progress.tasks) <= {"sleeps"}, progress
                 await asyncio.sleep(0.01)
         finally:
             host.kill_now()
-            await host.gone()
+            await host.wait()
 
 
 class TestThePool:
@@ -379,7 +376,7 @@ class TestThePool:
 
     @pytest.mark.parametrize(
         "resolver",
-        ["no_such_module:resolve", "naughty:no_such_name", "naughty:FLOWS", "naughty", ":resolve", "naughty:", "json:x.y"],
+        ["no_such_module:resolve", "naughty:no_such_name", "naughty:FLOWS", "naughty", ":resolve", "naughty:"],
     )
     async def test_does_not_start_with_a_resolver_that_cannot_be_loaded(self, resolver: str) -> None:
         """FLOW-470"""
@@ -426,7 +423,7 @@ class TestAFlowThatCannotBeBuilt:
             assert outcome.reason is DeadReason.FLOW_NOT_FOUND
 
 
-PLUG_IN = '''
+PLUG_IN = """
 from pyoco import task
 from pyoco.core.models import Task
 
@@ -444,7 +441,7 @@ def register(registry):
 
 def resolve(name):
     raise KeyError(name)
-'''
+"""
 
 FIRST = """
     tasks:

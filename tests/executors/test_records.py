@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.outcome import Progress
 from pyoco_server.executors.flow.records import PARTS_MAX, TEXT_LENGTH_MAX, plain, plain_records
+from pyoco_server.executors.host import wire
 
 
 class Colour(StrEnum):
@@ -57,7 +59,7 @@ Point = namedtuple("Point", "x y")
         (1.5, 1.5),
         ("日本", "日本"),
         ({"a": [1, (2,)]}, {"a": [1, [2]]}),
-        ({1: 2, None: 3, True: 4}, {"1": 4, "None": 3}),
+        ({1: 2, None: 3, 1.5: 4}, {"1": 2, "None": 3, "1.5": 4}),
         (math.nan, "nan"),
         ([math.inf, -math.inf], ["inf", "-inf"]),
         (2**63 - 1, 2**63 - 1),
@@ -116,19 +118,37 @@ def test_whatever_it_was_it_is_strict_json_afterwards(value: Any) -> None:
     assert json.loads(text) == plain(value)
 
 
-@given(st.dictionaries(st.text(max_size=5), st.fixed_dictionaries({"state": st.just("RUNNING"), "output": anything})))
-def test_records_fit_and_say_when_something_was_left_out(records: dict[str, Any]) -> None:
-    """FLOW-358 to FLOW-361"""
-    found, truncated = plain_records(records, 300)
-    size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
-    assert size <= 300
-    whole, never = plain_records(records, 10_000_000)
-    assert never is False
-    assert truncated == (found != whole)
+records_of_tasks = st.dictionaries(
+    st.text(max_size=5), st.fixed_dictionaries({"state": st.just("RUNNING"), "output": anything}), max_size=5
+)
+
+
+@given(records_of_tasks, st.dictionaries(st.text(max_size=5), st.just("RUNNING"), max_size=5))
+def test_progress_reaches_the_worker_as_it_was_and_within_its_bound(
+    records: dict[str, Any], tasks: dict[str, str]
+) -> None:
+    """FLOW-358 to FLOW-361: done where the tasks ran, so that a huge output costs its own process."""
+    progress = Progress(tasks, plain_records(records))
+    assert wire.unpack_progress(wire.pack_progress(progress, 10_000_000)) == progress
+    body = wire.pack_progress(progress, 400)
+    found = wire.unpack_progress(body)
+    assert found.tasks == tasks
+    assert found.truncated == (found.task_records != progress.task_records) or not found.task_records
+    assert len(body) <= 400 or found.task_records == {}
 
 
 def test_the_bulky_members_go_first() -> None:
     """FLOW-360"""
     record = {"state": "FAILED", "error": "e", "output": "x" * 500, "inputs": {}, "artifacts": {}, "traceback": "t"}
-    assert plain_records({"a": record}, 400) == ({"a": {"state": "FAILED", "error": "e"}}, True)
-    assert plain_records({"a": record}, 10) == ({}, True)
+    progress = Progress({"a": "FAILED"}, {"a": record})
+    slim = wire.unpack_progress(wire.pack_progress(progress, 400))
+    assert slim == Progress({"a": "FAILED"}, {"a": {"state": "FAILED", "error": "e"}}, truncated=True)
+    assert wire.unpack_progress(wire.pack_progress(progress, 10)) == Progress({"a": "FAILED"}, {}, truncated=True)
+
+
+@pytest.mark.parametrize("text", ["x", "é", "日", "\U0001f600", "\ud800"])
+def test_a_text_counts_as_many_bytes_as_in_the_snapshot_whatever_its_language(text: str) -> None:
+    """FLOW-359: cut only when it would not fit."""
+    output = text * (3000 // len(text.encode("utf-8", "replace")))
+    progress = Progress({"a": "SUCCEEDED"}, {"a": {"state": "SUCCEEDED", "output": output}})
+    assert wire.unpack_progress(wire.pack_progress(progress, 9200 if text == "\ud800" else 3200)) == progress

@@ -21,7 +21,7 @@ from waiting import eventually
 
 @pytest.fixture
 def threads() -> ThreadExecutor:
-    return ThreadExecutor(FlowBuilder(naughty.resolve, YamlFlowFiles(1000)), 65_536)
+    return ThreadExecutor(FlowBuilder(naughty.resolve, YamlFlowFiles(1000)))
 
 
 def work(flow_name: str, text: str | None = None, **params: Any) -> Work:

@@ -12,7 +12,7 @@ from pyoco_server.core.names import is_run_id, is_tag, tag_problem
 from pyoco_server.core.run import Run, Submission
 from pyoco_server.errors import InvalidJob, Problem
 
-__all__ = ["Job", "decode_job", "encode_job", "job_of", "run_of"]
+__all__ = ["Job", "decode_job", "encode_job", "job_of", "run_of", "to_message"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +81,8 @@ _OPTIONAL = (
 )
 
 
-def encode_job(job: Job) -> bytes:
-    """FLOW-306: non-ASCII text stays as it is."""
+def to_message(job: Job) -> dict[str, Any]:
+    """The job as section 15.3 of the contract has it."""
     message: dict[str, Any] = {
         "run_id": job.run_id,
         "flow_name": job.flow_name,
@@ -95,7 +95,12 @@ def encode_job(job: Job) -> bytes:
         value = getattr(job, name)
         if value is not None:
             message[name] = value
-    return _encoder.encode(message).encode("utf-8", "replace")
+    return message
+
+
+def encode_job(job: Job) -> bytes:
+    """FLOW-306: non-ASCII text stays as it is."""
+    return _encoder.encode(to_message(job)).encode("utf-8", "replace")
 
 
 def _is_text(value: Any) -> bool:

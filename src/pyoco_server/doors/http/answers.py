@@ -40,8 +40,21 @@ def status_of(error: PyocoError) -> int:
     return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
 
 
+class JsonAnswer(Response):
+    """A response whose headers are put down as they go over the wire: the framework builds them from strings."""
+
+    media_type = "application/json"
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", b"application/json"),
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+        ]
+
+
 def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(_encode(content), status, dict(headers) if headers else None, "application/json")
+    return JsonAnswer(_encode(content), status, headers)
 
 
 def error_body(error: PyocoError) -> dict[str, Any]:

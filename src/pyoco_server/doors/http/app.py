@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from pyoco_server.doors.http import health, runs, schemas
 from pyoco_server.doors.http.answers import error_answer, plain_error, schema_answer, status_of
@@ -34,6 +35,25 @@ OPERATIONS: tuple[Operation, ...] = (*health.OPERATIONS, *runs.OPERATIONS)
 OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 
 
+class Gateway(FastAPI):
+    """A FastAPI application whose front door is the guard.
+
+    Nothing is reached without passing it, and none of the framework's layers stands between it and our endpoints:
+    they, and a look at the environment for telemetry on each request, cost as much as a whole submission.
+    """
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._guard = Guard(super().__call__, OPERATIONS, _on_error)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        if scope["type"] == "http":
+            await self._guard(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
     """The application. NATS is reached when it starts, not here (FLOW-391)."""
 
@@ -48,11 +68,10 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
             finally:
                 await feeder.stop()
 
-    app = FastAPI(title="pyoco-server", version=metadata.version("pyoco-server"), lifespan=lifespan, redoc_url=None)
+    app = Gateway(title="pyoco-server", version=metadata.version("pyoco-server"), lifespan=lifespan, redoc_url=None)
     # Listed for whoever looks at `app.routes`; the guard reaches the endpoints by a shorter way.
     for operation in OPERATIONS:
         app.router.routes.append(Route(operation.path, operation.endpoint, methods=[operation.method]))
-    app.add_middleware(Guard, operations=OPERATIONS, on_error=_on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(Exception, _on_defect)
     app.openapi = lambda: _openapi(app, api_key_header)  # type: ignore[method-assign]  # FastAPI's own way to extend it
@@ -76,7 +95,8 @@ def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     """FLOW-526, FLOW-527: every error that becomes an answer is logged, with what caused it."""
-    assert isinstance(error, PyocoError)
+    if not isinstance(error, PyocoError):
+        return await _on_defect(request, error)
     status = status_of(error)
     facts = {"status": status, "path": request.url.path, "run_id": request.path_params.get("run_id")}
     if isinstance(error, Refused):

@@ -92,9 +92,6 @@ class Guard:
         self._open = frozenset(operation.path for operation in operations if operation.open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         if scope["path"] not in self._open:
             backend = scope["app"].state.gateway.backend
             if backend.config.http_auth_mode == "none":
@@ -115,7 +112,7 @@ class Guard:
         request = Request(scope, receive)
         try:
             answer = await endpoint(request)
-        except PyocoError as error:
+        except Exception as error:  # noqa: BLE001  (the top of a door: every error becomes an answer and is logged)
             answer = await self._on_error(request, error)
         await answer(scope, receive, send)
 

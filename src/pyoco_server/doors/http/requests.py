@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from pyoco_server.core.names import is_tag
 from pyoco_server.core.run import Submission
@@ -38,24 +38,26 @@ class MalformedQuery(InvalidListQuery):
 async def chunks_of(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
     """The body as it arrives. Raises TooLarge on the header alone, or as soon as too much has come."""
     declared = request.headers.get("content-length", "")
-    # By its length first: Python refuses to read a number of more than 4,300 digits.
-    if declared.isdecimal() and (len(declared) > 18 or int(declared) > bytes_max):
+    # By its digits first: a number of thousands of them is no number to compute with.
+    if declared.isdecimal() and (len(declared.lstrip("0")) > 18 or int(declared) > bytes_max):
         raise TooLarge
     size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > bytes_max:
-                raise TooLarge
-            yield chunk
-    except ClientDisconnect as error:
-        raise Malformed("the connection ended before the body did") from error
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Malformed("the connection ended before the body did")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > bytes_max:
+            raise TooLarge
+        yield chunk
+        if not message.get("more_body", False):
+            return
 
 
 async def read_body(request: Request, bytes_max: int = JSON_BYTES_MAX) -> bytes:
     """The whole body. Raises as `chunks_of` does."""
-    chunks = [chunk async for chunk in chunks_of(request, bytes_max)]
-    return chunks[0] if len(chunks) == 2 else b"".join(chunks)  # the last chunk is always empty
+    return b"".join([chunk async for chunk in chunks_of(request, bytes_max)])
 
 
 class _Submit(msgspec.Struct):

@@ -161,4 +161,5 @@ def _own_modules(resolver: Resolver | None) -> frozenset[str]:
 
 def _task_packages() -> frozenset[str]:
     """Top-level packages of installed distributions that offer pyoco tasks."""
-    return frozenset(point.value.partition(":")[0].partition(".")[0] for point in metadata.entry_points(group="pyoco.tasks"))
+    points = metadata.entry_points(group="pyoco.tasks")
+    return frozenset(point.value.partition(":")[0].partition(".")[0] for point in points)

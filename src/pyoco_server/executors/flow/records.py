@@ -41,18 +41,22 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
     # has overridden is not called.
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, int):
-        number = int.__int__(value)
-        return number if -_INT_MAX <= number <= _INT_MAX else _text(number)
-    if isinstance(value, float):
-        number = float.__float__(value)
-        return number if math.isfinite(number) else repr(number)
+    if isinstance(value, int | float):
+        return _number(value)
     if isinstance(value, dict):
         return {_key(key): _plain(item, depth - 1, left) for key, item in list(dict.items(value))}
     if isinstance(value, list | tuple):
         items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
         return [_plain(item, depth - 1, left) for item in list(items)]
     return _text(value)
+
+
+def _number(value: int | float) -> int | float | str:
+    if isinstance(value, int):
+        whole = int.__int__(value)
+        return whole if -_INT_MAX <= whole <= _INT_MAX else _text(whole)
+    fraction = float.__float__(value)
+    return fraction if math.isfinite(fraction) else repr(fraction)
 
 
 def _key(key: Any) -> str:

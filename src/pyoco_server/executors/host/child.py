@@ -33,6 +33,7 @@ class _Channel:
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
+        self._socket.set_inheritable(False)  # what a task starts must not keep the line open after our end
         self._frames = wire.Frames()
         self._ready: list[bytes] = []
 
@@ -56,6 +57,7 @@ class Child:
     def __init__(self, work: _Channel, control: _Channel) -> None:
         self._work, self._control = work, control
         self._run: EngineRun | None = None
+        self._jobs = 0
         self._bytes_max = 0
 
     def serve(self) -> None:
@@ -75,6 +77,7 @@ class Child:
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         self._work.send(b"R")
         while (data := self._work.receive()) is not None:
+            self._jobs += 1
             try:
                 run = EngineRun(decode_job(data), build)
             except InvalidJob as error:
@@ -89,7 +92,7 @@ class Child:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # a task may have closed them
                 stream.flush()
-        self._work.send(wire.pack_outcome(outcome, self._bytes_max))
+        self._work.send(wire.number(self._jobs) + wire.pack_outcome(outcome, self._bytes_max))
 
     def _listen(self) -> None:
         """Answer the worker's questions. When it is gone, go too, with everything the tasks have started."""

@@ -21,32 +21,57 @@ log = get_logger(__name__)
 #: Between the polite word and the last one.
 _TERM_SECONDS = 1.0
 _PROGRESS_SECONDS = 0.4
+#: What a host has sent just before its end is still read.
+_LAST_WORDS_SECONDS = 0.1
 
 
 class _Reader(asyncio.Protocol):
-    """Hands each body to whoever waits for it, and tells of the end."""
+    """Hands each body to whoever waits for it, and tells of the end.
+
+    A task can write on these sockets: they are in its process. Whatever was not asked for, or cannot be read, ends the
+    connection, and the host with it, so that no run is ever answered for by another.
+    """
 
     def __init__(self) -> None:
         self._frames = wire.Frames()
         self._waiting: asyncio.Future[bytes | None] | None = None
-        self._early: list[bytes] = []
+        self._prefix = b""
+        self._first: bytes | None = None
+        self._transport: asyncio.BaseTransport | None = None
         self.gone = False
 
-    def next(self) -> asyncio.Future[bytes | None]:
-        """The next body; None when the host is gone. One reader at a time."""
-        self._waiting = asyncio.get_running_loop().create_future()
-        if self._early:
-            self._waiting.set_result(self._early.pop(0))
+    def next(self, prefix: bytes = b"") -> asyncio.Future[bytes | None]:
+        """The next body, which has to begin with `prefix`; None when the host is gone. One reader at a time."""
+        self._waiting, self._prefix = asyncio.get_running_loop().create_future(), prefix
+        if self._first is not None:
+            self._waiting.set_result(self._first)
+            self._first = None
         elif self.gone:
             self._waiting.set_result(None)
         return self._waiting
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
     def data_received(self, data: bytes) -> None:
-        for body in self._frames.feed(data):
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(body)
+        try:
+            bodies = self._frames.feed(data)
+        except ValueError:
+            return self._give_up()
+        for body in bodies:
+            if self._waiting is None and self._first is None:  # ready before anyone has asked
+                self._first = body
+            elif self._waiting is None or self._waiting.done() or not body.startswith(self._prefix):
+                return self._give_up()
             else:
-                self._early.append(body)
+                self._waiting.set_result(body[len(self._prefix) :])
+        return None
+
+    def _give_up(self) -> None:
+        log.warning("a host sent what nobody asked for; it is given up")
+        self.gone = True
+        if self._transport is not None:
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone = True
@@ -66,8 +91,13 @@ class Host:
         self._control, self._control_reader = control
         self._asking = asyncio.Lock()
         self._unanswered: asyncio.Future[bytes | None] | None = None
+        #: The run that the unanswered question was asked about.
+        self._asked_about = 0
         self._killed_because: str | None = None
         self.runs = 0
+        # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
+        self._exit = asyncio.ensure_future(process.wait())
+        self._exit.add_done_callback(self._on_exit)
 
     @property
     def pid(self) -> int:
@@ -75,11 +105,23 @@ class Host:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None and self._killed_because is None and not self._work_reader.gone
+        gone = self._work_reader.gone or self._control_reader.gone or self._exit.done()
+        return not gone and self._killed_because is None
 
     @classmethod
     async def spawn(cls, settings: wire.Settings) -> Host:
         """A new process with its own process group, so that it can be killed with all it started."""
+        spawning = asyncio.ensure_future(cls._spawn(settings))
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:  # not half-way: nobody would know of the process
+            host = await spawning
+            host.kill_now()
+            await host.wait()
+            raise
+
+    @classmethod
+    async def _spawn(cls, settings: wire.Settings) -> Host:
         ours_work, theirs_work = socket.socketpair()
         ours_control, theirs_control = socket.socketpair()
         try:
@@ -113,33 +155,35 @@ class Host:
         """One job, as it came from the queue. The answer is a packed outcome; None: the host is gone."""
         self.runs += 1
         self._work.write(wire.frame(data))
-        return self._work_reader.next()
+        return self._work_reader.next(wire.number(self.runs))
 
     async def progress(self) -> Progress | None:
         """None when the host does not answer: busy in code that holds the interpreter, or about to end."""
         async with self._asking:
             if self._unanswered is None:
                 self._control.write(wire.PROGRESS)
-                self._unanswered = self._control_reader.next()
+                self._unanswered, self._asked_about = self._control_reader.next(), self.runs
             done, _ = await asyncio.wait({self._unanswered}, timeout=_PROGRESS_SECONDS)
             if not done:  # the question stands; the next call waits for the same answer
                 return None
             body, self._unanswered = self._unanswered.result(), None
-            return wire.unpack_progress(body) if body else None
+            # An answer about an earlier run came too late; it tells nothing of this one.
+            return wire.unpack_progress(body) if body and self._asked_about == self.runs else None
 
     def ask_cancel(self) -> None:
         self._control.write(wire.CANCEL)
 
     def kill(self, because: str) -> None:
         """End the whole process group: politely, and a second later for good."""
-        if self._killed_because is not None or self._process.returncode is not None:
+        if self._killed_because is not None or self._exit.done():
             return
         self._killed_because = because
         self._signal(signal.SIGTERM)
         asyncio.get_running_loop().call_later(_TERM_SECONDS, self._signal, signal.SIGKILL)
 
     def kill_now(self) -> None:
-        self._killed_because = self._killed_because or "the worker stopped"
+        if self.is_alive:  # otherwise it has a reason of its own
+            self._killed_because = "the worker stopped"
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -150,7 +194,11 @@ class Host:
         """Waits for the end of the process and lets go of it. Returns its exit status."""
         self._work.close()
         self._control.close()
-        return await self._process.wait()
+        return await asyncio.shield(self._exit)
+
+    def _on_exit(self, _: object) -> None:
+        for transport in (self._work, self._control):
+            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, transport.close)
 
     async def how_it_ended(self) -> str:
         """Waits for the end of the process. Whatever its tasks had started goes with it."""

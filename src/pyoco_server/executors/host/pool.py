@@ -44,19 +44,24 @@ class _HostExecution:
         self._host.kill("it ran for too long")
 
     async def outcome(self) -> Outcome:
-        body = await self._answer
+        body = await asyncio.shield(self._answer)
         if body is not None:
             return wire.unpack_outcome(body)
         died = Died(how=await self._host.how_it_ended())
         return died if self._verdict is None else self._verdict
 
+    # Once the answer is here the host belongs to another run: a question or a kill that comes late meets nobody.
+
     async def progress(self) -> Progress | None:
-        return await self._host.progress()
+        return None if self._answer.done() else await self._host.progress()
 
     def ask_cancel(self) -> None:
-        self._host.ask_cancel()
+        if not self._answer.done():
+            self._host.ask_cancel()
 
     def kill(self) -> bool:
+        if self._answer.done():
+            return True
         text = CATALOGUE[21]
         self._verdict = self._verdict or Cancelled(note=f"{text.err_id}: {text.en} Its process was killed.")
         self._host.kill("it was cancelled")
@@ -69,6 +74,8 @@ class HostExecutor:
     def __init__(self, settings: wire.Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
         self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
         self._idle: asyncio.Queue[Host] = asyncio.Queue()
+        #: The spare is no slot: it replaces a host that was lost.
+        self._room = asyncio.Semaphore(slots)
         self._hosts: set[Host] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -94,22 +101,32 @@ class HostExecutor:
             await asyncio.wait(set(self._tasks), timeout=0.5)
         for host in list(self._hosts):
             await self._discard(host)
+        while self._tasks:  # what ran there has ended by now, and its host was taken back
+            await asyncio.wait(set(self._tasks))
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
         try:
-            host = self._idle.get_nowait()
-        except asyncio.QueueEmpty:
-            try:
-                async with asyncio.timeout(_ROOM_SECONDS):
-                    host = await self._idle.get()
-            except TimeoutError:
-                return None
+            async with asyncio.timeout(_ROOM_SECONDS):
+                host = await self._take()
+        except TimeoutError:
+            return None
 
         def freed(host: Host) -> None:
             self._take_back(host)
+            self._room.release()
             when_free()
 
         return _HostExecution(host, work.data, self._timeout, freed)
+
+    async def _take(self) -> Host:
+        await self._room.acquire()
+        try:
+            while not (host := await self._idle.get()).is_alive:  # it died while it had nothing to do
+                self._take_back(host)
+        except BaseException:
+            self._room.release()
+            raise
+        return host
 
     def _take_back(self, host: Host) -> None:
         """A host that answered goes on; one that died, was killed or has served long enough is replaced."""

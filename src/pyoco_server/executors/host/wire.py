@@ -23,6 +23,7 @@ __all__ = [
     "Frames",
     "Settings",
     "frame",
+    "number",
     "pack_outcome",
     "pack_progress",
     "unpack_outcome",
@@ -63,6 +64,11 @@ def frame(body: bytes) -> bytes:
     return _HEAD.pack(len(body)) + body
 
 
+def number(count: int) -> bytes:
+    """Stands before each outcome: the how-manieth job it answers. Both sides count."""
+    return _HEAD.pack(count & 0xFFFFFFFF)
+
+
 class Frames:
     """Bytes in, bodies out; cut anywhere."""
 
@@ -85,18 +91,23 @@ class Frames:
 
 
 _ENDS: dict[str, type[Outcome]] = {"completed": Completed, "cancelled": Cancelled, "failed": Failed}
-_encoder = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+#: Not escaped, so that a text counts as many bytes here as in the snapshot, in whatever language it is.
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    return _encoder.encode(document).encode("utf-8", "surrogatepass")  # as json.loads reads bytes
 
 
 def _pack(document: dict[str, Any], progress: Progress, bytes_max: int) -> bytes:
     """Encoded once when it is small. A huge record costs the host that made it, and the worker never sees it whole."""
     document |= {"tasks": progress.tasks, "records": progress.task_records, "truncated": progress.truncated}
-    body = _encoder.encode(document).encode()
+    body = _encoded(document)
     if len(body) <= bytes_max:
         return body
     document |= {"records": slim_records(progress.task_records), "truncated": True}
-    body = _encoder.encode(document).encode()
-    return body if len(body) <= bytes_max else _encoder.encode(document | {"records": {}}).encode()
+    body = _encoded(document)
+    return body if len(body) <= bytes_max else _encoded(document | {"records": {}})
 
 
 def pack_progress(progress: Progress, bytes_max: int) -> bytes:

@@ -7,15 +7,14 @@ import contextlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
+from pyoco_server.ports.nats.client import QuickClient, Raw
 
 __all__ = ["Link", "NoConnection", "Patience", "Rejected", "open_link"]
 
@@ -65,42 +64,6 @@ class _Ack(msgspec.Struct):
 _read_ack = msgspec.json.Decoder(_Ack).decode
 
 
-class _Client(Client):
-    """Sends in bunches while much is in flight.
-
-    The library sends as soon as anything is pending. With many runs at once that is one system call per message, here
-    and at the server; a pause of a millisecond between two sends makes it one per bunch. While little is in flight
-    nothing is held back, so that a single question is as fast as ever. `_flush_pending` is private to the library:
-    its version is pinned, and a test watches over this.
-    """
-
-    _PAUSE_SECONDS = 0.001
-    _CROWD = 4
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.in_flight = 0
-        self._sent_at = 0.0
-        self._due: asyncio.TimerHandle | None = None
-
-    async def _flush_pending(self, force_flush: bool = False) -> Any:
-        if self._due is not None and not force_flush:
-            return None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if force_flush or self.in_flight < self._CROWD or now - self._sent_at >= self._PAUSE_SECONDS:
-            self._sent_at = now
-            return await super()._flush_pending(force_flush)
-        self._due = loop.call_later(self._PAUSE_SECONDS, self._send_now)
-        return None
-
-    def _send_now(self) -> None:
-        self._due = None
-        self._sent_at = asyncio.get_running_loop().time()
-        if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
-            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
-
-
 class Link:
     """A connection that never gives up. `ask` is the only way to put a question to JetStream."""
 
@@ -108,7 +71,7 @@ class Link:
     IN_FLIGHT_MAX = 2048
 
     def __init__(self, patience: Patience) -> None:
-        self.nc = _Client()
+        self.nc = QuickClient()
         self.patience = patience
         self._inbox = ""
         self._count = 0
@@ -116,7 +79,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.Task[None] | None = None
         #: Who waits for which answer, and until when.
-        self._waiting: dict[str, tuple[asyncio.Future[Msg], float]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[Raw], float]] = {}
         self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
@@ -135,7 +98,7 @@ class Link:
                 await self.nc.close()
             raise NotStored(f"no NATS server answers at {self._url}") from error
         self._inbox = self.nc.new_inbox()
-        await self.nc.subscribe(self._inbox + ".*", cb=self._on_reply, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        await self.nc.listen(self._inbox + ".*", self._on_reply)
         self._inbox_dot = self._inbox + "."
         self._sweeper = asyncio.create_task(self._sweep(), name="link sweeper")
         self._up.set()
@@ -200,7 +163,7 @@ class Link:
         payload: bytes,
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
-    ) -> Msg:
+    ) -> Raw:
         """One question, one answer; many may be in flight over one inbox.
 
         Raises NotStored when nobody listens, Unavailable when no answer came: then it may have been heard, Rejected
@@ -211,11 +174,11 @@ class Link:
         await self._gate.acquire()  # in turn: the chunks of an object are asked for in their order
         self._count += 1
         token = str(self._count)
-        answer: asyncio.Future[Msg] = self._loop.create_future()
+        answer: asyncio.Future[Raw] = self._loop.create_future()
         self._waiting[token] = answer, self._loop.time() + (seconds or self.patience.answer_seconds)
         self.nc.in_flight = len(self._waiting)
         try:
-            await self.nc.publish(subject, payload, self._inbox_dot + token, headers=dict(headers) if headers else None)
+            await self.nc.send(subject, payload, self._inbox_dot + token, headers)
             message = await answer
         except nats.errors.MaxPayloadError as error:
             raise Rejected(0, f"{len(payload)} bytes are more than NATS takes") from error
@@ -224,7 +187,7 @@ class Link:
         finally:
             del self._waiting[token]
             self._gate.release()
-        if message.headers and message.headers.get("Status") == "503":
+        if message.status == "503":
             raise NotStored(f"nobody answers on {subject}")
         return message
 
@@ -270,7 +233,7 @@ class Link:
                     raise
             await asyncio.sleep(0.1)
 
-    async def _on_reply(self, message: Msg) -> None:
+    def _on_reply(self, message: Raw) -> None:
         waiting = self._waiting.get(message.subject[len(self._inbox_dot) :])
         if waiting is not None and not waiting[0].done():
             waiting[0].set_result(message)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import msgspec
 import nats.errors
-from nats.aio.msg import Msg
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.bucket import Bucket, Entry
+from pyoco_server.ports.nats.bucket import Bucket, Entry, is_deletion
+from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 
 __all__ = ["Batch", "watch"]
@@ -100,10 +100,10 @@ async def _watch_once(
     link: Link, bucket: Bucket, after: int, info: _StreamInfo, on_heard: Callable[[], None]
 ) -> AsyncGenerator[Batch, None]:
     """One consumer's life: ends by an exception."""
-    queue: asyncio.Queue[Msg] = asyncio.Queue()
+    queue: asyncio.Queue[Raw] = asyncio.Queue()
     inbox = link.nc.new_inbox()
     name = "w" + inbox.rsplit(".", 1)[-1]
-    subscription = await link.nc.subscribe(inbox, cb=queue.put, pending_msgs_limit=-1, pending_bytes_limit=-1)
+    subscription = await link.nc.listen(inbox, queue.put_nowait)
     try:
         pending = await _make_consumer(link, bucket, name, inbox, after)
         target = info.state.last_seq if pending else 0
@@ -123,6 +123,7 @@ async def _watch_once(
             if caught_up:
                 on_heard()
     finally:
+        link.nc.forget(subscription)
         with contextlib.suppress(nats.errors.Error):  # the connection may be gone; the server forgets it in 10 s
             await subscription.unsubscribe()
             await link.tell(f"$JS.API.CONSUMER.DELETE.{bucket.stream}.{name}")
@@ -152,7 +153,7 @@ async def _make_consumer(link: Link, bucket: Bucket, name: str, inbox: str, afte
 class _Reader:
     """Messages of one push consumer: answers flow control, notices gaps and silence."""
 
-    def __init__(self, link: Link, bucket: Bucket, queue: asyncio.Queue[Msg]) -> None:
+    def __init__(self, link: Link, bucket: Bucket, queue: asyncio.Queue[Raw]) -> None:
         self._link, self._queue, self._connection = link, queue, link.connection
         self._skip = len(bucket.prefix)
         self._delivered = 0
@@ -165,13 +166,13 @@ class _Reader:
         entries = []
         idle = False
         for message in messages:
-            if message.headers and message.headers.get("Status") == "100":
+            if message.status == "100":
                 idle = await self._on_control(message)
             else:
                 entries.append(self._entry(message))
         return tuple(entries), idle
 
-    async def _first(self) -> Msg:
+    async def _first(self) -> Raw:
         silent_since = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -182,12 +183,12 @@ class _Reader:
             if time.monotonic() - silent_since > _SILENCE_SECONDS:
                 raise _Gap("no heartbeat")
 
-    async def _on_control(self, message: Msg) -> bool:
+    async def _on_control(self, message: Raw) -> bool:
         """Returns whether this was an idle heartbeat: nothing is waiting to be delivered."""
-        headers = message.headers or {}
         if message.reply:
             await self._link.nc.publish(message.reply, b"")
             return False
+        headers = message.headers
         stalled = headers.get("Nats-Consumer-Stalled")
         if stalled:
             await self._link.nc.publish(stalled, b"")
@@ -196,7 +197,7 @@ class _Reader:
             raise _Gap("a heartbeat tells of messages that did not arrive")
         return True
 
-    def _entry(self, message: Msg) -> Entry:
+    def _entry(self, message: Raw) -> Entry:
         # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>; the newer form
         # has domain and account in front, so count from the left (ADR-15).
         tokens = message.reply.split(".")
@@ -204,8 +205,7 @@ class _Reader:
         if int(tokens[6 + offset]) != self._delivered + 1:
             raise _Gap("a message is missing")
         self._delivered += 1
-        headers = message.headers or {}
-        gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+        gone = is_deletion(message.head)
         key = message.subject[self._skip :]
         stored_at = int(tokens[7 + offset]) / _SECOND
         return Entry(key, int(tokens[5 + offset]), None if gone else message.data, stored_at)

@@ -11,7 +11,7 @@ import msgspec
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
-from pyoco_server.core.job import Job, encode_job
+from pyoco_server.core.job import Job, encode_job, to_message
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 from pyoco_server.ports.queue.intake import JetStreamIntake
@@ -30,13 +30,24 @@ class _ConsumerInfo(msgspec.Struct):
     config: dict[str, Any]
 
 
+_encode_quickly = msgspec.json.Encoder().encode
+
+
+def _encode(job: Job) -> bytes:
+    """The core's own encoder for whatever the fast one cannot encode."""
+    try:
+        return _encode_quickly(to_message(job))
+    except (TypeError, ValueError, OverflowError):
+        return encode_job(job)
+
+
 class JetStreamQueue:
     def __init__(self, link: Link, config: NatsBackendConfig) -> None:
         self._link, self._config = link, config
 
     async def put(self, job: Job) -> None:
         subject = f"{self._config.work_subject_prefix}.{job.tag}"
-        await self._store(subject, encode_job(job), job.run_id)
+        await self._store(subject, _encode(job), job.run_id)
 
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         subject = f"{self._config.dlq_subject_prefix}.{letter.tag}"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import msgspec
 import nats.errors
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 
@@ -46,7 +46,7 @@ class Lane:
 class JetStreamDelivery:
     __slots__ = ("_link", "_message", "_reply", "count", "tag")
 
-    def __init__(self, link: Link, message: Msg, tag: str) -> None:
+    def __init__(self, link: Link, message: Raw, tag: str) -> None:
         self._link, self._message, self.tag = link, message, tag
         self._reply = message.reply
         tokens = self._reply.split(".")
@@ -68,7 +68,7 @@ class JetStreamDelivery:
         else:
             word = b"+ACK" if reply is Reply.ACK else b"+TERM"
         try:
-            await self._link.nc.publish(self._reply, word)
+            await self._link.nc.send(self._reply, word)
         except nats.errors.Error as error:
             log.warning("an answer to the queue was not sent; the job comes again", reply=reply.value, error=error)
 
@@ -76,7 +76,7 @@ class JetStreamDelivery:
         try:
             if not self._link.is_up:
                 raise Unavailable("there is no connection to NATS")
-            await self._link.nc.publish(self._reply, b"+WPI")
+            await self._link.nc.send(self._reply, b"+WPI")
         except nats.errors.Error as error:
             raise Unavailable("the in-progress ack was not sent") from error
 
@@ -126,37 +126,36 @@ class Puller:
             if self._subscription is None:
                 self._connection = self._link.connection
                 self._inbox = self._link.nc.new_inbox()
-                self._subscription = await self._link.nc.subscribe(self._inbox, cb=self._receiver(self._inbox))
-            await self._link.nc.publish(self._subject, msgspec.json.encode(request), reply=self._inbox)
+                self._subscription = await self._link.nc.listen(self._inbox, self._listener(self._inbox))
+            await self._link.nc.send(self._subject, msgspec.json.encode(request), self._inbox)
         except nats.errors.Error:
             self.leave()
             raise
 
-    def _receiver(self, inbox: str) -> Callable[[Msg], asyncio.Future[None]]:
-        async def receive(message: Msg) -> None:
+    def _listener(self, inbox: str) -> Callable[[Raw], None]:
+        def listen(message: Raw) -> None:
             self.heard_at = time.monotonic()
-            headers = message.headers or {}
-            status = headers.get("Status")
+            status = message.status
             if status is None:
                 self._on_job(message, inbox)
             elif inbox == self._inbox:
-                self._on_void(status, headers)
+                self._on_void(status, message)
 
-        return receive  # type: ignore[return-value]  # the library wants a coroutine function, typed loosely
+        return listen
 
-    def _on_job(self, message: Msg, inbox: str) -> None:
+    def _on_job(self, message: Raw, inbox: str) -> None:
         self.is_empty = False
         if inbox == self._inbox:
             self.asked = max(0, self.asked - 1)
         self._on_delivery(JetStreamDelivery(self._link, message, self.tag))
         self._on_change()
 
-    def _on_void(self, status: str, headers: dict[str, str]) -> None:
+    def _on_void(self, status: str, message: Raw) -> None:
         """This much of a request is void: it found nothing, expired, or was refused."""
-        self.asked -= min(self.asked, int(headers.get("Nats-Pending-Messages", self.asked)))
+        self.asked -= min(self.asked, int(message.headers.get("Nats-Pending-Messages", self.asked)))
         self.is_empty = True
         if status not in {_NO_MESSAGES, _EXPIRED}:
-            log.info("a pull was refused", tag=self.tag, status=status, description=headers.get("Description"))
+            log.info("a pull was refused", tag=self.tag, status=status, description=message.description)
             self.is_refused = True
         self._on_change()
 
@@ -193,9 +192,9 @@ async def _drain(link: Link, subscription: Subscription, seconds: float) -> None
             await link.nc._send_unsubscribe(subscription._id)
             await link.nc.flush()
             await asyncio.sleep(seconds)
-            await subscription._pending_queue.join()
     except (TimeoutError, nats.errors.Error) as error:
         log.debug("an old inbox was left without a farewell", error=error)
     finally:
+        link.nc.forget(subscription)
         subscription._stop_processing()
         link.nc._remove_sub(subscription._id)

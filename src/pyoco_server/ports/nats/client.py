@@ -1,0 +1,123 @@
+"""The library's client, with a short way in and out for what we do thousands of times a second.
+
+Of the library's own way in, a message is parsed into an object with a dictionary of headers, put on a queue and given
+to a task; of its way out, each header is checked with a regular expression, and everything is sent at once. Here a
+message reaches its listener as it came, and messages leave in bunches while there are many.
+
+`_process_msg`, `_send_command` and `_flush_pending` are private to the library: its version is pinned, and
+`tests/ports/test_client.py` watches over what we rely on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+
+from pyoco_server.logs import get_logger
+
+__all__ = ["QuickClient", "Raw"]
+
+log = get_logger(__name__)
+
+
+class Raw(NamedTuple):
+    """A message as it came."""
+
+    subject: str
+    reply: str
+    data: bytes
+    #: As on the wire, or empty.
+    head: bytes
+
+    @property
+    def status(self) -> str | None:
+        """What the server says instead of a message: "100" heartbeat, "404" nothing there, "503" nobody listens."""
+        return self.head[9:12].decode() if self.head[8:9] == b" " else None
+
+    @property
+    def description(self) -> str:
+        """The words behind the status."""
+        return self.head[13:].split(b"\r\n", 1)[0].decode("utf-8", "replace")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Parsed when asked for: few messages need it."""
+        lines = (line.partition(":") for line in self.head.decode("utf-8", "replace").split("\r\n")[1:])
+        return {name.strip(): value.strip() for name, colon, value in lines if colon}
+
+
+class QuickClient(Client):
+    #: Between two sends while many questions are in flight. A single question never waits.
+    PAUSE_SECONDS = 0.001
+    CROWD = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: How many questions wait for an answer; whoever asks keeps it true.
+        self.in_flight = 0
+        self._listeners: dict[int, Callable[[Raw], None]] = {}
+        self._sent_at = 0.0
+        self._due: asyncio.TimerHandle | None = None
+
+    async def listen(self, subject: str, listener: Callable[[Raw], None]) -> Subscription:
+        """As `subscribe`, but each message goes straight to `listener`, which must not block."""
+        subscription = await self.subscribe(subject, cb=_nobody)
+        self._listeners[subscription._id] = listener
+        return subscription
+
+    def forget(self, subscription: Subscription) -> None:
+        """The listener hears nothing more. To be called after the subscription has ended."""
+        self._listeners.pop(subscription._id, None)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        listener = self._listeners.get(sid)
+        if listener is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            listener(Raw(subject.decode(), reply.decode(), data, headers or b""))
+        except Exception:  # this is the connection's read loop: a defect of a listener must not end it
+            log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
+
+    async def send(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
+        """As `publish`, for subjects and headers that are ours: they are not checked again."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if len(data) > self._max_payload:
+            raise nats.errors.MaxPayloadError
+        if headers:
+            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            head = f"NATS/1.0\r\n{lines}\r\n".encode()
+            start = f"HPUB {subject} {reply} {len(head)} {len(head) + len(data)}\r\n".encode()
+            await self._send_command(b"".join((start, head, data, b"\r\n")))
+        else:
+            await self._send_command(b"".join((f"PUB {subject} {reply} {len(data)}\r\n".encode(), data, b"\r\n")))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        if self._due is not None and not force_flush:
+            return None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if force_flush or self.in_flight < self.CROWD or now - self._sent_at >= self.PAUSE_SECONDS:
+            self._sent_at = now
+            return await super()._flush_pending(force_flush)
+        self._due = loop.call_later(self.PAUSE_SECONDS, self._send_now)
+        return None
+
+    def _send_now(self) -> None:
+        self._due = None
+        loop = asyncio.get_running_loop()
+        self._sent_at = loop.time()
+        if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(loop.create_future())
+
+
+async def _nobody(message: object) -> None:
+    """Never called: `_process_msg` gives the messages of a listener to it."""
