@@ -103,7 +103,7 @@ class Child:
                 self._control.send(wire.pack_progress(progress, self._bytes_max) if progress is not None else b"")
             elif word == wire.CANCEL and run is not None:
                 run.ask_cancel()
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        _end_all()
 
     def _receive_word(self) -> bytes:
         try:
@@ -136,6 +136,12 @@ def main() -> None:
     work, control = (_Channel(int(argument)) for argument in sys.argv[1:3])
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
         Child(work, control).serve()
+    _end_all()
+
+
+def _end_all() -> None:
+    """This process and everything its tasks have started. Whichever thread first sees that the worker is gone."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

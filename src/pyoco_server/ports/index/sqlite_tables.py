@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from pyoco_server.core.run import Run
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.index.port import Mark
@@ -19,6 +21,8 @@ from pyoco_server.ports.runs.port import Removed, Stored
 __all__ = ["apply", "begin", "connect", "end", "open_or_make", "reset", "throw_away"]
 
 log = get_logger(__name__)
+
+_encode = msgspec.json.Encoder().encode
 
 #: Raise it with every change of the schema: a file of another version is thrown away and built anew.
 _VERSION = 2
@@ -45,13 +49,20 @@ CREATE TABLE mark (epoch TEXT NOT NULL, revision INTEGER NOT NULL, clean INTEGER
 INSERT INTO mark VALUES ('', 0, 1);
 """
 
-_UPSERT = """
-INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (run_id) DO UPDATE SET
+# A batch goes in as one JSON text and comes out of one statement. Row by row the database would let go of Python's lock
+# and take it back each time, and the event loop of a busy gateway would lose a third of its time to that.
+_COLUMNS = ", ".join(f"value ->> {number}" for number in range(16))
+_UPSERT = f"""
+INSERT INTO runs SELECT {_COLUMNS} FROM json_each(?) WHERE true ON CONFLICT (run_id) DO UPDATE SET
     kind = excluded.kind, status = excluded.status, flow_name = excluded.flow_name, tag = excluded.tag,
     tags = excluded.tags, submitted_at = excluded.submitted_at, updated_at = excluded.updated_at,
     heartbeat_at = excluded.heartbeat_at, start_time = excluded.start_time, end_time = excluded.end_time,
     worker_id = excluded.worker_id, error = excluded.error, rev = excluded.rev, tenant_id = excluded.tenant_id,
     workflow_yaml_sha256 = excluded.workflow_yaml_sha256
+"""  # noqa: S608  (put together from numbers)
+_KNOWN = """
+SELECT json_group_array(json_array(run_id, rev, updated_at, tag, tags)) FROM runs
+WHERE run_id IN (SELECT value FROM json_each(?))
 """
 
 
@@ -134,7 +145,7 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
             [row for key in fresh if key in known for row in known[key].labels],
         )
         connection.executemany("DELETE FROM runs WHERE run_id = ?", removed)
-        connection.executemany(_UPSERT, [_row(item) for item in stored])
+        connection.execute(_UPSERT, (_rows_text(stored),))
         connection.executemany(
             "INSERT INTO labels VALUES (?, ?, ?)", [row for item in stored for row in _label_rows(item.run)]
         )
@@ -174,14 +185,11 @@ class _Known:
 
 def _known(connection: sqlite3.Connection, run_ids: list[str]) -> dict[str, _Known]:
     """O(log runs) each."""
+    (rows,) = connection.execute(_KNOWN, (json.dumps(run_ids),)).fetchone()
     found: dict[str, _Known] = {}
-    for start in range(0, len(run_ids), 500):
-        some = run_ids[start : start + 500]
-        marks = ",".join("?" * len(some))
-        query = f"SELECT run_id, rev, updated_at, tag, tags FROM runs WHERE run_id IN ({marks})"  # noqa: S608  (only ?)
-        for run_id, revision, updated_at, tag, tags in connection.execute(query, some):
-            labels = {_text(label) for label in json.loads(tags)} - {tag}
-            found[run_id] = _Known(revision, [(label, updated_at, run_id) for label in labels])
+    for run_id, revision, updated_at, tag, tags in json.loads(rows):
+        labels = {_text(label) for label in json.loads(tags)} - {tag}
+        found[run_id] = _Known(revision, [(label, updated_at, run_id) for label in labels])
     return found
 
 
@@ -206,7 +214,38 @@ def _tags_text(tags: tuple[str, ...]) -> str:
         return json.dumps([_text(tag) for tag in tags])
 
 
+def _rows_text(stored: list[Stored]) -> str:
+    """The batch as JSON. Done with Python's lock in hand, so it has to be quick: strangers' records go the slow way."""
+    try:
+        return _encode([_plain_row(item) for item in stored]).decode()
+    except (TypeError, ValueError, OverflowError):
+        return json.dumps([_row(item) for item in stored])
+
+
+def _plain_row(item: Stored) -> tuple[object, ...]:
+    run = item.run
+    return (
+        run.run_id,
+        run.kind,
+        run.status.value,
+        run.flow_name,
+        run.tag,
+        _tags_text(run.tags),
+        run.submitted_at,
+        run.updated_at,
+        run.heartbeat_at,
+        run.start_time,
+        run.end_time,
+        run.worker_id,
+        run.error,
+        item.revision,
+        run.tenant_id,
+        run.workflow_yaml_sha256,
+    )
+
+
 def _row(item: Stored) -> tuple[object, ...]:
+    """The same, with every member made into what its column holds."""
     run = item.run
     texts = (run.run_id, run.kind, run.status.value, run.flow_name, run.tag, _tags_text(run.tags))
     times = (run.submitted_at, run.updated_at, run.heartbeat_at, run.start_time, run.end_time)
