@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,26 +22,52 @@ import uvicorn
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.outcome import Completed, Failed, Progress
+from pyoco_server.core.run import Owner, Run, claim, conclude
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import resources_of
+from pyoco_server.ports.runs.port import Stored
 from servers import config_for
 from waiting import eventually
 
 __all__ = [
+    "FLOW_YAML",
+    "PROGRESS",
     "Gateway",
+    "claimed",
+    "ended",
     "environment",
     "error",
     "forget",
     "fresh_gateway",
     "gateway_process",
+    "ids",
+    "job_of",
     "listening",
     "open_gateway",
+    "shown",
     "stock_of",
+    "stored",
+    "submit",
+    "submit_yaml",
 ]
+
+ANNA = Owner("anna", "instance-1")
+PROGRESS = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "ü"}})
+FLOW_YAML = """\
+version: 1
+tasks:
+  prepare: {use: demo/prepare}
+  finish: {callable: "my_package.tasks:finish"}
+flow:
+  defaults: {mode: バッチ, retries: 3, nested: {deep: [1, 2.5, null]}}
+  graph: |
+    prepare >> finish
+"""
 
 
 @dataclass(frozen=True)
@@ -124,6 +153,60 @@ def error(number: int, detail: str) -> dict[str, str]:
         "message": text.en,
         "message_ja": text.ja,
     }
+
+
+async def submit(gateway: Gateway, **body: Any) -> str:
+    answer = await gateway.client.post("/runs", json={"flow_name": "hello"} | body)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["run_id"])
+
+
+async def submit_yaml(gateway: Gateway, text: str = FLOW_YAML, **fields: str) -> httpx.Response:
+    files = {"workflow": ("flow.yaml", text.encode(), "application/yaml")}
+    return await gateway.client.post("/runs/yaml", files=files, data={"flow_name": "main"} | fields)
+
+
+async def stored(gateway: Gateway, run_id: str) -> Stored:
+    found = await gateway.backend.runs.find(run_id)
+    assert isinstance(found, Stored)
+    return found
+
+
+async def claimed(gateway: Gateway, run_id: str, owner: Owner = ANNA) -> Run:
+    """The run, as a worker holds it."""
+    found = await stored(gateway, run_id)
+    taken = await gateway.backend.runs.replace(claim(found.run, owner, "attempt-1", time.time()), found.revision)
+    assert isinstance(taken, Stored)
+    return taken.run
+
+
+async def ended(gateway: Gateway, run_id: str, outcome: Completed | Failed) -> Run:
+    """The run, after a worker has ended it."""
+    await claimed(gateway, run_id)
+    found = await stored(gateway, run_id)
+    written = await gateway.backend.runs.replace(conclude(found.run, outcome, time.time()), found.revision)
+    assert isinstance(written, Stored)
+    return written.run
+
+
+async def job_of(link: Link, gateway: Gateway, tag: str) -> tuple[dict[str, Any], str]:
+    """The newest job of a tag and its raw headers."""
+    subject = f"{gateway.config.work_subject_prefix}.{tag}"
+    asked = {"last_by_subj": subject}
+    answer = await link.api(f"STREAM.MSG.GET.{gateway.config.work_stream}", asked, dict[str, Any])
+    message = answer["message"]
+    return json.loads(base64.b64decode(message["data"])), base64.b64decode(message["hdrs"]).decode()
+
+
+async def shown(gateway: Gateway, **query: Any) -> list[Any]:
+    answer = await gateway.client.get("/runs", params=query)
+    assert answer.status_code == 200, answer.text
+    runs: list[Any] = answer.json()
+    return runs
+
+
+async def ids(gateway: Gateway, **query: Any) -> list[str]:
+    return [run["run_id"] for run in await shown(gateway, **query)]
 
 
 def environment(config: NatsBackendConfig) -> dict[str, str]:

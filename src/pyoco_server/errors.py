@@ -16,7 +16,7 @@
     │   └── ObjectNotFound
     ├── Unavailable           NATS did not answer: the write may have happened (503)
     │   └── NotStored         NATS did not answer, and nothing was stored
-    ├── Corrupt               stored bytes do not match their digest
+    ├── Corrupt               stored bytes are not what they should be
     ├── InvalidJob            a queue message nobody can run
     ├── FlowNotResolved       this worker cannot build the flow
     ├── SnapshotTooLargeError a snapshot above the cap even after compaction
@@ -264,7 +264,7 @@ class NotStored(Unavailable):
 
 
 class Corrupt(PyocoError):
-    """Stored bytes do not match their digest."""
+    """Stored bytes are not what they should be: another digest, or a record that cannot be read."""
 
     phrase = "stored data is damaged"
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ __all__ = [
     "host_executor",
     "open_backend",
     "open_gateway_backend",
+    "open_index",
     "open_keys",
     "thread_executor",
     "versions",
@@ -78,6 +79,10 @@ class _Ids:
         return str(uuid.UUID(bytes=some, version=4))
 
 
+def _runs(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
+    return JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes, config.runs_retention_sec)
+
+
 @contextlib.asynccontextmanager
 async def open_backend(
     config: NatsBackendConfig, name: str, patience: Patience = WORKER_PATIENCE
@@ -87,7 +92,7 @@ async def open_backend(
         await ensure(link, resources_of(config))
         yield Backend(
             config=config,
-            runs=JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes),
+            runs=_runs(link, config),
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
             clock=time.time,
@@ -99,16 +104,16 @@ async def open_backend(
 @contextlib.asynccontextmanager
 async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[GatewayBackend]:
     """What a gateway reaches, with registry and keys kept in memory. Raises Unavailable."""
-    with index_slot(Path(config.data_dir) / "index", config.runs_kv_bucket) as index_path:
+    with open_index(config) as index:
         async with _linked(config, "pyoco-gateway", Patience()) as link:
             await ensure(link, resources_of(config))
             backend = GatewayBackend(
                 config=config,
-                runs=JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes),
+                runs=_runs(link, config),
                 queue=JetStreamQueue(link, config),
                 registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
                 keys=JetStreamKeys(link, config.auth_kv_bucket),
-                index=SqliteIndex(index_path),
+                index=index,
                 flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
                 clock=time.time,
                 new_id=_Ids(),
@@ -121,6 +126,13 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
             finally:
                 await backend.keys.stop()
                 await backend.registry.stop()
+
+
+@contextlib.contextmanager
+def open_index(config: NatsBackendConfig) -> Iterator[SqliteIndex]:
+    """An index of runs for this process alone. Raises UsageError."""
+    with index_slot(Path(config.data_dir) / "index", config.runs_kv_bucket) as path:
+        yield SqliteIndex(path)
 
 
 @contextlib.asynccontextmanager

@@ -230,6 +230,17 @@ class IndexContract:
         assert all(size % 100 == 0 for size in sizes), "half a batch was seen"
         assert len(await index.page(RunFilter(), 5000)) == 2000
 
+    async def test_unfinished_runs_come_oldest_first(self, index: Index) -> None:
+        old, older, young = (a_run(updated_at=NOW - age) for age in (50, 100, 1))
+        running = claim(a_run(), Owner("w", "i"), "1", NOW - 75)
+        ended = conclude(running, Failed(message="x"), NOW - 90)
+        ended = replace(ended, run_id=a_run().run_id)
+        everything = (old, older, young, running, ended)
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
+        found = [line.run_id for line in await index.unfinished(NOW - 10, 10)]
+        assert found == [older.run_id, running.run_id, old.run_id]
+        assert [line.run_id for line in await index.unfinished(NOW - 10, 1)] == [older.run_id]
+
     async def test_a_closed_index_says_so(self, make_index: MakeIndex) -> None:
         index = make_index()
         with pytest.raises(Unavailable):

@@ -99,6 +99,17 @@ class QueueContract:
             assert again.count == 2
             assert 0.2 < time.monotonic() - began < ACK_WAIT_SECONDS
 
+    async def test_the_oldest_job_of_a_tag_is_known_by_its_time(self, queue: Queue) -> None:
+        assert await queue.oldest("a") is None
+        began = time.time()
+        await queue.put(a_job())
+        first = await queue.oldest("a")
+        assert first is not None
+        assert began - 1 < first < time.time() + 1
+        await queue.put(a_job())
+        assert await queue.oldest("a") == first
+        assert await queue.oldest("b") is None
+
     async def test_a_job_nobody_answers_for_comes_again(self, queue: Queue) -> None:
         """FLOW-308"""
         await queue.put(a_job())

@@ -14,13 +14,14 @@ import pytest
 from contracts.runs import NOW, SNAPSHOT_BYTES_MAX, RunsContract, a_run, stored
 from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.run import Owner, claim
+from pyoco_server.core.outcome import Completed, Failed
+from pyoco_server.core.run import Owner, claim, conclude
 from pyoco_server.errors import Corrupt, NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
-from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Runs, Stored, Withdrawn
-from servers import NatsServer, config_for
+from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Removed, Runs, Stored, Withdrawn
+from servers import NatsServer, config_for, unique
 from waiting import eventually
 
 
@@ -226,3 +227,37 @@ async def test_a_refusal_carries_the_code_of_jetstream(link: Link) -> None:
     with pytest.raises(Rejected) as raised:
         await link.api("STREAM.INFO.nothing", {}, dict[str, Any])
     assert raised.value.code == 10059
+
+
+async def test_a_terminal_record_leaves_after_its_retention_and_says_so(
+    link: Link, prepared: NatsBackendConfig
+) -> None:
+    """PYOCO_RUNS_RETENTION_SEC: only what has ended expires, and whoever follows the changes hears of it."""
+    runs = JetStreamRuns(link, prepared.runs_kv_bucket, 262_144, retention_seconds=1)
+    ends, goes_on = await stored(runs), await stored(runs)
+    claimed = await runs.replace(claim(ends.run, Owner("w", "i"), "1", 1.0), ends.revision)
+    assert isinstance(claimed, Stored)
+    async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
+        ended = await runs.replace(conclude(claimed.run, Completed(), 2.0), claimed.revision)
+        assert isinstance(ended, Stored)
+        async for batch in batches:
+            if any(isinstance(item, Removed) and item.run_id == ends.run.run_id for item in batch.items):
+                break
+    assert isinstance(await runs.find(ends.run.run_id), Withdrawn)
+    assert isinstance(await runs.find(goes_on.run.run_id), Stored)
+
+
+async def test_a_bucket_made_without_expiry_keeps_its_runs(link: Link, prepared: NatsBackendConfig) -> None:
+    """FLOW-285: an existing bucket is left as it is; the run ends all the same."""
+    bucket = unique("old")
+    await link.api(
+        f"STREAM.CREATE.KV_{bucket}",
+        {"name": f"KV_{bucket}", "subjects": [f"$KV.{bucket}.>"], "max_msgs_per_subject": 1, "storage": "memory"},
+        dict[str, Any],
+    )
+    runs = JetStreamRuns(link, bucket, 262_144, retention_seconds=1)
+    for _ in range(2):
+        made = await stored(runs)
+        ended = await runs.replace(conclude(made.run, Failed(message="x"), 2.0), made.revision)
+        assert isinstance(ended, Stored)
+    await link.api(f"STREAM.DELETE.KV_{bucket}", {}, dict[str, Any])

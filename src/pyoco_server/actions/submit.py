@@ -19,10 +19,11 @@ async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
 
     What a crash leaves behind:
       before the record       nothing;
-      between record and job  a PENDING run without a job, never answered with success: the keeper sees it by its age;
+      between record and job  a PENDING run without a job, never answered with success: the keeper ends it by its age;
       after the job           an accepted run whose answer was lost: it runs.
     Never a job without a run. Raises Refused when the run is too large to record (FLOW-71), Unavailable when either
-    write failed: then the record is taken back, and the job, should it exist after all, finds it gone (FLOW-75).
+    write failed or its outcome could not be found out. A record without a job is then taken back, and the job, should
+    it exist after all, finds it gone (FLOW-75); what cannot be taken back is the keeper's, too.
     """
     run = accept(ask, caller, backend.new_id(), backend.clock())
     try:
@@ -36,12 +37,20 @@ async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
     except Unavailable as error:
         if await _take_back(backend, stored.run, stored.revision):
             raise
+        if not await _was_taken(backend, run.run_id):
+            raise
         log.warning("a publish without an answer had worked: a worker has the run", run_id=run.run_id, error=error)
     return stored
 
 
+async def _was_taken(backend: Backend, run_id: str) -> bool:
+    """Whether a worker has claimed the run, which it can only have done with the job in hand."""
+    found = await backend.runs.find(run_id)
+    return isinstance(found, Stored) and found.run.attempt > 0
+
+
 async def _take_back(backend: Backend, run: Run, revision: int) -> bool:
-    """Withdraw a record whose job was not published. False: a worker has claimed the run, so the job was stored."""
+    """Withdraw a record whose job was not published. False: somebody has written over it since."""
     try:
         return await backend.runs.withdraw(run.run_id, revision)
     except Unavailable as error:

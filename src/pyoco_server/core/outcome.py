@@ -25,6 +25,8 @@ class DeadReason(StrEnum):
     HOST_KILLED = "host_killed"
     #: It ran longer than PYOCO_RUN_TIMEOUT_SEC.
     TIMEOUT = "timeout"
+    #: It has a record but no job, so nobody would ever take it: its submission was cut short, or the queue lost it.
+    ABANDONED = "abandoned"
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ _NO_RUN = "00000000-0000-4000-8000-000000000000"
 class KeeperHeartbeat(Loop):
     """Asks the store of runs a question, and logs that the keeper lives and how long the answer took.
 
-    This is the place where duties are added: reap, sweep, reconcile, retain. Each becomes a Loop of its own, made and
-    stopped beside this one in `doors/cli/keeper.py`; a duty must bear that several keepers do it at once.
+    Every duty of the keeper is a Loop of its own, made and stopped beside this one in `doors/cli/keeper.py`; a duty
+    must bear that several keepers do it at once.
 
     What it cannot do: tell more than "not available" while NATS is away. The link reconnects by itself.
     """

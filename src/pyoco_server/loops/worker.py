@@ -34,7 +34,9 @@ _AT_HAND_SECONDS = 0.5
 class Badge:
     """What a worker tells the registry of itself."""
 
-    def __init__(self, backend: Backend, me: Owner, tags: Sequence[str], slots: int, versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, backend: Backend, me: Owner, tags: Sequence[str], slots: int, versions: Mapping[str, str]
+    ) -> None:
         self._backend, self.me, self._tags, self._slots, self._versions = backend, me, tuple(tags), slots, versions
         self.running: tuple[str, ...] = ()
         self.last_status: str | None = None
@@ -115,10 +117,6 @@ class Worker:
             await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
         except Unavailable as error:
             log.warning("the orderly stop was not recorded", error=error)
-
-    async def kill(self) -> None:
-        """End every host at once and answer nothing: the jobs are delivered again."""
-        await self._executor.stop()
 
     def _describe(self) -> WorkerRecord:
         self._badge.host_restarts = self._executor.restarts

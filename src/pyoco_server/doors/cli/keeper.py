@@ -31,20 +31,27 @@ def cli(nats_url: str | None) -> int:
 async def _keep(config: NatsBackendConfig) -> int:
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415 - not for --help
     from pyoco_server.logs import get_logger  # noqa: PLC0415
+    from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
-    from pyoco_server.wiring import open_backend  # noqa: PLC0415
+    from pyoco_server.loops.loop import Loop  # noqa: PLC0415
+    from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
+    from pyoco_server.wiring import open_backend, open_index  # noqa: PLC0415
 
     log = get_logger(__name__)
     stop = StopSignal()
-    async with open_backend(config, "pyoco-keeper") as backend:
-        duties = [KeeperHeartbeat(backend)]
-        for duty in duties:
-            await duty.start()
-        log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
-        await stop.wait()
-        log.info("the keeper stops", signal=stop.name)
-        for duty in duties:
-            await duty.stop()
+    with open_index(config) as index:
+        async with open_backend(config, "pyoco-keeper") as backend:
+            feeder = IndexFeeder(backend.runs, index)
+            duties: list[Loop] = [KeeperHeartbeat(backend), Rescuer(backend, index, feeder)]
+            await feeder.start()
+            for duty in duties:
+                await duty.start()
+            log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
+            await stop.wait()
+            log.info("the keeper stops", signal=stop.name)
+            for duty in duties:
+                await duty.stop()
+            await feeder.stop()
     return stop.exit_code
 
 

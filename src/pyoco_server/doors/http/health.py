@@ -25,7 +25,10 @@ async def get_health(_: Request) -> Response:
 
 
 async def get_ready(request: Request) -> Response:
-    """Asks the leader of the runs' stream, so that "ready" means that a submission would be stored."""
+    """Asks the leader of the runs' stream: "ready" means that it answers and that lists are true.
+
+    It does not write. A store that can be read but not written (a full disk) shows at the first submission: 503.
+    """
     state = state_of(request)
     try:
         async with asyncio.timeout(_READY_SECONDS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,20 +75,24 @@ class EngineRun:
         """The state of every task. The engine's threads change it meanwhile (ENG-11), so a torn read is repeated."""
         for _ in range(5):
             try:
-                tasks = {name: str(state.value) for name, state in self._context.tasks.items()}
-                records = plain_records(_records(self._context, tasks))
-            except RuntimeError:  # a dictionary grew while we walked it
+                tasks = self._tasks()
+                return Progress(tasks, plain_records(_records(self._context, tasks)))
+            except RuntimeError:  # a value grew while we walked it
                 time.sleep(0.001)
-                continue
-            return Progress(tasks, records)
         return Progress()
+
+    def _tasks(self) -> dict[str, str]:
+        """Tasks as they were started, the rest by name: the engine keeps them in a set, in no order."""
+        states, records = dict(self._context.tasks), dict(self._context.task_records)
+        names = sorted(states.keys() & records.keys(), key=lambda name: (records[name].started_at or math.inf, name))
+        return {name: str(states[name].value) for name in names}
 
 
 def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """FLOW-345. The record's own state lags the task's in callbacks and retries (ENG-14): the task's counts."""
     return {
         name: {
-            "state": tasks.get(name, record.state.value),
+            "state": tasks[name],
             "started_at": record.started_at,
             "ended_at": record.ended_at,
             "duration_ms": record.duration_ms,
@@ -97,7 +102,7 @@ def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[st
             "output": record.output,
             "artifacts": record.artifacts,
         }
-        for name, record in list(context.task_records.items())
+        for name, record in ((name, context.task_records[name]) for name in tasks)
     }
 
 

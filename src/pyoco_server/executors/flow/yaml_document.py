@@ -1,8 +1,8 @@
 """One YAML document as plain values, read in bounded time and memory.
 
 pyyaml's own loader is safe but not enough: of a repeated key it keeps the last in silence, it accepts 20,000 levels,
-and aliases let a kilobyte stand for gigabytes. Its hooks against that are ignored by the C loader (measured, see
-notes/libraries.md section 10), so the values are built here from its events, and every bound is checked on the way.
+and aliases let a kilobyte stand for gigabytes. Its hooks against that are ignored by the C loader (measured), so the
+values are built here from its events, and every bound is checked on the way.
 """
 
 from __future__ import annotations

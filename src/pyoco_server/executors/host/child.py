@@ -130,9 +130,15 @@ def _bound_memory(bytes_max: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
+def _stay(*_: object) -> None:
+    """Not for us: the worker was told too, and lets us finish."""
+
+
 def main() -> None:
-    # The worker decides when a host goes: a Ctrl-C on the terminal must not cut its runs short.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The worker decides when a host goes: a Ctrl-C on the terminal, or a service manager that tells every process to
+    # stop, must not cut its runs short. A handler and not SIG_IGN, which whatever a task starts would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stay)
     work, control = (_Channel(int(argument)) for argument in sys.argv[1:3])
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
         Child(work, control).serve()

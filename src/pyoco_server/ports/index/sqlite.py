@@ -13,7 +13,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.index import sqlite_tables as tables
 from pyoco_server.ports.index.port import Mark, RunFilter, Summary
-from pyoco_server.ports.index.sqlite_query import page
+from pyoco_server.ports.index.sqlite_query import page, unfinished
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["SqliteIndex"]
@@ -80,6 +80,9 @@ class SqliteIndex:
 
     async def page(self, wanted: RunFilter, limit: int) -> list[Summary]:
         return await self._ask(self._reader, lambda connection: page(connection, wanted, limit))
+
+    async def unfinished(self, before: float, limit: int) -> list[Summary]:
+        return await self._ask(self._reader, lambda connection: unfinished(connection, before, limit))
 
     async def _ask(self, worker: _Worker | None, question: Callable[[sqlite3.Connection], T]) -> T:
         if worker is None:

@@ -8,10 +8,10 @@ import sqlite3
 from dataclasses import fields
 from typing import Any
 
-from pyoco_server.core.states import TERMINAL
+from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.index.port import EVERYBODY, RunFilter, Summary
 
-__all__ = ["page"]
+__all__ = ["page", "unfinished"]
 
 _SHOWN = tuple(field.name for field in fields(Summary))
 
@@ -19,6 +19,16 @@ _SHOWN = tuple(field.name for field in fields(Summary))
 def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> list[Summary]:
     query, values = _query(wanted, limit)
     return [_summary(row) for row in connection.execute(query, values)]
+
+
+def unfinished(connection: sqlite3.Connection, before: float, limit: int) -> list[Summary]:
+    """One short walk for each state that is not an end: few runs are in them at a time."""
+    shown = ", ".join(_SHOWN)
+    each = f"SELECT * FROM (SELECT {shown} FROM runs WHERE status = ? AND updated_at < ? ORDER BY updated_at LIMIT ?)"
+    states = [state.value for state in RunState if state not in TERMINAL]
+    query = " UNION ALL ".join([each] * len(states)) + " ORDER BY updated_at, run_id LIMIT ?"
+    values = [value for state in states for value in (state, before, limit)]
+    return [_summary(row) for row in connection.execute(query, [*values, limit])]
 
 
 def _summary(row: tuple[Any, ...]) -> Summary:

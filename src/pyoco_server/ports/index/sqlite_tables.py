@@ -51,15 +51,17 @@ INSERT INTO mark VALUES ('', 0, 1);
 
 # A batch goes in as one JSON text and comes out of one statement. Row by row the database would let go of Python's lock
 # and take it back each time, and the event loop of a busy gateway would lose a third of its time to that.
-_COLUMNS = ", ".join(f"value ->> {number}" for number in range(16))
-_UPSERT = f"""
-INSERT INTO runs SELECT {_COLUMNS} FROM json_each(?) WHERE true ON CONFLICT (run_id) DO UPDATE SET
+_UPDATE = """ON CONFLICT (run_id) DO UPDATE SET
     kind = excluded.kind, status = excluded.status, flow_name = excluded.flow_name, tag = excluded.tag,
     tags = excluded.tags, submitted_at = excluded.submitted_at, updated_at = excluded.updated_at,
     heartbeat_at = excluded.heartbeat_at, start_time = excluded.start_time, end_time = excluded.end_time,
     worker_id = excluded.worker_id, error = excluded.error, rev = excluded.rev, tenant_id = excluded.tenant_id,
     workflow_yaml_sha256 = excluded.workflow_yaml_sha256
-"""  # noqa: S608  (put together from numbers)
+"""
+_COLUMNS = ", ".join(f"value ->> {number}" for number in range(16))
+_UPSERT_ALL = f"INSERT INTO runs SELECT {_COLUMNS} FROM json_each(?) WHERE true {_UPDATE}"  # noqa: S608  (only numbers)
+#: For what SQLite's JSON cannot hold, a null character for instance.
+_UPSERT_ONE = f"INSERT INTO runs VALUES ({', '.join('?' * 16)}) {_UPDATE}"  # noqa: S608
 _KNOWN = """
 SELECT json_group_array(json_array(run_id, rev, updated_at, tag, tags)) FROM runs
 WHERE run_id IN (SELECT value FROM json_each(?))
@@ -145,7 +147,11 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
             [row for key in fresh if key in known for row in known[key].labels],
         )
         connection.executemany("DELETE FROM runs WHERE run_id = ?", removed)
-        connection.execute(_UPSERT, (_rows_text(stored),))
+        rows = _rows_text(stored)
+        if rows is None:
+            connection.executemany(_UPSERT_ONE, [_row(item) for item in stored])
+        else:
+            connection.execute(_UPSERT_ALL, (rows,))
         connection.executemany(
             "INSERT INTO labels VALUES (?, ?, ?)", [row for item in stored for row in _label_rows(item.run)]
         )
@@ -214,12 +220,13 @@ def _tags_text(tags: tuple[str, ...]) -> str:
         return json.dumps([_text(tag) for tag in tags])
 
 
-def _rows_text(stored: list[Stored]) -> str:
-    """The batch as JSON. Done with Python's lock in hand, so it has to be quick: strangers' records go the slow way."""
+def _rows_text(stored: list[Stored]) -> str | None:
+    """The batch as JSON. Done with Python's lock in hand, so it has to be quick; None: odd values, to go one by one."""
     try:
-        return _encode([_plain_row(item) for item in stored]).decode()
+        text = _encode([_plain_row(item) for item in stored]).decode()
     except (TypeError, ValueError, OverflowError):
-        return json.dumps([_row(item) for item in stored])
+        return None
+    return None if "\\u0000" in text else text
 
 
 def _plain_row(item: Stored) -> tuple[object, ...]:

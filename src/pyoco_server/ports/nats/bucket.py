@@ -15,12 +15,13 @@ from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 
-__all__ = ["Bucket", "Entry", "is_deletion"]
+__all__ = ["Bucket", "Entry", "TtlRefused", "is_deletion"]
 
 log = get_logger(__name__)
 
 #: Another write was faster. 10164 is what newer servers say for the same thing.
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+_TTL_DISABLED = 10166
 _NO_MESSAGE_FOUND = 10037
 
 
@@ -33,6 +34,10 @@ class Entry:
     value: bytes | None
     #: When it was stored, by the server's clock; 0.0 for one that has just been written.
     stored_at: float = 0.0
+
+
+class TtlRefused(NotStored):
+    """The bucket was made without expiry; nothing was stored."""
 
 
 class _Stored(msgspec.Struct):
@@ -98,6 +103,8 @@ class Bucket:
             try:
                 return Entry(key, await self._link.store(subject, value, conditions), value)
             except Rejected as error:
+                if error.code == _TTL_DISABLED:
+                    raise TtlRefused(f"{self.name} has no expiry") from error
                 if error.code not in _WRONG_LAST_SEQUENCE:
                     raise NotStored(f"cannot write {self.name}/{key}: {error}") from error
                 return await self._mine(key, value) if ambiguous else None

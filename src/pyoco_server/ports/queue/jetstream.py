@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -21,9 +22,18 @@ from pyoco_server.ports.queue.puller import Lane
 __all__ = ["JetStreamQueue"]
 
 _CONSUMER_NOT_FOUND = 10014
-#: Somebody made it a moment ago, with settings of their own (10148), or with another filter (10100).
+#: Somebody made it a moment ago (10105), with settings of their own (10148).
 _CONSUMER_EXISTS = frozenset({10148, 10105})
+_NO_MESSAGE_FOUND = 10037
 _SECOND = 1_000_000_000
+
+
+class _FirstMessage(msgspec.Struct):
+    time: datetime
+
+
+class _First(msgspec.Struct):
+    message: _FirstMessage
 
 
 class _ConsumerInfo(msgspec.Struct):
@@ -71,6 +81,16 @@ class JetStreamQueue:
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
+
+    async def oldest(self, tag: str) -> float | None:
+        request = {"seq": 1, "next_by_subj": f"{self._config.work_subject_prefix}.{tag}"}
+        try:
+            found = await self._link.insist(f"STREAM.MSG.GET.{self._config.work_stream}", request, _First)
+        except Rejected as error:
+            if error.code == _NO_MESSAGE_FOUND:
+                return None
+            raise Unavailable(f"cannot look into the queue of tag {tag}: {error}") from error
+        return found.message.time.timestamp()
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> JetStreamIntake:
         lanes = [await self._lane(tag) for tag in tags]

@@ -85,5 +85,11 @@ class Queue(Protocol):
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         """Set a dead letter aside. The same id within two minutes is stored once. Raises Unavailable."""
 
+    async def oldest(self, tag: str) -> float | None:
+        """When the oldest job of this tag that is still in the queue was stored; None: there is none. Raises Unavailable.
+
+        Jobs leave in no particular order, but they come in by time: no job from before this one is left.
+        """
+
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> Intake:
         """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -11,7 +12,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import encode_fitting, encode_smallest, read_snapshot, to_snapshot
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.bucket import Bucket, Entry
+from pyoco_server.ports.nats.bucket import Bucket, Entry, TtlRefused
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.watch import watch
 from pyoco_server.ports.runs.port import ABSENT, LOST, Absent, Changes, Lost, Removed, Stored, Withdrawn
@@ -24,10 +25,12 @@ _encode_quickly = msgspec.json.Encoder().encode
 
 
 class JetStreamRuns:
-    def __init__(self, link: Link, bucket: str, snapshot_bytes_max: int) -> None:
+    def __init__(self, link: Link, bucket: str, snapshot_bytes_max: int, retention_seconds: float = 0.0) -> None:
         self._link = link
         self._bucket = Bucket(link, bucket)
         self._bytes_max = snapshot_bytes_max
+        #: A terminal record takes its own end along: the server removes it after this time. None: it stays for ever.
+        self._expiry = {"Nats-TTL": f"{math.ceil(retention_seconds)}s"} if retention_seconds else None
 
     async def create(self, run: Run) -> Stored | Lost:
         return await self._write(run, self._encode(run), 0)
@@ -56,8 +59,18 @@ class JetStreamRuns:
         return data if len(data) <= self._bytes_max else encode_fitting(run, self._bytes_max)
 
     async def _write(self, run: Run, data: bytes, revision: int) -> Stored | Lost:
-        written = await self._bucket.write(run.run_id, data, revision)
+        written = await self._store(run, data, revision)
         return LOST if written is None else Stored(run, written.revision)
+
+    async def _store(self, run: Run, data: bytes, revision: int) -> Entry | None:
+        if self._expiry is None or not run.is_terminal:
+            return await self._bucket.write(run.run_id, data, revision)
+        try:
+            return await self._bucket.write(run.run_id, data, revision, self._expiry)
+        except TtlRefused:
+            log.warning("this bucket keeps runs for ever: it was made without expiry", bucket=self._bucket.name)
+            self._expiry = None
+            return await self._bucket.write(run.run_id, data, revision)
 
     async def withdraw(self, run_id: str, revision: int) -> bool:
         return await self._bucket.delete(run_id, revision)

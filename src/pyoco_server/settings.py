@@ -1,0 +1,299 @@
+"""How a setting is declared, read from text, checked and told to the reader. Which settings there are: `config.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from pyoco_server.core.names import is_tag
+from pyoco_server.errors import SettingError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = [
+    "AGE",
+    "BYTES",
+    "COUNT",
+    "FLAG",
+    "HEADER",
+    "INT64_MAX",
+    "INTERVAL",
+    "MESSAGE_BYTES",
+    "MODULES",
+    "NAME",
+    "PATH",
+    "PEPPER",
+    "SECONDS_OR_NONE",
+    "SUBJECT",
+    "SYNC",
+    "TAG",
+    "URL",
+    "Kind",
+    "Setting",
+    "check_all",
+    "check_apart",
+    "choice",
+    "declare",
+    "reference_page",
+    "settings",
+    "whole",
+    "written",
+]
+
+#: Longer waits overflow the timers below us (threading.TIMEOUT_MAX, JetStream's nanoseconds in 64 bits).
+_SECONDS_MAX = 1e9
+INT64_MAX = 2**63 - 1
+#: NATS itself refuses messages above this, whatever its max_payload says.
+_MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.ASCII)
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_NATS_SERVER = re.compile(
+    r"((nats|tls|ws|wss)://)?([^\s@/,]+@)?(\[[0-9A-Fa-f:.]+\]|[^\s@/:,\[\]]+)(:(?P<port>[0-9]{1,5}))?(/\S*)?"
+)
+
+_USERS = {
+    "G": "gateway",
+    "W": "worker",
+    "K": "keeper",
+    "A": "admin command",
+    "C": "client",
+    "U": "`pyoco-server up`",
+    "E": "engine",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a value is read from text, and what is wrong with a value, if anything."""
+
+    #: Raises ValueError with half a sentence: "is not a whole number".
+    parse: Callable[[str], object]
+    #: The same half sentence, or None.
+    problem: Callable[[object], str | None]
+    #: Shown when the default does not show how to write one.
+    example: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One declared setting, as tests and documents see it."""
+
+    name: str
+    default: object
+    kind: Kind
+    #: Letters of `_USERS`.
+    used_by: str
+    help: str
+    #: Neither in repr nor in error messages.
+    secret: bool = False
+    #: A bad value in the environment is a warning, and the default is used.
+    lenient: bool = False
+    has_variable: bool = True
+
+    @property
+    def variable(self) -> str:
+        """What the user knows it by."""
+        return f"PYOCO_{self.name.upper()}" if self.has_variable else self.name
+
+    def read(self, text: str) -> object:
+        """The value this text stands for. Raises SettingError."""
+        try:
+            return self.check(self.kind.parse(text))
+        except SettingError:
+            raise
+        except ValueError as error:
+            raise self.refusal(text, str(error)) from None
+
+    def check(self, value: object) -> object:
+        """The same value. Raises SettingError when it is not allowed."""
+        problem = self.kind.problem(value)
+        if problem is not None:
+            raise self.refusal(value, problem)
+        return value
+
+    def refusal(self, value: object, problem: str) -> SettingError:
+        shown = "" if self.secret else f"={str(value)[:80]!r}"
+        return SettingError(f"{self.variable}{shown} {problem}; example: {self.variable}={self.example}")
+
+    @property
+    def example(self) -> str:
+        return self.kind.example or written(self.default)
+
+
+def written(value: object) -> str:
+    """A value as one would write it in the environment."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def whole(low: int, high: int) -> Kind:
+    def parse(text: str) -> int:
+        if _INTEGER.fullmatch(text.strip()) is None:
+            raise ValueError("is not a whole number")
+        return int(text)
+
+    def problem(value: object) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return "is not a whole number"
+        return None if low <= value <= high else f"must be from {low} to {high}"
+
+    return Kind(parse, problem)
+
+
+def _seconds(low: float) -> Kind:
+    def parse(text: str) -> float:
+        if _DECIMAL.fullmatch(text.strip()) is None:
+            raise ValueError("is not a number of seconds")
+        return float(text)
+
+    def problem(value: object) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return "is not a number of seconds"
+        return None if low <= value <= _SECONDS_MAX else f"must be from {low:g} to {_SECONDS_MAX:.0f} seconds"
+
+    return Kind(parse, problem)
+
+
+def _text(allowed: Callable[[str], bool], problem: str, example: str = "") -> Kind:
+    return Kind(str.strip, lambda value: None if isinstance(value, str) and allowed(value) else problem, example)
+
+
+def choice(*words: str) -> Kind:
+    def parse(text: str) -> str:
+        return next((word for word in words if word.casefold() == text.strip().casefold()), text)
+
+    return Kind(parse, lambda value: None if value in words else f"must be one of {', '.join(words)}")
+
+
+def _parse_flag(text: str) -> bool:
+    try:
+        return _FLAGS[text.strip().lower()]
+    except KeyError:
+        raise ValueError(f"must be one of {', '.join(_FLAGS)}") from None
+
+
+def _parse_modules(text: str) -> tuple[str, ...]:
+    return tuple(text.replace(",", " ").split())
+
+
+def _modules_problem(value: object) -> str | None:
+    if not isinstance(value, tuple):
+        return "is not a tuple of module names"
+    bad = [name for name in value if not (isinstance(name, str) and all(map(str.isidentifier, name.split("."))))]
+    return f"has {bad[0]!r}, which is not a module name" if bad else None
+
+
+def _is_nats_url(text: str) -> bool:
+    servers = [_NATS_SERVER.fullmatch(part.strip()) for part in text.split(",")]
+    return all(server is not None and 0 < int(server["port"] or 4222) < 65536 for server in servers)
+
+
+def _is_subject_prefix(text: str) -> bool:
+    """`$` opens the subjects NATS keeps for itself."""
+    tokens = text.split(".")
+    whole = text.isprintable() and not set(text) & set(" *>") and not text.startswith("$")
+    return whole and all(tokens) and len(text) <= 200
+
+
+def _matches(pattern: str) -> Callable[[str], bool]:
+    compiled = re.compile(pattern, re.ASCII)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+FLAG = Kind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
+BYTES = whole(1, INT64_MAX)
+MESSAGE_BYTES = whole(1, _MESSAGE_BYTES_MAX)
+COUNT = whole(1, 2**31 - 1)
+#: Above zero, and no shorter than a loop can keep up with.
+INTERVAL = _seconds(0.001)
+SECONDS_OR_NONE = _seconds(0.0)
+#: The server refuses a shorter max age.
+AGE = _seconds(0.1)
+PATH = _text(lambda text: bool(text.strip()) and "\0" not in text, "is not a path")
+NAME = _text(_matches("[A-Za-z0-9_-]{1,200}"), "may hold letters, digits, '_' and '-' only, 200 at most")
+SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, without white space, '*', '>' or '$'")
+TAG = _text(is_tag, "may hold letters, digits, '_' and '-' only, 128 at most")
+URL = _text(_is_nats_url, "is not an address of NATS (several: with commas)")
+HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
+SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")
+PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
+MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
+
+
+def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool) -> Any:
+    """A dataclass field that knows what it is. `Any`, so that the field's own annotation decides."""
+    metadata = {"kind": kind, "used_by": used_by, "help": text, **more}
+    return field(default=default, metadata=metadata, repr=not more.get("secret", False))
+
+
+def settings(cls: type[DataclassInstance]) -> Iterator[Setting]:
+    """Everything `cls` declares, in order."""
+    for each in fields(cls):
+        if each.metadata:
+            yield Setting(name=each.name, default=each.default, **each.metadata)
+
+
+def check_all(config: DataclassInstance) -> None:
+    """Every value is one that its setting allows. Raises SettingError."""
+    for setting in settings(type(config)):
+        setting.check(getattr(config, setting.name))
+
+
+def check_apart(config: DataclassInstance, *names: str) -> None:
+    """No two of these may be equal, or lie below each other as subjects do."""
+    seen: dict[str, Setting] = {}
+    for setting in settings(type(config)):
+        if setting.name not in names:
+            continue
+        value = str(getattr(config, setting.name))
+        for other, owner in seen.items():
+            if f"{value}.".startswith(f"{other}.") or f"{other}.".startswith(f"{value}."):
+                raise setting.refusal(value, f"collides with {owner.variable}={other!r}")
+        seen[value] = setting
+
+
+def reference_page(declared: Iterable[type[DataclassInstance]], elsewhere: Mapping[str, tuple[str, str]]) -> str:
+    """The page of all settings of these classes, and of variables that other parts read: (used by, meaning)."""
+    rows = [(s.variable, s) for cls in declared for s in settings(cls) if s.has_variable]
+    lines = [f"| `{name}` | {_shown_default(s)} | {s.help} | {_users(s.used_by)} |" for name, s in rows]
+    lines += [f"| `{name}` | unset | {text} | {_users(used_by)} |" for name, (used_by, text) in elsewhere.items()]
+    return _REFERENCE.format(rows="\n".join(lines))
+
+
+def _shown_default(setting: Setting) -> str:
+    return f"`{written(setting.default)}`" if setting.default not in {"", ()} else "unset"
+
+
+def _users(letters: str) -> str:
+    return ", ".join(_USERS[letter] for letter in letters)
+
+
+_REFERENCE = """\
+# Settings
+
+<!-- Generated: python -m pyoco_server.config > docs/reference/settings.md -->
+
+A command-line option wins over the environment, the environment over the dotenv file, the file over the default.
+A value that does not parse or is out of range stops the process with a message that names the variable; a bad
+`PYOCO_LOG_*` value or `PYOCO_DASHBOARD_LANG` is a warning, and the default is used. Booleans are `1`, `true`, `yes`,
+`on` and `0`, `false`, `no`, `off`, in any case. A variable that looks like a misspelt one of these is reported in the
+log.
+
+In Python each setting is a field of `pyoco_server.config.NatsBackendConfig`, in lower case and without `PYOCO_`; the
+`PYOCO_LOG_*` ones are fields of `LogSettings`. The stream of jobs, `work_stream`, is a field without a variable.
+
+A dotenv file has one `NAME=value` per line. `export` in front, `# comments`, `'text as it is'` and
+`"text with \\n escapes"` are understood; `$NAME` is not replaced. A line that is none of this stops the process.
+
+| Variable | Default | Meaning | Used by |
+|---|---|---|---|
+{rows}
+"""

@@ -1,0 +1,116 @@
+"""A run that nobody will ever take is ended; one that merely waits is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pyoco_server import wiring
+from pyoco_server.actions.cancel import cancel
+from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.rescue import may_wait, rescue
+from pyoco_server.actions.submit import submit
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.job import job_of
+from pyoco_server.core.run import Caller, Owner, Submission, accept
+from pyoco_server.core.states import RunState
+from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.loops.rescuer import Rescuer
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.index.sqlite import SqliteIndex
+from pyoco_server.ports.runs.port import Stored
+from waiting import eventually
+
+ASK = Submission(flow_name="f", tag="default", tags=("default",), params={})
+QUIET = 60.0
+
+
+async def recorded(backend: Backend, seconds_ago: float) -> Stored:
+    """What a gateway leaves behind that dies between the record and the job."""
+    run = accept(ASK, Caller(), backend.new_id(), backend.clock() - seconds_ago)
+    stored = await backend.runs.create(run)
+    assert isinstance(stored, Stored)
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("submitted_at", "oldest", "waits"),
+    [(1000.0, None, False), (1000.0, 999.0, True), (1000.0, 1039.0, True), (1000.0, 1041.0, False)],
+)
+def test_a_job_waits_only_where_jobs_are_as_old(submitted_at: float, oldest: float | None, waits: bool) -> None:
+    assert may_wait(submitted_at, oldest) is waits
+
+
+class TestRescue:
+    @pytest.fixture
+    async def backend(self, config: NatsBackendConfig):  # type: ignore[no-untyped-def]  # an async generator
+        async with wiring.open_backend(config, "tests") as backend:
+            yield backend
+
+    async def test_a_record_without_a_job_fails(self, backend: Backend) -> None:
+        """FLOW-76: the orphan of a submission that was cut short."""
+        stored = await recorded(backend, 100)
+        ended = await rescue(backend, stored.run.run_id, QUIET)
+        assert ended is not None
+        assert (ended.status, ended.reason) == (RunState.FAILED, "abandoned")
+        assert await rescue(backend, stored.run.run_id, QUIET) is None
+
+    async def test_a_cancelled_record_without_a_job_is_cancelled(self, backend: Backend) -> None:
+        """FLOW-20: the only end of a cancelled run."""
+        stored = await recorded(backend, 200)
+        asked = await cancel(replace(backend, clock=lambda: stored.run.submitted_at + 1), Caller(), stored.run.run_id, None)
+        assert asked.run.status is RunState.CANCELLING
+        ended = await rescue(backend, stored.run.run_id, QUIET)
+        assert ended is not None
+        assert ended.status is RunState.CANCELLED
+
+    async def test_a_young_record_is_left_alone(self, backend: Backend) -> None:
+        assert await rescue(backend, (await recorded(backend, 10)).run.run_id, QUIET) is None
+
+    async def test_a_run_whose_job_waits_is_left_alone(self, backend: Backend) -> None:
+        stored = await recorded(backend, 100)
+        past = stored.run.submitted_at
+        await backend.queue.put(job_of(stored.run, ASK, stored.revision))
+        # The job was stored just now, which for its run is long after: another, older job of the tag hides that.
+        assert await rescue(replace(backend, queue=_Older(backend, past)), stored.run.run_id, QUIET) is None
+
+    async def test_a_run_under_way_is_left_alone(self, backend: Backend) -> None:
+        stored = await submit(backend, Caller(), ASK)
+        job = job_of(stored.run, ASK, stored.revision)
+        held = await claim_run(backend, job, Owner("w", "i"), first_delivery=True)
+        assert isinstance(held, Held)
+        assert await rescue(backend, stored.run.run_id, QUIET) is None
+
+    async def test_the_keeper_finds_it_and_buries_a_letter(self, backend: Backend, tmp_path) -> None:  # type: ignore[no-untyped-def]
+        lost, waiting = await recorded(backend, 1000), await submit(backend, Caller(), ASK)
+        index = SqliteIndex(tmp_path / "index.sqlite")
+        feeder = IndexFeeder(backend.runs, index)
+        rescuer = Rescuer(backend, index, feeder, every_seconds=0.1)
+        await feeder.start()
+        await rescuer.start()
+
+        async def ended() -> bool:
+            found = await backend.runs.find(lost.run.run_id)
+            return isinstance(found, Stored) and found.run.status is RunState.FAILED
+
+        await eventually(ended)
+        await rescuer.stop()
+        await feeder.stop()
+        found = await backend.runs.find(waiting.run.run_id)
+        assert isinstance(found, Stored)
+        assert found.run.status is RunState.PENDING
+
+
+class _Older:
+    """The queue, with an older job of every tag in it."""
+
+    def __init__(self, backend: Backend, at: float) -> None:
+        self._queue, self._at = backend.queue, at
+
+    async def oldest(self, tag: str) -> float | None:
+        assert await self._queue.oldest(tag) is not None
+        return self._at
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._queue, name)

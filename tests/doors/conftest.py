@@ -1,0 +1,41 @@
+"""The gateways that tests of the HTTP door talk to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from doors_support import Door
+from gateways import Gateway, fresh_gateway
+from pyoco_server.ports.nats.link import Link, open_link
+
+
+@pytest.fixture
+async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole_module(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
+    link = await open_link(nats_url, "tests")
+    async with fresh_gateway(link, nats_url, tmp_path_factory.mktemp("data")) as gateway:
+        yield Door(gateway, link)
+    await link.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def door(whole_module: Door) -> AsyncIterator[Door]:
+    """Whatever a test sends, it leaves no trace unless it was accepted."""
+    yield whole_module
+    await whole_module.check()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def link_of_module(nats_url: str) -> AsyncIterator[Link]:
+    link = await open_link(nats_url, "tests")
+    yield link
+    await link.close()

@@ -1,0 +1,97 @@
+"""`POST /runs/{run_id}/cancel`: the first request counts, and an end stays an end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateways import (
+    PROGRESS,
+    Gateway,
+    claimed,
+    ended,
+    ids,
+    stored,
+    submit,
+)
+from pyoco_server.core.outcome import Completed, Failed
+from waiting import eventually
+
+
+class TestCancel:
+    @pytest.mark.parametrize(
+        ("body", "reason"),
+        [
+            (b"", None),
+            (b" \n", None),
+            (b"{}", None),
+            (b'{"reason": "a typo in the input"}', "a typo in the input"),
+            (b'{"reason": "", "more": 1}', ""),
+            ('{"reason": "理由"}'.encode(), "理由"),
+        ],
+    )
+    async def test_a_run_is_asked_to_stop(self, gateway: Gateway, body: bytes, reason: str | None) -> None:
+        """FLOW-114, FLOW-115, FLOW-175, FLOW-343"""
+        run_id = await submit(gateway)
+        before = (await gateway.client.get(f"/runs/{run_id}")).json()
+        answer = await gateway.client.post(f"/runs/{run_id}/cancel", content=body)
+        assert answer.status_code == 200
+        asked = answer.json()
+        assert asked["cancel_requested_at"] == asked["updated_at"] >= before["updated_at"]
+        changed = {
+            "status": "CANCELLING",
+            "cancel_requested_at": asked["updated_at"],
+            "updated_at": asked["updated_at"],
+        }
+        assert asked == before | changed | ({} if reason is None else {"cancel_reason": reason})
+        assert (await gateway.client.get(f"/runs/{run_id}")).json() == asked
+
+    async def test_a_running_run_is_asked_to_stop(self, gateway: Gateway) -> None:
+        """FLOW-16"""
+        run_id = await submit(gateway)
+        await claimed(gateway, run_id)
+        asked = (await gateway.client.post(f"/runs/{run_id}/cancel")).json()
+        assert (asked["status"], asked["worker_id"], asked["attempt"]) == ("CANCELLING", "anna", 1)
+        assert "task_records" not in asked
+
+    async def test_the_first_request_counts(self, gateway: Gateway) -> None:
+        """FLOW-177"""
+        run_id = await submit(gateway)
+        path = f"/runs/{run_id}/cancel"
+        first = await gateway.client.post(path, json={"reason": "first"})
+        revision = (await stored(gateway, run_id)).revision
+        second = await gateway.client.post(path, json={"reason": "second"})
+        assert (second.status_code, second.json()) == (200, first.json())
+        assert (await stored(gateway, run_id)).revision == revision
+
+    @pytest.mark.parametrize("outcome", [Completed(progress=PROGRESS), Failed(message="it broke", progress=PROGRESS)])
+    async def test_a_run_that_has_ended_stays_as_it_is(self, gateway: Gateway, outcome: Completed | Failed) -> None:
+        """FLOW-19, FLOW-114, FLOW-176"""
+        run_id = await submit(gateway)
+        await ended(gateway, run_id, outcome)
+        before = await stored(gateway, run_id)
+        answer = await gateway.client.post(f"/runs/{run_id}/cancel", json={"reason": "late"})
+        assert answer.status_code == 200
+        assert answer.json()["status"] == before.run.status
+        assert not {"task_records", "cancel_requested_at", "cancel_reason"} & answer.json().keys()
+        assert await stored(gateway, run_id) == before
+
+    async def test_of_many_requests_at_once_one_counts(self, gateway: Gateway) -> None:
+        """FLOW-177, FLOW-178"""
+        run_id = await submit(gateway)
+        revision = (await stored(gateway, run_id)).revision
+        path = f"/runs/{run_id}/cancel"
+        answers = await asyncio.gather(*(gateway.client.post(path, json={"reason": str(n)}) for n in range(20)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.content for answer in answers}) == 1
+        assert (await stored(gateway, run_id)).revision == revision + 1
+
+    async def test_a_cancelled_run_shows_in_the_list(self, gateway: Gateway) -> None:
+        run_id = await submit(gateway)
+        await gateway.client.post(f"/runs/{run_id}/cancel")
+
+        async def is_listed() -> bool:
+            return await ids(gateway, status="CANCELLING") == [run_id]
+
+        await eventually(is_listed)

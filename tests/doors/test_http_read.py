@@ -1,0 +1,159 @@
+"""`GET /runs/{run_id}` and its tasks: what is shown of a run, and of the worker that has it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from gateways import (
+    PROGRESS,
+    Gateway,
+    claimed,
+    ended,
+    error,
+    fresh_gateway,
+    submit,
+)
+from pyoco_server.core.outcome import Completed, Failed, Progress
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.link import Link
+
+
+class TestRead:
+    @pytest.mark.parametrize(
+        ("query", "has_records"),
+        [
+            ("", False),
+            ("?include=records", True),
+            ("?include=full", True),
+            ("?include=all", True),
+            ("?include=nonsense", False),
+            ("?include=nonsense&include=records", True),
+            ("?include=", False),
+            ("?include=RECORDS", False),
+            ("?other=records", False),
+        ],
+    )
+    async def test_records_are_shown_on_request(self, gateway: Gateway, query: str, has_records: bool) -> None:
+        """FLOW-89 to FLOW-92"""
+        run_id = await submit(gateway)
+        await ended(gateway, run_id, Completed(progress=PROGRESS))
+        snapshot = (await gateway.client.get(f"/runs/{run_id}{query}")).json()
+        assert snapshot["status"] == "COMPLETED"
+        assert snapshot["tasks"] == {"a": "SUCCEEDED"}
+        assert snapshot["task_records_truncated"] is False
+        assert snapshot.get("task_records") == (PROGRESS.task_records if has_records else None)
+
+    async def test_a_worker_s_fields_are_shown(self, gateway: Gateway) -> None:
+        """FLOW-88, FLOW-340, FLOW-344"""
+        run_id = await submit(gateway)
+        run = await ended(gateway, run_id, Failed(message="it broke", progress=PROGRESS))
+        snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
+        assert snapshot["status"] == "FAILED"
+        assert snapshot["error"] == "it broke"
+        assert snapshot["worker_id"] == "anna"
+        assert snapshot["attempt_id"] == "attempt-1"
+        assert snapshot["start_time"] == run.start_time
+        assert snapshot["end_time"] == run.end_time
+
+    @pytest.mark.parametrize(
+        ("state", "age_seconds", "alive", "shown"),
+        [
+            (WorkerState.RUNNING, 0, True, "RUNNING"),
+            (WorkerState.IDLE, 0, True, "IDLE"),
+            (WorkerState.IDLE, 60, False, "DISCONNECTED"),
+            (WorkerState.RUNNING, 60, False, "DISCONNECTED"),
+            (WorkerState.STOPPED_GRACEFUL, 60, False, "STOPPED_GRACEFUL"),
+        ],
+    )
+    async def test_the_worker_s_facts_stand_beside_the_run(
+        self, gateway: Gateway, state: WorkerState, age_seconds: float, alive: bool, shown: str
+    ) -> None:
+        """FLOW-27, FLOW-29, FLOW-93"""
+        run_id = await submit(gateway)
+        await claimed(gateway, run_id)
+        seen = time.time() - age_seconds
+        await gateway.backend.registry.announce(
+            WorkerRecord(
+                worker_id="anna",
+                instance_id="instance-1",
+                state=state,
+                tags=("gpu", "default"),
+                last_seen_at=seen,
+                last_heartbeat_at=seen - 1,
+            )
+        )
+        snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
+        assert {name: value for name, value in snapshot.items() if name.startswith("worker_")} == {
+            "worker_id": "anna",
+            "worker_alive": alive,
+            "worker_heartbeat_at": seen - 1,
+            "worker_tags": ["gpu", "default"],
+            "worker_state": shown,
+        }
+        assert snapshot["status"] == "RUNNING"
+
+    async def test_a_worker_nobody_registered_is_not_alive(self, gateway: Gateway) -> None:
+        """FLOW-93"""
+        run_id = await submit(gateway)
+        await claimed(gateway, run_id)
+        snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
+        assert snapshot["worker_alive"] is False
+        assert [snapshot[f"worker_{name}"] for name in ("heartbeat_at", "tags", "state")] == [None, None, None]
+
+    async def test_a_run_without_worker_has_no_facts(self, gateway: Gateway) -> None:
+        """FLOW-93"""
+        snapshot = (await gateway.client.get(f"/runs/{await submit(gateway)}")).json()
+        assert [name for name in snapshot if name.startswith("worker")] == []
+
+    async def test_a_registry_that_cannot_be_read_costs_the_facts_only(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """FLOW-93"""
+
+        async def broken(_: str) -> WorkerRecord | None:
+            raise Unavailable
+
+        monkeypatch.setattr(gateway.backend.registry, "find", broken)
+        run_id = await submit(gateway)
+        await claimed(gateway, run_id)
+        answer = await gateway.client.get(f"/runs/{run_id}")
+        assert answer.status_code == 200
+        assert [name for name in answer.json() if name.startswith("worker")] == ["worker_id"]
+
+    async def test_the_tasks_come_with_their_records(self, gateway: Gateway) -> None:
+        """FLOW-95"""
+        run_id = await submit(gateway)
+        fresh = {"run_id": run_id, "flow_name": "hello", "tasks": {}, "task_records": {}}
+        empty = await gateway.client.get(f"/runs/{run_id}/tasks")
+        assert empty.json() == fresh | {"status": "PENDING", "task_records_truncated": False}
+        await ended(gateway, run_id, Completed(progress=PROGRESS))
+        full = await gateway.client.get(f"/runs/{run_id}/tasks")
+        assert full.json() == fresh | {
+            "status": "COMPLETED",
+            "tasks": {"a": "SUCCEEDED"},
+            "task_records": {"a": {"state": "SUCCEEDED", "output": "ü"}},
+            "task_records_truncated": False,
+        }
+
+    async def test_records_dropped_for_their_size_are_told(self, link: Link, nats_url: str, tmp_path: Path) -> None:
+        """FLOW-95, FLOW-359"""
+        async with fresh_gateway(link, nats_url, tmp_path, max_run_snapshot_bytes=2000) as gateway:
+            run_id = await submit(gateway)
+            bulky = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "x" * 2000}})
+            await ended(gateway, run_id, Completed(progress=bulky))
+            tasks = (await gateway.client.get(f"/runs/{run_id}/tasks")).json()
+            assert tasks["task_records_truncated"] is True
+            assert tasks["task_records"] == {"a": {"state": "SUCCEEDED"}}
+            assert (await gateway.client.get(f"/runs/{run_id}")).json()["task_records_truncated"] is True
+
+    @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/tasks"), ("POST", "/cancel")])
+    async def test_an_unknown_run_is_not_found(self, gateway: Gateway, method: str, path: str) -> None:
+        """FLOW-50, FLOW-53, FLOW-94, FLOW-96, FLOW-116"""
+        answer = await gateway.client.request(method, f"/runs/{uuid.uuid4()}{path}")
+        assert (answer.status_code, answer.json()) == (404, error(5, "run not found"))
