@@ -62,7 +62,7 @@ def main(stack: Stack) -> None:
     heading("latency: submission to terminal record seen, milliseconds, one run at a time, lower is better")
     stack.start_worker()
     time.sleep(2.5)
-    rows = [("", "p50", "p95", "p99")]
+    rows: list[tuple[str, ...]] = [("", "p50", "p95", "p99")]
     for name, measure in (("client watches", _watching), ("client polls every 2 ms", _polling)):
         values = percentiles(uvloop.run(measure(stack)))
         rows.append((name, *(f"{value * 1000:.1f}" for value in values)))

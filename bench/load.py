@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 from typing import cast
 
 
@@ -65,11 +66,7 @@ async def run(host: str, port: int, path: str, connections: int, seconds: float,
     clients = []
     for _ in range(connections):
         done: asyncio.Future[None] = loop.create_future()
-        _, client = await loop.create_connection(
-            lambda done=done: _Client(request, began + seconds, done),
-            host,
-            port,  # type: ignore[misc]
-        )
+        _, client = await loop.create_connection(partial(_Client, request, began + seconds, done), host, port)
         clients.append((client, done))
     await asyncio.gather(*(done for _, done in clients))
     took = time.perf_counter() - began

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import uvloop
 
@@ -49,14 +50,15 @@ async def _raw(nats_url: str, connections: int) -> float:
 def main(stack: Stack) -> None:
     heading("submit: accepted runs per second (record and job durable), higher is better")
     with serve("bench.bare:app") as bare:
+        measures: dict[str, Callable[[int], float]] = {
+            "bare FastAPI POST, stores nothing": lambda n: load(bare, n),
+            "POST /runs": lambda n: load(stack.port, n),
+            "record + job, no HTTP": lambda n: uvloop.run(_raw(stack.nats_url, n)),
+        }
         found: dict[tuple[str, int], list[float]] = {}
         for _ in range(_ROUNDS):  # interleaved, so that a slow moment hits everybody
             for connections in (1, 32):
-                for name, measure in (
-                    ("bare FastAPI POST, stores nothing", lambda n: load(bare, n)),
-                    ("POST /runs", lambda n: load(stack.port, n)),
-                    ("record + job, no HTTP", lambda n: uvloop.run(_raw(stack.nats_url, n))),
-                ):
+                for name, measure in measures.items():
                     found.setdefault((name, connections), []).append(measure(connections))
     rows = [("", "connections", "per second", "spread", "ratio to bare")]
     for (name, connections), values in sorted(found.items(), key=lambda item: item[0][1]):

@@ -1,27 +1,27 @@
 """Every error we raise, with the ids and texts a user meets.
 
-    PyocoError
-    ├── Refused               the input is wrong (422)
-    │   ├── InvalidFlow       a flow.yaml breaks the policy
-    │   ├── InvalidListQuery
-    │   └── InvalidWorkersRequest
-    ├── TooLarge              the input is too big (413)
-    │   └── WorkflowTooLarge
-    ├── KeyMissing            no API key (401)
-    ├── KeyRefused            an API key that does not open (403)
-    ├── NotFound              (404)
-    │   ├── RunNotFound
-    │   ├── WorkerNotFound
-    │   ├── WheelNotFound
-    │   └── ObjectNotFound
-    ├── Unavailable           NATS did not answer: the write may have happened (503)
-    │   └── NotStored         NATS did not answer, and nothing was stored
-    ├── Corrupt               stored bytes are not what they should be
-    ├── InvalidJob            a queue message nobody can run
-    ├── FlowNotResolved       this worker cannot build the flow
-    ├── SnapshotTooLargeError a snapshot above the cap even after compaction
-    ├── UsageError            a command line that cannot be obeyed
-    └── SettingError          a setting that does not parse
+PyocoError
+├── Refused               the input is wrong (422)
+│   ├── InvalidFlow       a flow.yaml breaks the policy
+│   ├── InvalidListQuery
+│   └── InvalidWorkersRequest
+├── TooLarge              the input is too big (413)
+│   └── WorkflowTooLarge
+├── KeyMissing            no API key (401)
+├── KeyRefused            an API key that does not open (403)
+├── NotFound              (404)
+│   ├── RunNotFound
+│   ├── WorkerNotFound
+│   ├── WheelNotFound
+│   └── ObjectNotFound
+├── Unavailable           NATS did not answer: the write may have happened (503)
+│   └── NotStored         NATS did not answer, and nothing was stored
+├── Corrupt               stored bytes are not what they should be
+├── InvalidJob            a queue message nobody can run
+├── FlowNotResolved       this worker cannot build the flow
+├── SnapshotTooLargeError a snapshot above the cap even after compaction
+├── UsageError            a command line that cannot be obeyed
+└── SettingError          a setting that does not parse
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ CATALOGUE: dict[int, Text] = {
             "Look at the run snapshot first.",
         ),
         Text(12, "An invalid job was received.", "不正なジョブを受信しました", "Check the producer and the subject."),
-        Text(13, "Log output failed (best effort).", "ログ出力に失敗しました（best-effort）", "Check the log settings."),
+        Text(
+            13, "Log output failed (best effort).", "ログ出力に失敗しました（best-effort）", "Check the log settings."
+        ),
         Text(14, "An API key is required.", "API key が必要です", "Send an API key."),
         Text(15, "The API key is invalid.", "API key が無効です", "Check the key or have a new one made."),
         Text(
@@ -114,7 +116,9 @@ CATALOGUE: dict[int, Text] = {
             "Shrink the file or raise PYOCO_WORKFLOW_YAML_MAX_BYTES.",
         ),
         Text(17, "The list query is invalid.", "一覧クエリが不正です", "Correct the query."),
-        Text(18, "The command-line arguments are invalid.", "コマンドライン引数が不正です", "Follow the example shown."),
+        Text(
+            18, "The command-line arguments are invalid.", "コマンドライン引数が不正です", "Follow the example shown."
+        ),
         Text(19, "The workers request is invalid.", "workersリクエストが不正です", "Correct the request."),
         Text(20, "The worker was not found.", "workerが見つかりません", "Check the worker id."),
         Text(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -19,6 +22,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.index.sqlite import SqliteIndex
+from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.runs.port import Stored
 from waiting import eventually
 
@@ -44,7 +48,7 @@ def test_a_job_waits_only_where_jobs_are_as_old(submitted_at: float, oldest: flo
 
 class TestRescue:
     @pytest.fixture
-    async def backend(self, config: NatsBackendConfig):  # type: ignore[no-untyped-def]  # an async generator
+    async def backend(self, config: NatsBackendConfig) -> AsyncIterator[Backend]:
         async with wiring.open_backend(config, "tests") as backend:
             yield backend
 
@@ -59,7 +63,8 @@ class TestRescue:
     async def test_a_cancelled_record_without_a_job_is_cancelled(self, backend: Backend) -> None:
         """FLOW-20: the only end of a cancelled run."""
         stored = await recorded(backend, 200)
-        asked = await cancel(replace(backend, clock=lambda: stored.run.submitted_at + 1), Caller(), stored.run.run_id, None)
+        earlier = replace(backend, clock=lambda: stored.run.submitted_at + 1)
+        asked = await cancel(earlier, Caller(), stored.run.run_id, None)
         assert asked.run.status is RunState.CANCELLING
         ended = await rescue(backend, stored.run.run_id, QUIET)
         assert ended is not None
@@ -73,7 +78,9 @@ class TestRescue:
         past = stored.run.submitted_at
         await backend.queue.put(job_of(stored.run, ASK, stored.revision))
         # The job was stored just now, which for its run is long after: another, older job of the tag hides that.
-        assert await rescue(replace(backend, queue=_Older(backend, past)), stored.run.run_id, QUIET) is None
+        assert (
+            await rescue(replace(backend, queue=cast(Queue, _Older(backend, past))), stored.run.run_id, QUIET) is None
+        )
 
     async def test_a_run_under_way_is_left_alone(self, backend: Backend) -> None:
         stored = await submit(backend, Caller(), ASK)
@@ -82,7 +89,7 @@ class TestRescue:
         assert isinstance(held, Held)
         assert await rescue(backend, stored.run.run_id, QUIET) is None
 
-    async def test_the_keeper_finds_it_and_buries_a_letter(self, backend: Backend, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    async def test_the_keeper_finds_it_and_buries_a_letter(self, backend: Backend, tmp_path: Path) -> None:
         lost, waiting = await recorded(backend, 1000), await submit(backend, Caller(), ASK)
         index = SqliteIndex(tmp_path / "index.sqlite")
         feeder = IndexFeeder(backend.runs, index)

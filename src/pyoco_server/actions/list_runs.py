@@ -21,7 +21,7 @@ async def list_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, 
 
 
 async def list_whole_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Run]:
-    """As `list_runs`, each with all that is stored: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
+    """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
     lines = await list_runs(backend, caller, wanted, limit)
     found = await asyncio.gather(*(backend.runs.find(line.run_id) for line in lines))
     return [item.run for item in found if isinstance(item, Stored) and may_see(caller, item.run)]

@@ -24,6 +24,7 @@ __all__ = ["Guard", "Table"]
 
 log = get_logger(__name__)
 
+
 @dataclass
 class _Node:
     """One step of a path. What a caller may write never meets a key of ours: `{}` is a segment, too."""
@@ -115,7 +116,6 @@ class Guard:
         except Exception as error:  # noqa: BLE001  (the top of a door: every error becomes an answer and is logged)
             answer = await self._on_error(request, error)
         await answer(scope, receive, send)
-
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A wrong method on a path of ours is answered here; the rest belongs to the framework."""

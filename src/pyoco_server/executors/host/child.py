@@ -16,9 +16,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyoco_server.core.job import decode_job
-from pyoco_server.core.outcome import DeadReason, Failed, Outcome
-from pyoco_server.errors import InvalidJob, UsageError
+from pyoco_server.core.job import trust_job
+from pyoco_server.core.outcome import Outcome
+from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
 
 if TYPE_CHECKING:
@@ -45,9 +45,6 @@ class _Channel:
                 return None
             self._ready = self._frames.feed(data)
         return self._ready.pop(0)
-
-    def receive_word(self) -> bytes:
-        return self._socket.recv(1)
 
     def send(self, body: bytes) -> None:
         self._socket.sendall(wire.frame(body))
@@ -78,12 +75,7 @@ class Child:
         self._work.send(b"R")
         while (data := self._work.receive()) is not None:
             self._jobs += 1
-            try:
-                run = EngineRun(decode_job(data), build)
-            except InvalidJob as error:
-                self._answer(Failed(message=str(error), why=DeadReason.INVALID_JOB))
-                continue
-            self._run = run
+            self._run = run = EngineRun(trust_job(data), build)
             outcome = run.execute()
             self._run = None
             self._answer(outcome)
@@ -96,20 +88,21 @@ class Child:
 
     def _listen(self) -> None:
         """Answer the worker's questions. When it is gone, go too, with everything the tasks have started."""
-        while word := self._receive_word():
-            run = self._run
-            if word == wire.PROGRESS:
-                progress = run.progress() if run is not None else None
+        while (asked := self._receive_question()) is not None:
+            # Read in this order: a question about an earlier job must not meet the one that runs now.
+            run, about_this = self._run, asked[1:] == wire.number(self._jobs)
+            if asked.startswith(wire.PROGRESS):
+                progress = run.progress() if run is not None and about_this else None
                 self._control.send(wire.pack_progress(progress, self._bytes_max) if progress is not None else b"")
-            elif word == wire.CANCEL and run is not None:
+            elif asked.startswith(wire.CANCEL) and run is not None and about_this:
                 run.ask_cancel()
         _end_all()
 
-    def _receive_word(self) -> bytes:
+    def _receive_question(self) -> bytes | None:
         try:
-            return self._control.receive_word()
+            return self._control.receive()
         except OSError:
-            return b""
+            return None
 
 
 def _builder(settings: wire.Settings) -> FlowBuilder:

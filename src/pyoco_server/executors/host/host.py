@@ -18,6 +18,8 @@ __all__ = ["Host"]
 
 log = get_logger(__name__)
 
+#: Imports of flows take seconds, not minutes.
+_READY_SECONDS = 120.0
 #: Between the polite word and the last one.
 _TERM_SECONDS = 1.0
 _PROGRESS_SECONDS = 0.4
@@ -144,7 +146,11 @@ class Host:
 
     async def ready(self) -> None:
         """Returns when the host is warm. Raises UsageError when it cannot load the resolver, OSError when it died."""
-        word = await self._work_reader.next()
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                word = await self._work_reader.next()
+        except TimeoutError:
+            raise OSError(f"a host process was not ready after {_READY_SECONDS:g} s; is an import hanging?") from None
         if word == b"R":
             return
         if word is not None and word.startswith(b"!"):
@@ -161,7 +167,7 @@ class Host:
         """None when the host does not answer: busy in code that holds the interpreter, or about to end."""
         async with self._asking:
             if self._unanswered is None:
-                self._control.write(wire.PROGRESS)
+                self._control.write(wire.frame(wire.PROGRESS + wire.number(self.runs)))
                 self._unanswered, self._asked_about = self._control_reader.next(), self.runs
             done, _ = await asyncio.wait({self._unanswered}, timeout=_PROGRESS_SECONDS)
             if not done:  # the question stands; the next call waits for the same answer
@@ -171,7 +177,7 @@ class Host:
             return wire.unpack_progress(body) if body and self._asked_about == self.runs else None
 
     def ask_cancel(self) -> None:
-        self._control.write(wire.CANCEL)
+        self._control.write(wire.frame(wire.CANCEL + wire.number(self.runs)))
 
     def kill(self, because: str) -> None:
         """End the whole process group: politely, and a second later for good."""

@@ -1,9 +1,9 @@
 """What worker and host say to each other: a length, then that many bytes. Two sockets, so that nothing needs a lock.
 
-    work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
-                     host -> worker  READY or a fault, then one outcome per job
-    control socket   worker -> host  one byte per word: PROGRESS or CANCEL
-                     host -> worker  one progress per PROGRESS
+work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
+                 host -> worker  READY or a fault, then one outcome per job
+control socket   worker -> host  PROGRESS or CANCEL, with the number of the job it is about
+                 host -> worker  one progress per PROGRESS
 """
 
 from __future__ import annotations

@@ -41,8 +41,9 @@ class Raw(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The words behind the status."""
-        return self.head[13:].split(b"\r\n", 1)[0].decode("utf-8", "replace")
+        """The words behind the status, if there are any."""
+        words = self.head[12:].split(b"\r\n", 1)[0] if self.status else b""
+        return words.strip().decode("utf-8", "replace")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -88,15 +89,17 @@ class QuickClient(Client):
         """As `publish`, for subjects and headers that are ours: they are not checked again."""
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
-        if len(data) > self._max_payload:
-            raise nats.errors.MaxPayloadError
+        head = b""
         if headers:
             lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
             head = f"NATS/1.0\r\n{lines}\r\n".encode()
-            start = f"HPUB {subject} {reply} {len(head)} {len(head) + len(data)}\r\n".encode()
-            await self._send_command(b"".join((start, head, data, b"\r\n")))
-        else:
-            await self._send_command(b"".join((f"PUB {subject} {reply} {len(data)}\r\n".encode(), data, b"\r\n")))
+        size = len(head) + len(data)
+        if size > self._max_payload:  # the server counts the headers, too, and would hang up
+            raise nats.errors.MaxPayloadError
+        if not self.is_connected and self._pending_data_size + size > self._max_pending_size:
+            raise nats.errors.OutboundBufferLimitError
+        start = f"HPUB {subject} {reply} {len(head)} {size}\r\n" if head else f"PUB {subject} {reply} {size}\r\n"
+        await self._send_command(b"".join((start.encode(), head, data, b"\r\n")))
         if self._flush_queue is not None and self._flush_queue.empty():
             await self._flush_pending()
 

@@ -86,7 +86,7 @@ class Queue(Protocol):
         """Set a dead letter aside. The same id within two minutes is stored once. Raises Unavailable."""
 
     async def oldest(self, tag: str) -> float | None:
-        """When the oldest job of this tag that is still in the queue was stored; None: there is none. Raises Unavailable.
+        """When the oldest job of this tag still in the queue was stored; None: there is none. Raises Unavailable.
 
         Jobs leave in no particular order, but they come in by time: no job from before this one is left.
         """
