@@ -54,6 +54,13 @@ async def fill(nats_url: str, runs: int, flow_name: str = "noop") -> None:
             await asyncio.gather(*(submit(backend, Caller(), ask) for _ in range(min(200, runs - start))))
 
 
+async def _hold(nats_url: str, until: str) -> None:
+    """Let the queue deliver nothing before `until`; an instant that has passed lets it go on."""
+    link = await open_link(nats_url, "bench")
+    await link.api("CONSUMER.PAUSE.PYOCO_WORK.pyoco_worker_default", {"pause_until": until}, dict[str, object])
+    await link.close()
+
+
 async def _drained(nats_url: str, runs: int) -> float:
     """Runs per second from the first finished one to the last."""
     link = await open_link(nats_url, "bench")
@@ -73,10 +80,14 @@ async def _drained(nats_url: str, runs: int) -> float:
 
 
 def drain(stack: Stack, workers: int, slots: int | None = None) -> float:
-    uvloop.run(fill(stack.nats_url, _RUNS))
+    # Filled while nothing is delivered, to workers that are warm: start-up is measured elsewhere.
+    uvloop.run(_hold(stack.nats_url, "2099-01-01T00:00:00Z"))
     for _ in range(workers):
         stack.start_worker(slots)
+    uvloop.run(fill(stack.nats_url, _RUNS))
+    time.sleep(2)
     try:
+        uvloop.run(_hold(stack.nats_url, "2000-01-01T00:00:00Z"))
         return uvloop.run(_drained(stack.nats_url, _RUNS))
     finally:
         stack.stop_workers()
