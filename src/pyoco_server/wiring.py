@@ -70,13 +70,13 @@ class _Ids:
     would let go of the interpreter each time."""
 
     def __init__(self) -> None:
-        self._pool = b""
+        self._drawn: list[str] = []
 
     def __call__(self) -> str:
-        if not self._pool:
-            self._pool = os.urandom(16 * 256)
-        some, self._pool = self._pool[:16], self._pool[16:]
-        return str(uuid.UUID(bytes=some, version=4))
+        if not self._drawn:
+            some = os.urandom(16 * 256)
+            self._drawn = [str(uuid.UUID(bytes=some[at : at + 16], version=4)) for at in range(0, len(some), 16)]
+        return self._drawn.pop()
 
 
 def _runs(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
