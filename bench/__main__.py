@@ -1,4 +1,4 @@
-"""`python -m bench [submit] [drain] [latency] [memory]`: all of them without a name. Takes about two minutes.
+"""`python -m bench [submit] [latency] [drain] [memory] [parts]`: all of them without a name. Takes about two minutes.
 
 Everything runs on this machine as real processes. Rates are medians of interleaved rounds; compare ratios, not rates.
 """
@@ -9,10 +9,16 @@ import os
 import platform
 import sys
 
-from bench import drain, latency, memory, submit
+from bench import drain, latency, memory, parts, submit
 from bench.stack import stack
 
-_MEASURES = {"submit": submit.main, "latency": latency.main, "drain": drain.main, "memory": memory.main}
+_MEASURES = {
+    "submit": submit.main,
+    "latency": latency.main,
+    "drain": drain.main,
+    "memory": memory.main,
+    "parts": parts.main,
+}
 
 
 def main() -> None:

@@ -43,9 +43,10 @@ class Stack:
     process: subprocess.Popen[bytes]
     ready_seconds: float
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    worker_command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "pyoco_server.doors.cli.worker"])
 
     def start_worker(self, slots: int | None = None) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pyoco_server.doors.cli.worker", "--flow-resolver", "examples.flows:resolve"]
+        command = [*self.worker_command, "--flow-resolver", "examples.flows:resolve"]
         command += ["--worker-id", f"bench-{len(self.workers)}"] + (["--slots", str(slots)] if slots else [])
         worker = subprocess.Popen(command, env=_environment(PYOCO_NATS_URL=self.nats_url), stdout=subprocess.DEVNULL)
         self.workers.append(worker)
@@ -76,12 +77,14 @@ def _until(check: str, seconds: float) -> float:
 
 
 @contextlib.contextmanager
-def stack() -> Iterator[Stack]:
+def stack(**environment: str) -> Iterator[Stack]:
     home = Path(tempfile.mkdtemp(prefix="pyoco-bench-"))
     port, nats_port = free_port(), free_port()
     command = [sys.executable, "-m", "pyoco_server.doors.cli.server", "up", "--no-worker", "--no-keeper"]
     command += ["--port", str(port), "--nats-client-port", str(nats_port), "--data-dir", str(home / "data")]
-    process = subprocess.Popen(command, env=_environment(), cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env=_environment(**environment), cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     try:
         ready = _until(f"http://127.0.0.1:{port}/ready", 30)
         made = Stack(port, f"nats://127.0.0.1:{nats_port}", process, ready)
@@ -96,11 +99,11 @@ def stack() -> Iterator[Stack]:
 
 
 @contextlib.contextmanager
-def serve(app: str) -> Iterator[int]:
+def serve(app: str, **environment: str) -> Iterator[int]:
     """Any ASGI application on the same server software as ours: the limit to compare with."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log", "--no-proxy-headers"]
-    process = subprocess.Popen([*command, "--log-level", "warning"], env=_environment(), cwd=_ROOT)
+    process = subprocess.Popen([*command, "--log-level", "warning"], env=_environment(**environment), cwd=_ROOT)
     try:
         _until(f"http://127.0.0.1:{port}/openapi.json", 30)
         yield port

@@ -1,0 +1,16 @@
+"""The gateway without its guard in front: every request takes the framework's own way to the same endpoints."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from pyoco_server.actions.authenticate import NOBODY
+from pyoco_server.http_api import create_app
+
+_gateway = create_app()
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    scope["caller"] = NOBODY
+    await FastAPI.__call__(_gateway, scope, receive, send)
