@@ -101,7 +101,7 @@ class Scene:
         faulty = with_trouble(self.worker._backend, trouble)
         old = self.worker._crew
         assert old is not None
-        self.worker._crew = Crew(faulty, old._executor, old._me, old._pulse, old._max_deliver)
+        self.worker._crew = Crew(faulty, old._executor, old._me, old._pulse, old.max_deliver)
 
 
 @pytest.fixture

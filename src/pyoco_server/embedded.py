@@ -170,6 +170,7 @@ class EmbeddedNats:
         ports = self._folder / "ports"
         try:
             ports.mkdir(parents=True, exist_ok=True)
+            self.port = self.port or self._port_of_last_time()
             for left in ports.glob("*.ports"):
                 left.unlink()
             file = self._folder / "nats.conf"
@@ -215,11 +216,22 @@ class EmbeddedNats:
         except TimeoutError:
             raise Unavailable(f"NATS did not answer within {_START_SECONDS:.0f} s; {self.reason()}") from None
 
+    def _port_of_last_time(self) -> int:
+        """The port this data folder had before, if nobody has taken it: workers of before find us again. 0: none."""
+        with contextlib.suppress(OSError, ValueError):
+            port = int((self._folder / "port").read_text())
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((self._host, port))
+            return port
+        return 0
+
     def _find_port(self) -> bool:
         if not self.port:
             for file in (self._folder / "ports").glob("*.ports"):
                 with contextlib.suppress(OSError, ValueError, LookupError):  # not written to its end yet
                     self.port = int(json.loads(file.read_text())["nats"][0].rsplit(":", 1)[1])
+                    (self._folder / "port").write_text(str(self.port))
         return self.port > 0
 
     def reason(self) -> str:

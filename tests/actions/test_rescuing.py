@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -22,7 +21,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.index.sqlite import SqliteIndex
-from pyoco_server.ports.queue.port import Queue
+from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
 from waiting import eventually
 
@@ -30,20 +29,28 @@ ASK = Submission(flow_name="f", tag="default", tags=("default",), params={})
 QUIET = 60.0
 
 
-async def recorded(backend: Backend, seconds_ago: float) -> Stored:
+async def recorded(backend: Backend, seconds_ago: float, tag: str = "default") -> Stored:
     """What a gateway leaves behind that dies between the record and the job."""
-    run = accept(ASK, Caller(), backend.new_id(), backend.clock() - seconds_ago)
+    run = accept(replace(ASK, tag=tag), Caller(), backend.new_id(), backend.clock() - seconds_ago)
     stored = await backend.runs.create(run)
     assert isinstance(stored, Stored)
     return stored
 
 
 @pytest.mark.parametrize(
-    ("submitted_at", "oldest", "waits"),
-    [(1000.0, None, False), (1000.0, 999.0, True), (1000.0, 1039.0, True), (1000.0, 1041.0, False)],
+    ("attempt", "oldest", "waits"),
+    [
+        (0, None, False),
+        (0, 999.0, True),
+        (0, 1039.0, True),  # a job may be stored that much later than its record
+        (0, 1041.0, False),
+        (1, 999.0, True),
+        (1, 1001.0, False),  # a claimed run had its job before its record was written
+    ],
 )
-def test_a_job_waits_only_where_jobs_are_as_old(submitted_at: float, oldest: float | None, waits: bool) -> None:
-    assert may_wait(submitted_at, oldest) is waits
+def test_a_job_waits_only_where_jobs_are_as_old(attempt: int, oldest: float | None, waits: bool) -> None:
+    run = replace(accept(ASK, Caller(), "id", 5.0), attempt=attempt)
+    assert may_wait(Stored(run, 1, stored_at=1000.0), oldest) is waits
 
 
 class TestRescue:
@@ -75,12 +82,14 @@ class TestRescue:
 
     async def test_a_run_whose_job_waits_is_left_alone(self, backend: Backend) -> None:
         stored = await recorded(backend, 100)
-        past = stored.run.submitted_at
         await backend.queue.put(job_of(stored.run, ASK, stored.revision))
-        # The job was stored just now, which for its run is long after: another, older job of the tag hides that.
-        assert (
-            await rescue(replace(backend, queue=cast(Queue, _Older(backend, past))), stored.run.run_id, QUIET) is None
-        )
+        assert await rescue(backend, stored.run.run_id, QUIET) is None
+
+    async def test_nobodys_clock_but_the_stores_is_trusted(self, backend: Backend) -> None:
+        """A gateway an hour behind has submitted it; its job waits all the same."""
+        stored = await recorded(backend, 3600)
+        await backend.queue.put(job_of(stored.run, ASK, stored.revision))
+        assert await rescue(backend, stored.run.run_id, QUIET) is None
 
     async def test_a_run_under_way_is_left_alone(self, backend: Backend) -> None:
         stored = await submit(backend, Caller(), ASK)
@@ -90,7 +99,7 @@ class TestRescue:
         assert await rescue(backend, stored.run.run_id, QUIET) is None
 
     async def test_the_keeper_finds_it_and_buries_a_letter(self, backend: Backend, tmp_path: Path) -> None:
-        lost, waiting = await recorded(backend, 1000), await submit(backend, Caller(), ASK)
+        lost, waiting = await recorded(backend, 1000, "other"), await submit(backend, Caller(), ASK)
         index = SqliteIndex(tmp_path / "index.sqlite")
         feeder = IndexFeeder(backend.runs, index)
         rescuer = Rescuer(backend, index, feeder, every_seconds=0.1)
@@ -108,16 +117,32 @@ class TestRescue:
         assert isinstance(found, Stored)
         assert found.run.status is RunState.PENDING
 
+    async def test_a_job_that_was_delivered_too_often_is_ended_and_removed(
+        self, config: NatsBackendConfig, tmp_path: Path
+    ) -> None:
+        """DESIGN 9.8: what the queue will never deliver again has an owner, too."""
+        settings = replace(config, consumer_max_deliver=1, consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
+        async with wiring.open_backend(replace(settings, abandon_after_sec=0.2), "tests") as backend:
+            intake = await backend.queue.open_intake(["default"], lambda _: None)
+            stuck = await submit(backend, Caller(), ASK)
+            assert await intake.take(5) is not None  # and never answered
+            index = SqliteIndex(tmp_path / "index.sqlite")
+            feeder = IndexFeeder(backend.runs, index)
+            rescuer = Rescuer(backend, index, feeder, every_seconds=0.1)
+            await feeder.start()
+            await rescuer.start()
 
-class _Older:
-    """The queue, with an older job of every tag in it."""
+            async def cleared() -> bool:
+                await submit(backend, Caller(), ASK)  # the queue goes on, and sees that the first is not coming again
+                taken = await intake.take(1)
+                assert taken is not None
+                await taken.answer(Reply.ACK)
+                return await backend.queue.oldest("default") is None
 
-    def __init__(self, backend: Backend, at: float) -> None:
-        self._queue, self._at = backend.queue, at
-
-    async def oldest(self, tag: str) -> float | None:
-        assert await self._queue.oldest(tag) is not None
-        return self._at
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._queue, name)
+            await eventually(cleared)
+            await rescuer.stop()
+            await feeder.stop()
+            await intake.close()
+            found = await backend.runs.find(stuck.run.run_id)
+            assert isinstance(found, Stored)
+            assert (found.run.status, found.run.reason) == (RunState.FAILED, "max_deliver")

@@ -237,9 +237,10 @@ class IndexContract:
         ended = replace(ended, run_id=a_run().run_id)
         everything = (old, older, young, running, ended)
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
-        found = [line.run_id for line in await index.unfinished(NOW - 10, 10)]
+        found = [line.run_id for line in await index.unfinished(0, NOW - 10, 10)]
         assert found == [older.run_id, running.run_id, old.run_id]
-        assert [line.run_id for line in await index.unfinished(NOW - 10, 1)] == [older.run_id]
+        assert [line.run_id for line in await index.unfinished(0, NOW - 10, 1)] == [older.run_id]
+        assert [line.run_id for line in await index.unfinished(NOW - 80, NOW - 10, 9)] == [running.run_id, old.run_id]
 
     async def test_a_closed_index_says_so(self, make_index: MakeIndex) -> None:
         index = make_index()

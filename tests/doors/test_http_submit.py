@@ -151,7 +151,7 @@ class TestSubmit:
             assert over.json() | {"errors": []} == error(2, "invalid request") | {"errors": []}
             assert over.json()["errors"][0]["loc"] == ["body", "params"]
             assert await stock_of(gateway.config, link) == before
-            await submit(gateway, params={"x": "x" * (room - 100)})
+            await submit(gateway, params={"x": "x" * (room - 200)})
 
     async def _stored_form(self, gateway: Gateway) -> dict[str, Any]:
         run_id = await submit(gateway)

@@ -58,7 +58,9 @@ async def give_back(backend: Backend, held: Held) -> bool:
         if held.closed or await refresh(backend, held) is not Standing.OURS:
             return False
         held.closed = True
-        return isinstance(await backend.runs.replace(hand_back(held.run, backend.clock()), held.revision), Stored)
+        written = await backend.runs.replace(hand_back(held.run, backend.clock()), held.revision)
+        held.given_back = isinstance(written, Stored)
+        return held.given_back
 
 
 async def _write(backend: Backend, held: Held, run: Run) -> Standing:

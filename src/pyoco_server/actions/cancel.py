@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.run import Caller, ask_cancel
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import Unavailable
+from pyoco_server.errors import SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.runs.port import Lost, Stored
 
 __all__ = ["cancel"]
 
@@ -23,7 +23,15 @@ async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | No
         found = await read_run(backend, caller, run_id)
         if found.run.is_terminal or found.run.status is RunState.CANCELLING:
             return found
-        asked = await backend.runs.replace(ask_cancel(found.run, reason, backend.clock()), found.revision)
+        asked = await _ask(backend, found, reason)
         if isinstance(asked, Stored):
             return asked
     raise Unavailable(f"run {run_id} changes too fast to be cancelled")
+
+
+async def _ask(backend: Backend, found: Stored, reason: str | None) -> Stored | Lost:
+    now = backend.clock()
+    try:
+        return await backend.runs.replace(ask_cancel(found.run, reason, now), found.revision)
+    except SnapshotTooLargeError:  # the wish counts, not its reason
+        return await backend.runs.replace(ask_cancel(found.run, None, now), found.revision)

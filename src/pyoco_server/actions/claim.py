@@ -33,6 +33,8 @@ class Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: The terminal record is written, or nothing of ours may be written any more (FLOW-376).
     closed: bool = False
+    #: Nobody owns it any more: the next delivery may claim it at once.
+    given_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Spent:
 @dataclass(frozen=True)
 class Busy:
     """Somebody else executes the run and shows signs of life: the job may come again later."""
+
+    #: When the last sign of life, if it stays the last, will be too old.
+    seconds: float
 
 
 async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> Held | Spent | Busy:
@@ -78,8 +83,9 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     run = found.run
     if run.is_terminal:
         return Spent("ended")  # FLOW-309
-    if _is_alive(run, now, backend.config.run_heartbeat_interval_sec):
-        return Busy()
+    alive_seconds = _alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
+    if alive_seconds > 0:
+        return Busy(alive_seconds)
     if run.status is RunState.CANCELLING:  # FLOW-184: it never starts
         ended = await backend.runs.replace(conclude(run, Cancelled(), now), found.revision)
         return Spent("cancelled") if isinstance(ended, Stored) else ended
@@ -90,8 +96,8 @@ def _held(written: Stored | Lost, attempt_id: str) -> Held | Lost:
     return Held(written.run, written.revision, attempt_id) if isinstance(written, Stored) else written
 
 
-def _is_alive(run: Run, now: float, heartbeat_seconds: float) -> bool:
-    """Whether some attempt still shows signs of life. Two live executions must not overlap."""
+def _alive_seconds(run: Run, now: float, heartbeat_seconds: float) -> float:
+    """For how long the newest attempt still counts as alive. Two live executions must not overlap."""
     if run.attempt_id is None:
-        return False
-    return now - run.heartbeat_at < _SKEW_SECONDS + 3 * heartbeat_seconds
+        return 0.0
+    return run.heartbeat_at + _SKEW_SECONDS + 3 * heartbeat_seconds - now

@@ -15,7 +15,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 
-__all__ = ["Ended", "Fenced", "Unwritten", "end_unclaimed", "finish"]
+__all__ = ["Ended", "Fenced", "Unwritten", "end_unclaimed", "finish", "write_terminal"]
 
 log = get_logger(__name__)
 
@@ -64,7 +64,7 @@ async def finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenc
 async def _finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenced:
     for _ in range(_ROUNDS_MAX):
         ended = conclude(held.run, outcome, backend.clock())
-        written = await _write_terminal(backend, ended, held.revision)
+        written = await write_terminal(backend, ended, held.revision)
         if isinstance(written, Stored):
             return Ended(written.run)
         found = await backend.runs.find(held.run.run_id)
@@ -81,7 +81,8 @@ async def _finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fen
     raise Unavailable(f"run {held.run.run_id} changes too fast to be ended")
 
 
-async def _write_terminal(backend: Backend, ended: Run, revision: int) -> Stored | Lost:
+async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored | Lost:
+    """Write a terminal record, in its smallest form if it fits in no other."""
     try:
         return await backend.runs.replace(ended, revision)
     except SnapshotTooLargeError as error:  # FLOW-363: never repeat a run because its snapshot is too large
@@ -96,7 +97,7 @@ async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadRe
         if not isinstance(found, Stored) or found.run.is_terminal:
             return None
         ended = conclude(found.run, Failed(message=message, why=why), backend.clock())
-        written = await _write_terminal(backend, ended, found.revision)
+        written = await write_terminal(backend, ended, found.revision)
         if isinstance(written, Stored):
             return written.run if written.run.status is RunState.FAILED else None
     raise Unavailable(f"run {run_id} changes too fast to be ended")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyoco_server.core.names import is_run_id
 from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import RunNotFound, Unavailable
 from pyoco_server.logs import get_logger
@@ -51,6 +52,9 @@ async def worker_facts(backend: Backend, run: Run) -> WorkerFacts | None:
     except Unavailable as error:
         log.warning("the worker registry cannot be read", run_id=run.run_id, error=error)
         return None
+    if record is not None and run.instance_id is not None and record.instance_id != run.instance_id:
+        # Another process under the same name: the one that had this run is gone.
+        return WorkerFacts(heartbeat_at=record.last_heartbeat_at, tags=record.tags, state=WorkerState.DISCONNECTED)
     return _facts(record, backend.clock(), backend.config.worker_disconnect_timeout_sec)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -70,6 +71,7 @@ def to_snapshot(run: Run) -> dict[str, Any]:
     return snapshot
 
 
+_INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
 _FIELDS = frozenset(item.name for item in fields(Run)) - {"extra"}
 
 
@@ -82,6 +84,7 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
             raise Corrupt(f"not a run snapshot: {name} is not an object")
     try:
         known["status"] = RunState(known["status"])
+        _check_instants(known)
         known["tags"] = tuple(known.get("tags", ()))
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
@@ -89,6 +92,13 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         return Run(**known, extra=extra)
     except (KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"not a run snapshot: {error}") from error
+
+
+def _check_instants(known: Mapping[str, Any]) -> None:
+    """Lists are sorted by them, and leases counted: text, NaN and infinities have no place there."""
+    for name in _INSTANTS & known.keys():
+        if type(known[name]) not in (int, float) or not math.isfinite(known[name]):
+            raise ValueError(f"{name} is not an instant")
 
 
 def read_snapshot(data: bytes) -> Run:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.bury import bury
@@ -13,7 +14,7 @@ from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
 from pyoco_server.core.run import Owner, Run
-from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, Unavailable
+from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
 from pyoco_server.executors.port import Executor, Work
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.pulse import Live, Pulse
@@ -26,7 +27,7 @@ log = get_logger(__name__)
 
 #: FLOW-321
 LATER_SECONDS = 2.0
-#: Somebody else is at it: look again when a run that has just died would show.
+#: Somebody else is at it: look again when its last heartbeat would be too old, or after this.
 BUSY_SECONDS = 15.0
 #: A record that cannot be read may be mended by an operator; until then the job waits.
 CORRUPT_SECONDS = 10.0
@@ -67,7 +68,12 @@ class Crew:
 
     def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
         self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
-        self._max_deliver = max_deliver
+        self.max_deliver = max_deliver
+        # The last deliveries are ended, not tried: were this worker to fall too, the next may still end the run.
+        spare = 2 if max_deliver > 5 else 0
+        self._last_count = max_deliver - spare if max_deliver > 1 else sys.maxsize
+        #: From here on nothing is begun any more; what was claimed goes back.
+        self.is_closing = False
 
     async def work(self, delivery: Delivery, when_free: Callable[[], None]) -> Worked:
         """One delivery, from hand to answer. Each step adds one fact; nothing is decided twice.
@@ -83,9 +89,21 @@ class Crew:
         except Corrupt as error:
             _log_error("the run's record cannot be read; the job comes again", error, delivery)
             await delivery.answer(Reply.LATER, CORRUPT_SECONDS)
+        except SnapshotTooLargeError as error:
+            return await self._give_up(delivery, error)
         finally:
             free()
         return Worked(_run_id_of(delivery))
+
+    async def _give_up(self, delivery: Delivery, error: SnapshotTooLargeError) -> Worked:
+        """The record is so full that it cannot even be claimed: no worker ever could."""
+        _log_error("the run's record has no room for a claim", error, delivery)
+        run_id = _run_id_of(delivery)
+        run = await end_unclaimed(self._backend, run_id, str(error), DeadReason.EXECUTION_ERROR) if run_id else None
+        if run is not None:
+            await bury(self._backend, _letter(run, self._backend.clock(), delivery), f"{run.run_id}.dlq.too_large")
+        await delivery.answer(Reply.ACK)
+        return Worked(run_id, run.status if run else None)
 
     async def _work(self, delivery: Delivery, free: _Once) -> Worked:
         live = self._pulse.begin(delivery)  # FLOW-314: slow imports are covered too
@@ -94,13 +112,16 @@ class Crew:
                 job = decode_job(delivery.data)
             except InvalidJob as error:
                 return await self._refuse(delivery, error)
+            if job.tag != delivery.tag:  # a foreign producer's slip: the lane it lies in is the truth
+                job = replace(job, tag=delivery.tag)
             taken = await claim_run(self._backend, job, self._me, first_delivery=delivery.count == 1)
             if not isinstance(taken, Held):
-                await delivery.answer(REPLIES[type(taken)], BUSY_SECONDS)
+                delay = taken.seconds + 0.5 if isinstance(taken, Busy) else 0.0
+                await delivery.answer(REPLIES[type(taken)], min(delay, BUSY_SECONDS))
                 return Worked(job.run_id)
             outcome = await self._perform(delivery, job, taken, live, free)
             if outcome is None:
-                live.given_back = await give_back(self._backend, taken)
+                await give_back(self._backend, taken)
                 # Not given back: somebody wants it cancelled, or it is not ours any more. The end finds out which.
                 outcome = Cancelled()
             return await self._end(delivery, taken, live, outcome)
@@ -109,10 +130,11 @@ class Crew:
 
     async def _perform(self, delivery: Delivery, job: Job, held: Held, live: Live, free: _Once) -> Outcome | None:
         """The work itself. Never raises: whatever happens is an outcome. None: there was no room to begin it."""
-        if self._max_deliver > 1 and delivery.count >= self._max_deliver:
-            # The last delivery is ended, not tried: were this worker to fall too, nobody would ever end the run.
-            message = f"the job was delivered {delivery.count} times and no worker lived to end it"
+        if delivery.count >= self._last_count:
+            message = f"the job was delivered {delivery.count} times and no worker could end its run"
             return Failed(message=message, why=DeadReason.MAX_DELIVER)
+        if self.is_closing:
+            return None
         execution = await self._executor.begin(Work(job, delivery.data), free)
         if execution is None:
             return None
@@ -123,8 +145,11 @@ class Crew:
         return outcome
 
     async def _end(self, delivery: Delivery, held: Held, live: Live, outcome: Outcome) -> Worked:
-        if live.given_back:
-            await delivery.answer(Reply.LATER)
+        async with held.lock:  # a hand-back that is under way decides first
+            given_back = held.given_back
+        if given_back:
+            # Growing, so that a worker without hosts does not use up a job's deliveries in a minute.
+            await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
             return Worked(held.run.run_id)
         result: Ended | Fenced | Unwritten = Fenced() if live.fenced else await finish(self._backend, held, outcome)
         if not isinstance(result, Ended):

@@ -82,6 +82,8 @@ class IndexFeeder:
         while not self._stopping.is_set():
             await asyncio.sleep(1)
             self._pending.clear()
+            self._is_true = False
+            self._caught_up.clear()
             try:
                 self._mark = await self._index.open()
             except Unavailable as error:
@@ -96,6 +98,8 @@ class IndexFeeder:
             async for change in changes:
                 if change.epoch != self._mark.epoch:
                     self._pending.clear()
+                    self._is_true = False
+                    self._caught_up.clear()
                     await self._index.reset(change.epoch)
                     self._mark = Mark(change.epoch, 0)
                 for item in change.items:

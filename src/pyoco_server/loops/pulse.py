@@ -36,7 +36,6 @@ class Live:
     cancel_seen_at: float | None = None
     overdue: bool = False
     fenced: bool = False
-    given_back: bool = False
 
     def hold(self, held: Held, execution: Execution) -> None:
         self.held, self.execution = held, execution
@@ -108,6 +107,7 @@ class Pulse(Loop):
             await live.delivery.hold()
             live.held_at = now
         except Unavailable as error:
+            live.held_at = now - self._hold_every + 1.0  # again in a second, and not at every look
             text = CATALOGUE[9]
             log.error(text.en, run_id=_run_id(live), err_id=text.err_id, msg_id=text.msg_id, cause=error)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pyoco_server.actions.bury import bury
-from pyoco_server.actions.rescue import may_wait, rescue
+from pyoco_server.actions.finish import end_unclaimed
+from pyoco_server.actions.rescue import rescue
 from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
+from pyoco_server.errors import InvalidJob, PyocoError
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.index.port import Index
+from pyoco_server.ports.queue.port import Leftover
+from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["Rescuer"]
 
@@ -25,8 +30,8 @@ _BATCH = 200
 class Rescuer(Loop):
     """Looks at the runs that have been quiet for longest.
 
-    What it cannot do: tell an abandoned run from a waiting one while an older job of the same tag is stuck in the
-    queue. Then it leaves both alone.
+    What it cannot do: see a job that was delivered too often before the queue has moved on past it. Until then that
+    job, and every run of its tag that is younger, count as waiting.
     """
 
     def __init__(
@@ -34,25 +39,63 @@ class Rescuer(Loop):
     ) -> None:
         super().__init__(every_seconds=every_seconds)
         self._backend, self._index, self._feeder = backend, index, feeder
+        #: Where the next turn goes on: many runs that merely wait must not hide one that is lost.
+        self._after = 0.0
 
     async def turn(self) -> None:
         if not await self._feeder.caught_up(0):
             return  # half an index would be half a truth
         quiet_seconds = self._backend.config.abandon_after_sec
-        quiet = await self._index.unfinished(self._backend.clock() - quiet_seconds, _BATCH)
-        oldest = {tag: await self._backend.queue.oldest(tag) for tag in {line.tag for line in quiet}}
+        quiet = await self._index.unfinished(self._after, self._backend.clock() - quiet_seconds, _BATCH)
+        self._after = quiet[-1].updated_at if len(quiet) == _BATCH else 0.0
+        for tag in {line.tag for line in quiet}:
+            await self._clear(tag, quiet_seconds)
         for line in quiet:
-            if may_wait(line.submitted_at, oldest[line.tag]):
-                continue
-            ended = await rescue(self._backend, line.run_id, quiet_seconds)
-            if ended is not None and ended.status is RunState.FAILED:
-                await bury(self._backend, _letter(ended, self._backend.clock()), f"{ended.run_id}.dlq.abandoned")
+            try:
+                await self._look_at(line.run_id, quiet_seconds)
+            except (PyocoError, TypeError, ValueError) as error:  # an odd record must not hide the others
+                log.warning("a quiet run could not be looked at", run_id=line.run_id, error=error)
+
+    async def _clear(self, tag: str, quiet_seconds: float) -> None:
+        """End the runs of jobs that were delivered too often, and take the jobs out: they would hide younger ones."""
+        for _ in range(_BATCH):
+            leftover = await self._backend.queue.leftover(tag)
+            if leftover is None or not await self._end_leftover(leftover, quiet_seconds):
+                return
+            await self._backend.queue.remove(leftover)
+
+    async def _end_leftover(self, leftover: Leftover, quiet_seconds: float) -> bool:
+        """False: somebody still works on the run, and will end it and answer for its job."""
+        try:
+            run_id = decode_job(leftover.data).run_id
+        except InvalidJob as error:
+            run_id = error.run_id or ""
+        found = await self._backend.runs.find(run_id) if run_id else None
+        if isinstance(found, Stored) and not found.run.is_terminal:
+            if self._backend.clock() - found.run.heartbeat_at < quiet_seconds:
+                return False
+            message = "the job was delivered as often as it may be and no worker could end its run"
+            ended = await end_unclaimed(self._backend, run_id, message, DeadReason.MAX_DELIVER)
+            if ended is not None:
+                letter = _letter(ended, DeadReason.MAX_DELIVER, self._backend.clock())
+                await bury(self._backend, letter, f"{run_id}.dlq.max_deliver")
+        log.warning("removed a job that would never have been delivered again", run_id=run_id, tag=leftover.tag)
+        return True
+
+    async def _look_at(self, run_id: str, quiet_seconds: float) -> None:
+        ended = await rescue(self._backend, run_id, quiet_seconds)
+        if ended is not None and ended.status is RunState.FAILED:
+            await bury(
+                self._backend,
+                _letter(ended, DeadReason.ABANDONED, self._backend.clock()),
+                f"{ended.run_id}.dlq.abandoned",
+            )
 
 
-def _letter(run: Run, now: float) -> DeadLetter:
+def _letter(run: Run, reason: DeadReason, now: float) -> DeadLetter:
     return DeadLetter(
         timestamp=now,
-        reason=DeadReason.ABANDONED,
+        reason=reason,
         error=run.error,
         tag=run.tag,
         run_id=run.run_id,

@@ -27,6 +27,8 @@ log = get_logger(__name__)
 _SHORT_SECONDS = 0.02
 #: How many. More brings nothing: they only have to bridge two round trips.
 _AHEAD_MAX = 8
+#: A job that met a defect of ours comes again after this; it is ended when that has happened too often.
+_DEFECT_SECONDS = 10.0
 #: Of a queue that serves several tags more may arrive than was wanted: what cannot begin by then goes back.
 _AT_HAND_SECONDS = 0.5
 
@@ -156,6 +158,7 @@ class Worker:
             worked = await self._crew.work(delivery, freed)
         except Exception:  # the top of one delivery: a defect of ours must not end the worker
             log.exception("a delivery was not dealt with; it comes again")
+            await delivery.answer(Reply.LATER, _DEFECT_SECONDS)
             worked = Worked(None)
         if worked.ended is not None:
             self._badge.last_status = worked.ended
@@ -188,15 +191,19 @@ class Worker:
     async def _hand_back(self) -> None:
         """The time to finish is over: what still runs is stopped here and started anew elsewhere."""
         assert self._pulse is not None
+        assert self._crew is not None
+        self._crew.is_closing = True
         for live in self._pulse.lives:
             if live.held is None or live.execution is None:
                 continue
             log.warning("the run did not finish in time; it is handed back", run_id=live.held.run.run_id)
             try:
-                live.given_back = await give_back(self._backend, live.held)
+                await give_back(self._backend, live.held)
             except Unavailable as error:
                 log.warning("the run could not be handed back; it is taken over later", error=error)
                 live.fenced = True
             live.execution.kill()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=10)
+        for live in self._pulse.lives:  # whatever the end of its host looks like, it is not the end of its run
+            live.fenced = True

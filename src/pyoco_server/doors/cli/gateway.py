@@ -7,9 +7,11 @@ import contextlib
 import gc
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.signals import StopSignal
@@ -19,6 +21,36 @@ from pyoco_server.logs import get_logger
 __all__ = ["serve"]
 
 log = get_logger(__name__)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """uvicorn's protocol with a bound on what comes before a body: it would collect a header of any size."""
+
+    HEAD_BYTES_MAX = 65_536
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head, self._head_bytes = True, 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.HEAD_BYTES_MAX and not self.transport.is_closing():
+                log.info("refused a request with too large a head", bytes=self._head_bytes)
+                self.transport.write(_HEAD_TOO_LARGE)
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class _Server(uvicorn.Server):
@@ -47,7 +79,7 @@ async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
     app = create_app(config)
     settings = uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         lifespan="off",
         log_config=None,

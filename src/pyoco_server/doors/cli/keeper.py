@@ -21,10 +21,12 @@ def cli(nats_url: str | None) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
+    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     config = NatsBackendConfig.from_env(nats_url=nats_url)
     configure_logging("pyoco-server:keeper")
+    warn_of_typos()
     return asyncio.run(_keep(config))
 
 

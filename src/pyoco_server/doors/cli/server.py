@@ -78,10 +78,12 @@ def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
     """Serve HTTP, and nothing else, in this process. Any number of gateways may use one NATS."""
     from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
+    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     config = NatsBackendConfig.from_env(**given)
     configure_logging("pyoco-server:http")
+    warn_of_typos()
     with open_port(host, port) if fd is None else socket.socket(fileno=fd) as listening:
         from pyoco_server.doors.cli.gateway import serve  # noqa: PLC0415 - a second of imports: after the checks
 

@@ -42,9 +42,11 @@ def cli(
 
     from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
     from pyoco_server.core.names import check_worker_names  # noqa: PLC0415
+    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     configure_logging("pyoco-server:worker")
+    warn_of_typos()
     config = NatsBackendConfig.from_env(nats_url=nats_url, worker_slots=slots, drain_timeout_sec=drain_timeout_sec)
     chosen = [tag.strip() for tag in tags.split(",")] if tags is not None else [config.default_tag]
     try:

@@ -81,6 +81,9 @@ def _matches(
         yield from _matches(node.any, segments, at + 1, (*values, segments[at]))
 
 
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_CROSS_SITE = (b"sec-fetch-site", b"cross-site")
+
 OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
@@ -93,6 +96,11 @@ class Guard:
         self._open = frozenset(operation.path for operation in operations if operation.open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in _SAFE and _CROSS_SITE in scope["headers"]:
+            # A browser says so of itself: somebody's page tries to use a server that trusts whoever reaches it.
+            log.info("refused a request from another site's page", path=scope["path"])
+            await plain_error(403, "cross-site request", 2)(scope, receive, send)
+            return
         if scope["path"] not in self._open:
             backend = scope["app"].state.gateway.backend
             if backend.config.http_auth_mode == "none":

@@ -7,17 +7,19 @@ flows, since signals and much of the world expect that; a second thread answers 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import signal
 import socket
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyoco_server.core.job import trust_job
-from pyoco_server.core.outcome import Outcome
+from pyoco_server.core.outcome import Failed, Outcome
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
 
@@ -75,10 +77,14 @@ class Child:
         self._work.send(b"R")
         while (data := self._work.receive()) is not None:
             self._jobs += 1
-            self._run = run = EngineRun(trust_job(data), build)
-            outcome = run.execute()
+            self._run = EngineRun(trust_job(data), build)
+            outcome = self._run.execute()
             self._run = None
             self._answer(outcome)
+            if isinstance(outcome, Failed):
+                del outcome
+                if not _shed_memory(settings.memory_bytes_max):
+                    return
 
     def _answer(self, outcome: Outcome) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -123,6 +129,14 @@ def _bound_memory(bytes_max: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
+def _shed_memory(bytes_max: int) -> bool:
+    """What a failed task held hangs on its traceback until the collector comes by. False: it still holds too much, and
+    the next run deserves a fresh process."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return not bytes_max or pages * resource.getpagesize() < bytes_max // 2
+
+
 def _stay(*_: object) -> None:
     """Not for us: the worker was told too, and lets us finish."""
 
@@ -133,9 +147,14 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stay)
     work, control = (_Channel(int(argument)) for argument in sys.argv[1:3])
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
-        Child(work, control).serve()
-    _end_all()
+    try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
+            Child(work, control).serve()
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        _end_all()  # also when a thread of a task would keep a broken process alive
 
 
 def _end_all() -> None:

@@ -137,6 +137,10 @@ class Host:
                 pass_fds=(theirs_work.fileno(), theirs_control.fileno()),
                 start_new_session=True,
             )
+        except OSError:
+            ours_work.close()
+            ours_control.close()
+            raise
         finally:
             theirs_work.close()
             theirs_control.close()

@@ -106,7 +106,7 @@ class HostExecutor:
             await asyncio.wait(set(self._tasks))
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
-        if self._room.locked() or self._idle.empty():
+        if self._room.locked() or not self._has_live_host():
             try:
                 async with asyncio.timeout(_ROOM_SECONDS):
                     host = await self._take()
@@ -121,6 +121,16 @@ class HostExecutor:
             when_free()
 
         return _HostExecution(host, work.data, self._timeout, freed)
+
+    def _has_live_host(self) -> bool:
+        """Whether the next idle host lives. Those that died while they had nothing to do are replaced."""
+        while not self._idle.empty():
+            host = self._idle.get_nowait()
+            if host.is_alive:
+                self._idle.put_nowait(host)
+                return True
+            self._take_back(host)
+        return False
 
     async def _take(self) -> Host:
         await self._room.acquire()
@@ -154,13 +164,15 @@ class HostExecutor:
     async def _spawn(self) -> None:
         pause = 0.2
         while not self._stopping:
-            host = await Host.spawn(self._settings)
-            self._hosts.add(host)
+            host = None
             try:
+                host = await Host.spawn(self._settings)
+                self._hosts.add(host)
                 await host.ready()
-            except (UsageError, OSError) as error:
+            except (UsageError, OSError) as error:  # no room for another process, or one that fails
                 log.error("a host process did not start; trying again", error=error, pause_seconds=pause)
-                await self._discard(host)
+                if host is not None:
+                    await self._discard(host)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
                 continue

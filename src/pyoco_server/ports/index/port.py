@@ -75,5 +75,5 @@ class Index(Protocol):
     async def page(self, wanted: RunFilter, limit: int) -> list[Summary]:
         """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves."""
 
-    async def unfinished(self, before: float, limit: int) -> list[Summary]:
-        """Runs that have not ended and were last updated before this instant, oldest first. O(limit * log runs)."""
+    async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
+        """Runs that have not ended and were last updated between these instants, oldest first. O(limit * log runs)."""

@@ -81,8 +81,8 @@ class SqliteIndex:
     async def page(self, wanted: RunFilter, limit: int) -> list[Summary]:
         return await self._ask(self._reader, lambda connection: page(connection, wanted, limit))
 
-    async def unfinished(self, before: float, limit: int) -> list[Summary]:
-        return await self._ask(self._reader, lambda connection: unfinished(connection, before, limit))
+    async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
+        return await self._ask(self._reader, lambda connection: unfinished(connection, after, before, limit))
 
     async def _ask(self, worker: _Worker | None, question: Callable[[sqlite3.Connection], T]) -> T:
         if worker is None:

@@ -21,13 +21,14 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> list[
     return [_summary(row) for row in connection.execute(query, values)]
 
 
-def unfinished(connection: sqlite3.Connection, before: float, limit: int) -> list[Summary]:
+def unfinished(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
     """One short walk for each state that is not an end: few runs are in them at a time."""
     shown = ", ".join(_SHOWN)
-    each = f"SELECT * FROM (SELECT {shown} FROM runs WHERE status = ? AND updated_at < ? ORDER BY updated_at LIMIT ?)"
+    between = "status = ? AND updated_at >= ? AND updated_at < ?"
+    each = f"SELECT * FROM (SELECT {shown} FROM runs WHERE {between} ORDER BY updated_at LIMIT ?)"
     states = [state.value for state in RunState if state not in TERMINAL]
     query = " UNION ALL ".join([each] * len(states)) + " ORDER BY updated_at, run_id LIMIT ?"
-    values = [value for state in states for value in (state, before, limit)]
+    values = [value for state in states for value in (state, after, before, limit)]
     return [_summary(row) for row in connection.execute(query, [*values, limit])]
 
 

@@ -153,7 +153,7 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
         else:
             connection.execute(_UPSERT_ALL, (rows,))
         connection.executemany(
-            "INSERT INTO labels VALUES (?, ?, ?)", [row for item in stored for row in _label_rows(item.run)]
+            "INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", [row for item in stored for row in _label_rows(item.run)]
         )
         connection.execute("UPDATE mark SET epoch = ?, revision = ?", (mark.epoch, max(done, mark.revision)))
 
@@ -231,6 +231,8 @@ def _rows_text(stored: list[Stored]) -> str | None:
 
 def _plain_row(item: Stored) -> tuple[object, ...]:
     run = item.run
+    if not type(run.updated_at) is type(run.submitted_at) is type(run.heartbeat_at) is float:
+        raise TypeError("not instants")
     return (
         run.run_id,
         run.kind,

@@ -85,6 +85,14 @@ class QuickClient(Client):
         except Exception:  # this is the connection's read loop: a defect of a listener must not end it
             log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
 
+    async def _process_err(self, err_msg: str) -> None:
+        """The library hangs up for good on most errors, an expired password or a full server among them."""
+        if "permissions violation" in err_msg.lower() or self.is_connecting:
+            await super()._process_err(err_msg)
+            return
+        log.error("NATS reported an error; connecting again", reason=err_msg.strip("'"))
+        await self._process_op_err(nats.errors.Error(f"nats: {err_msg}"))
+
     async def send(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
         """As `publish`, for subjects and headers that are ours: they are not checked again."""
         if self.is_closed:

@@ -23,6 +23,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _SWEEP_SECONDS = 0.1
+_TELL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Link:
         self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
+        self._told_at = -_TELL_SECONDS
         self._url = ""
         #: Grows with each loss. What was parked at the server over an older connection has died with it.
         self.connection = 0
@@ -239,7 +241,11 @@ class Link:
             waiting[0].set_result(message)
 
     async def _on_error(self, error: Exception) -> None:
-        log.warning("NATS reported an error", error=error)
+        """The library tells of every failed try to connect, several a second: one line for a while says as much."""
+        now = self._loop.time()
+        if now - self._told_at > _TELL_SECONDS:
+            self._told_at = now
+            log.warning("NATS reported an error", reason=f"{type(error).__name__}: {error}", url=self._url)
 
     async def _on_disconnected(self) -> None:
         self.connection += 1  # here and not at the reconnect: the library tells of that a moment after it is up

@@ -79,9 +79,12 @@ async def watch(
     while True:
         try:
             info = await link.api(f"STREAM.INFO.{bucket.stream}", {}, _StreamInfo)
-            if info.created != created:
+            if info.created != created.partition("#")[0]:
                 after, created = 0, info.created
-            async with contextlib.aclosing(_watch_once(link, bucket, after, info, on_heard)) as batches:
+            elif info.state.last_seq < after:
+                # The same stream with an earlier end: it was restored, or lost its tail. What we knew may not be there.
+                after, created = 0, f"{info.created}#{time.time_ns()}"
+            async with contextlib.aclosing(_watch_once(link, bucket, after, info, created, on_heard)) as batches:
                 async for batch in batches:
                     after = max(after, batch.entries[-1].revision) if batch.entries else after
                     pause = 0.1
@@ -97,7 +100,7 @@ async def watch(
 
 
 async def _watch_once(
-    link: Link, bucket: Bucket, after: int, info: _StreamInfo, on_heard: Callable[[], None]
+    link: Link, bucket: Bucket, after: int, info: _StreamInfo, created: str, on_heard: Callable[[], None]
 ) -> AsyncGenerator[Batch, None]:
     """One consumer's life: ends by an exception."""
     queue: asyncio.Queue[Raw] = asyncio.Queue()
@@ -110,7 +113,7 @@ async def _watch_once(
         caught_up = after >= target
         if caught_up:
             on_heard()
-            yield Batch((), True, info.created)
+            yield Batch((), True, created)
         reader = _Reader(link, bucket, queue)
         while True:
             entries, idle = await reader.next()
@@ -119,7 +122,7 @@ async def _watch_once(
             # An idle heartbeat means that nothing is left to deliver, though the newest message may be gone.
             was, caught_up = caught_up, caught_up or after >= target or idle
             if entries or (caught_up and not was):
-                yield Batch(entries, caught_up, info.created)
+                yield Batch(entries, caught_up, created)
             if caught_up:
                 on_heard()
     finally:

@@ -82,16 +82,18 @@ class JetStreamIntake:
 
     async def _bind(self) -> None:
         """After a refusal the consumer may be gone: somebody deleted it. Make it again, as at the start."""
-        await asyncio.sleep(_REFUSED_SECONDS)
-        for puller in self._pullers:
-            if puller.is_refused:
-                try:
-                    await self._make_lane(puller.tag)
-                    puller.is_refused = False
-                except Unavailable as error:
-                    log.warning("the queue refuses to be asked; trying again", tag=puller.tag, error=error)
-        self._binding = None
-        self._kick()
+        try:
+            await asyncio.sleep(_REFUSED_SECONDS)
+            for puller in self._pullers:
+                if puller.is_refused:
+                    try:
+                        await self._make_lane(puller.tag)
+                        puller.is_refused = False
+                    except Unavailable as error:
+                        log.warning("the queue refuses to be asked; trying again", tag=puller.tag, error=error)
+        finally:
+            self._binding = None
+            self._kick()
 
     async def take(self, seconds: float) -> Delivery | None:
         """FLOW-365. The pulls end with the time they have, so that nothing is sent to one who has gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -16,7 +17,7 @@ from pyoco_server.core.job import Job, encode_job, to_message
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 from pyoco_server.ports.queue.intake import JetStreamIntake
-from pyoco_server.ports.queue.port import Delivery
+from pyoco_server.ports.queue.port import Delivery, Leftover
 from pyoco_server.ports.queue.puller import Lane
 
 __all__ = ["JetStreamQueue"]
@@ -25,11 +26,27 @@ _CONSUMER_NOT_FOUND = 10014
 #: Somebody made it a moment ago (10105), with settings of their own (10148).
 _CONSUMER_EXISTS = frozenset({10148, 10105})
 _NO_MESSAGE_FOUND = 10037
+_SEQUENCE_NOT_FOUND = 10043
 _SECOND = 1_000_000_000
 
 
 class _FirstMessage(msgspec.Struct):
+    seq: int
     time: datetime
+    data: str = ""
+
+
+class _Floor(msgspec.Struct):
+    stream_seq: int
+
+
+class _ConsumerState(msgspec.Struct):
+    ack_floor: _Floor
+
+
+def _consumer_name(tag: str) -> str:
+    """FLOW-288: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
+    return f"pyoco_worker_{tag}"
 
 
 class _First(msgspec.Struct):
@@ -83,6 +100,34 @@ class JetStreamQueue:
             pause = min(pause * 2, 1.0)
 
     async def oldest(self, tag: str) -> float | None:
+        first = await self._first(tag)
+        return None if first is None else first.time.timestamp()
+
+    async def leftover(self, tag: str) -> Leftover | None:
+        first = await self._first(tag)
+        if first is None:
+            return None
+        subject = f"CONSUMER.INFO.{self._config.work_stream}.{_consumer_name(tag)}"
+        try:
+            info = await self._link.insist(subject, {}, _ConsumerState)
+        except Rejected as error:
+            if error.code == _CONSUMER_NOT_FOUND:  # nobody has ever served the tag
+                return None
+            raise Unavailable(f"cannot look into the queue of tag {tag}: {error}") from error
+        # An acked job leaves the stream: one that is still there below the ack floor was given up by the consumer.
+        if first.seq > info.ack_floor.stream_seq:
+            return None
+        return Leftover(tag, first.seq, base64.b64decode(first.data))
+
+    async def remove(self, leftover: Leftover) -> None:
+        request = {"seq": leftover.sequence, "no_erase": True}
+        try:
+            await self._link.insist(f"STREAM.MSG.DELETE.{self._config.work_stream}", request, dict[str, Any])
+        except Rejected as error:
+            if error.code not in (_NO_MESSAGE_FOUND, _SEQUENCE_NOT_FOUND):
+                raise Unavailable(f"cannot remove a job of tag {leftover.tag}: {error}") from error
+
+    async def _first(self, tag: str) -> _FirstMessage | None:
         request = {"seq": 1, "next_by_subj": f"{self._config.work_subject_prefix}.{tag}"}
         try:
             found = await self._link.insist(f"STREAM.MSG.GET.{self._config.work_stream}", request, _First)
@@ -90,7 +135,7 @@ class JetStreamQueue:
             if error.code == _NO_MESSAGE_FOUND:
                 return None
             raise Unavailable(f"cannot look into the queue of tag {tag}: {error}") from error
-        return found.message.time.timestamp()
+        return found.message
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> JetStreamIntake:
         lanes = [await self._lane(tag) for tag in tags]
@@ -99,7 +144,7 @@ class JetStreamQueue:
     async def _lane(self, tag: str) -> Lane:
         """FLOW-288 to FLOW-292: one durable consumer per tag; an existing one keeps its settings."""
         config = self._config
-        name = f"pyoco_worker_{tag}"
+        name = _consumer_name(tag)
         subject = f"{config.work_subject_prefix}.{tag}"
         wanted = {
             "durable_name": name,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job
 
-__all__ = ["Delivery", "Intake", "Queue", "Reply"]
+__all__ = ["Delivery", "Intake", "Leftover", "Queue", "Reply"]
 
 
 class Reply(Enum):
@@ -73,6 +74,15 @@ class Intake(Protocol):
         """Take nothing more. Returns when everything under way has arrived."""
 
 
+@dataclass(frozen=True)
+class Leftover:
+    """A job that the queue holds and will never deliver again."""
+
+    tag: str
+    sequence: int
+    data: bytes
+
+
 class Queue(Protocol):
     """At-least-once delivery of jobs, one lane per tag. It is never the truth about a run: the record is."""
 
@@ -90,6 +100,13 @@ class Queue(Protocol):
 
         Jobs leave in no particular order, but they come in by time: no job from before this one is left.
         """
+
+    async def leftover(self, tag: str) -> Leftover | None:
+        """A job of this tag that was delivered as often as it may be and never answered for: it lies in the queue and
+        will not come again. None: there is none, as far as the queue knows. Raises Unavailable."""
+
+    async def remove(self, leftover: Leftover) -> None:
+        """Take it out of the queue, after its run has ended. Raises Unavailable."""
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> Intake:
         """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block."""

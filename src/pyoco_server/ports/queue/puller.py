@@ -44,11 +44,11 @@ class Lane:
 
 
 class JetStreamDelivery:
-    __slots__ = ("_link", "_message", "_reply", "count", "tag")
+    __slots__ = ("_connection", "_link", "_message", "_reply", "count", "tag")
 
     def __init__(self, link: Link, message: Raw, tag: str) -> None:
         self._link, self._message, self.tag = link, message, tag
-        self._reply = message.reply
+        self._reply, self._connection = message.reply, link.connection
         tokens = self._reply.split(".")
         self.count = int(tokens[4 if len(tokens) == 9 else 6])
 
@@ -63,6 +63,8 @@ class JetStreamDelivery:
     async def answer(self, reply: Reply, delay_seconds: float = 0.0) -> None:
         if reply is Reply.NOTHING:
             return
+        if reply is Reply.LATER and (not self._link.is_up or self._connection != self._link.connection):
+            return  # sent after a reconnect, it might put off a delivery that is another's by then
         if reply is Reply.LATER:
             word = b'-NAK {"delay": %d}' % int(delay_seconds * _SECOND)
         else:

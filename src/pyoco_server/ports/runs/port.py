@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyoco_server.core.run import Run
@@ -17,6 +17,8 @@ class Stored:
 
     run: Run
     revision: int
+    #: When this revision was stored, by the store's own clock; 0.0 when that is not known, as after a write.
+    stored_at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
