@@ -179,3 +179,14 @@ def test_a_child_dies_with_its_parent_even_after_kill_9(tmp_path: Path) -> None:
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
         assert time.monotonic() < deadline, "the child outlived its parent"
         time.sleep(0.02)
+
+
+async def test_a_data_folder_keeps_its_port(tmp_path: Path) -> None:
+    """Workers that were told an address find the server there after the next start."""
+    first = a_server(tmp_path)
+    process = await start(first)
+    await end(process, 5)
+    again = a_server(tmp_path)
+    process = await start(again)
+    await end(process, 5)
+    assert again.port == first.port > 0

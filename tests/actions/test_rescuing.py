@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import Held, Spent, claim_run
 from pyoco_server.actions.rescue import may_wait, rescue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -76,6 +76,17 @@ class TestRescue:
         ended = await rescue(backend, stored.run.run_id, QUIET)
         assert ended is not None
         assert ended.status is RunState.CANCELLED
+
+    async def test_a_run_cancelled_before_it_began_need_not_wait_for_its_job(self, backend: Backend) -> None:
+        """FLOW-17, FLOW-184: its tag may have no worker, and whoever takes the job finds it ended."""
+        stored = await submit(replace(backend, clock=lambda: backend.clock() - 200), Caller(), ASK)
+        earlier = replace(backend, clock=lambda: stored.run.submitted_at + 1)
+        await cancel(earlier, Caller(), stored.run.run_id, None)
+        ended = await rescue(backend, stored.run.run_id, QUIET)
+        assert ended is not None
+        assert ended.status is RunState.CANCELLED
+        job = job_of(stored.run, ASK, stored.revision)
+        assert isinstance(await claim_run(backend, job, Owner("w", "i"), first_delivery=True), Spent)
 
     async def test_a_young_record_is_left_alone(self, backend: Backend) -> None:
         assert await rescue(backend, (await recorded(backend, 10)).run.run_id, QUIET) is None

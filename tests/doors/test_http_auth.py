@@ -340,3 +340,13 @@ class TestTenants:
         ]
         assert answers[0].content == answers[1].content
         assert answers[0].status_code == answers[1].status_code
+
+
+async def test_a_page_of_another_site_cannot_act(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """Without keys everybody who reaches the port may act; somebody else's web page in a user's browser is nobody."""
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        body, headers = {"flow_name": "f"}, {"Sec-Fetch-Site": "cross-site"}
+        assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 403
+        assert (await gateway.client.get("/runs", headers=headers)).status_code == 200
+        headers = {"Sec-Fetch-Site": "same-origin"}
+        assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 200

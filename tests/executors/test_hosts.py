@@ -519,3 +519,33 @@ async def test_a_host_dies_with_its_worker_and_takes_its_children_along(tmp_path
         parent.kill()
         parent.wait()
     await eventually(lambda: is_gone(host) and is_gone(grandchild))
+
+
+async def test_a_failed_run_gives_its_memory_back() -> None:
+    """What a task held hangs on the traceback of its exception: the next run must not pay for it."""
+    async with executor() as hosts:
+        for _ in range(3):
+            await outcome_of(hosts, work("holds_much_and_fails"))
+        (host,) = [each for each in hosts._hosts if each.runs]
+        assert psutil.Process(host.pid).memory_info().rss < 200 << 20
+
+
+async def test_a_host_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is out of processes or memory for a moment must not leave a worker without hosts for ever."""
+    async with executor() as hosts:
+        spawn, failures = Host.spawn, 2
+
+        async def hesitant(settings: Settings) -> Host:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            return await spawn(settings)
+
+        monkeypatch.setattr(Host, "spawn", hesitant)
+        for host in list(hosts._hosts):
+            host.kill_now()
+        await eventually(lambda: not any(host.is_alive for host in hosts._hosts))
+        assert await hosts.begin(work("fine"), lambda: None) is None or failures == 0
+        await eventually(lambda: failures == 0 and any(host.is_alive for host in hosts._hosts))
+        assert isinstance(await outcome_of(hosts, work("fine")), Completed)

@@ -16,7 +16,7 @@ from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed
 from pyoco_server.core.run import Owner, claim, conclude
-from pyoco_server.errors import Corrupt, NotStored, Unavailable
+from pyoco_server.errors import Corrupt, NotStored, SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
@@ -261,3 +261,31 @@ async def test_a_bucket_made_without_expiry_keeps_its_runs(link: Link, prepared:
         ended = await runs.replace(conclude(made.run, Failed(message="x"), 2.0), made.revision)
         assert isinstance(ended, Stored)
     await link.api(f"STREAM.DELETE.KV_{bucket}", {}, dict[str, Any])
+
+
+async def test_a_stream_with_an_earlier_end_is_another_store(link: Link, prepared: NatsBackendConfig) -> None:
+    """A power cut or a restored backup takes the tail: whoever resumes beyond it has to begin again."""
+    runs = runs_of(link, prepared)
+    made = await stored(runs)
+    async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
+        epoch = (await anext(batches)).epoch
+    async with asyncio.timeout(10), aclosing(runs.changes(made.revision + 100, epoch)) as batches:
+        batch = await anext(batches)
+    assert batch.items == (made,)
+    assert batch.epoch != epoch
+
+
+async def test_an_error_of_the_server_is_no_farewell(link: Link, prepared: NatsBackendConfig) -> None:
+    """The library hangs up for good; we connect again."""
+    before = link.connection
+    await link.nc._process_err("'User Authentication Expired'")
+    runs = runs_of(link, prepared)
+    await stored(runs)
+    assert link.connection > before
+
+
+async def test_a_run_that_could_not_be_claimed_is_not_accepted(link: Link, prepared: NatsBackendConfig) -> None:
+    runs = runs_of(link, prepared)
+    full = a_run(params={"x": "x" * (SNAPSHOT_BYTES_MAX - 600)})
+    with pytest.raises(SnapshotTooLargeError):
+        await runs.create(full)
