@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.run import Run
 
-__all__ = ["DeadLetter", "encode_dead_letter"]
+__all__ = ["DeadLetter", "encode_dead_letter", "letter_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,24 @@ class DeadLetter:
     num_delivered: int | None = None
     #: The subject the job came in on.
     subject: str | None = None
+
+
+def letter_of(
+    run: Run, reason: DeadReason, now: float, *, num_delivered: int | None = None, subject: str | None = None
+) -> DeadLetter:
+    """The letter of a run that has just ended badly."""
+    return DeadLetter(
+        timestamp=now,
+        reason=reason,
+        error=run.error,
+        tag=run.tag,
+        run_id=run.run_id,
+        flow_name=run.flow_name,
+        tags=run.tags,
+        worker_id=run.worker_id,
+        num_delivered=num_delivered,
+        subject=subject,
+    )
 
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:

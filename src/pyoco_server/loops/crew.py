@@ -10,7 +10,7 @@ from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.bury import bury
 from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
-from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.dead_letter import DeadLetter, letter_of
 from pyoco_server.core.job import Job, decode_job
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
 from pyoco_server.core.run import Owner, Run
@@ -194,18 +194,8 @@ def _run_id_of(delivery: Delivery) -> str | None:
 
 
 def _letter(run: Run, now: float, delivery: Delivery) -> DeadLetter:
-    return DeadLetter(
-        timestamp=now,
-        reason=DeadReason(run.reason or DeadReason.EXECUTION_ERROR),
-        error=run.error,
-        tag=delivery.tag,
-        run_id=run.run_id,
-        flow_name=run.flow_name,
-        tags=run.tags,
-        worker_id=run.worker_id,
-        num_delivered=delivery.count,
-        subject=delivery.subject,
-    )
+    reason = DeadReason(run.reason or DeadReason.EXECUTION_ERROR)
+    return letter_of(run, reason, now, num_delivered=delivery.count, subject=delivery.subject)
 
 
 _NUMBERS = {DeadReason.INVALID_JOB: 12, DeadReason.FLOW_NOT_FOUND: 6}

@@ -8,13 +8,11 @@ from pyoco_server.errors import PyocoError
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import NO_RUN
 
 __all__ = ["KeeperHeartbeat"]
 
 log = get_logger(__name__)
-
-#: No run has it, so the answer is "absent", and it took the same way as any other.
-_NO_RUN = "00000000-0000-4000-8000-000000000000"
 
 
 class KeeperHeartbeat(Loop):
@@ -35,7 +33,7 @@ class KeeperHeartbeat(Loop):
     async def turn(self) -> None:
         began = time.monotonic()
         try:
-            await self._backend.runs.find(_NO_RUN)
+            await self._backend.runs.find(NO_RUN)
         except PyocoError as error:
             self.misses += 1
             log.warning("keeper heartbeat: NATS is not available", beats=self.beats, misses=self.misses, error=error)

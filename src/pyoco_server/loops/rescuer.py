@@ -5,10 +5,9 @@ from __future__ import annotations
 from pyoco_server.actions.bury import bury
 from pyoco_server.actions.finish import end_unclaimed
 from pyoco_server.actions.rescue import rescue
-from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.dead_letter import letter_of
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import InvalidJob, PyocoError
 from pyoco_server.logs import get_logger
@@ -77,7 +76,7 @@ class Rescuer(Loop):
             message = "the job was delivered as often as it may be and no worker could end its run"
             ended = await end_unclaimed(self._backend, run_id, message, DeadReason.MAX_DELIVER)
             if ended is not None:
-                letter = _letter(ended, DeadReason.MAX_DELIVER, self._backend.clock())
+                letter = letter_of(ended, DeadReason.MAX_DELIVER, self._backend.clock())
                 await bury(self._backend, letter, f"{run_id}.dlq.max_deliver")
         log.warning("removed a job that would never have been delivered again", run_id=run_id, tag=leftover.tag)
         return True
@@ -87,19 +86,6 @@ class Rescuer(Loop):
         if ended is not None and ended.status is RunState.FAILED:
             await bury(
                 self._backend,
-                _letter(ended, DeadReason.ABANDONED, self._backend.clock()),
+                letter_of(ended, DeadReason.ABANDONED, self._backend.clock()),
                 f"{ended.run_id}.dlq.abandoned",
             )
-
-
-def _letter(run: Run, reason: DeadReason, now: float) -> DeadLetter:
-    return DeadLetter(
-        timestamp=now,
-        reason=reason,
-        error=run.error,
-        tag=run.tag,
-        run_id=run.run_id,
-        flow_name=run.flow_name,
-        tags=run.tags,
-        worker_id=run.worker_id,
-    )

@@ -12,10 +12,10 @@ from pyoco_server.doors.http.answers import error_body, json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.ports.runs.port import NO_RUN
 
 __all__ = ["OPERATIONS"]
 
-_NO_RUN = "00000000-0000-4000-8000-000000000000"
 _READY_SECONDS = 2.0
 
 
@@ -32,7 +32,7 @@ async def get_ready(request: Request) -> Response:
     state = state_of(request)
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            await state.backend.runs.find(_NO_RUN)
+            await state.backend.runs.find(NO_RUN)
             usable = True
     except (PyocoError, TimeoutError):
         usable = False

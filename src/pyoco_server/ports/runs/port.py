@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pyoco_server.core.run import Run
 
-__all__ = ["ABSENT", "LOST", "Absent", "Changes", "Lost", "Removed", "Runs", "Stored", "Withdrawn"]
+__all__ = ["ABSENT", "LOST", "NO_RUN", "Absent", "Changes", "Lost", "Removed", "Runs", "Stored", "Withdrawn"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Withdrawn:
 
     revision: int
 
+
+#: No run has it: a question about it takes the same way as any other, and the answer is ABSENT.
+NO_RUN = "00000000-0000-4000-8000-000000000000"
 
 LOST = Lost()
 ABSENT = Absent()
