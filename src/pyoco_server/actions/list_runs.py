@@ -7,11 +7,15 @@ from dataclasses import replace
 
 from pyoco_server.actions.read import may_see
 from pyoco_server.core.run import Caller, Run
+from pyoco_server.errors import Corrupt
+from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.index.port import EVERYBODY, RunFilter, Summary
-from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.runs.port import ABSENT, Absent, Stored, Withdrawn
 
 __all__ = ["list_runs", "list_whole_runs"]
+
+log = get_logger(__name__)
 
 
 async def list_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Summary]:
@@ -23,5 +27,14 @@ async def list_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, 
 async def list_whole_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Run]:
     """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
     lines = await list_runs(backend, caller, wanted, limit)
-    found = await asyncio.gather(*(backend.runs.find(line.run_id) for line in lines))
+    found = await asyncio.gather(*(_find(backend, line.run_id) for line in lines))
     return [item.run for item in found if isinstance(item, Stored) and may_see(caller, item.run)]
+
+
+async def _find(backend: GatewayBackend, run_id: str) -> Stored | Withdrawn | Absent:
+    """One record that cannot be read must not hide the others."""
+    try:
+        return await backend.runs.find(run_id)
+    except Corrupt as error:
+        log.error("a stored run cannot be read; the list passes it over", run_id=run_id, error=error)
+        return ABSENT

@@ -169,13 +169,20 @@ class Worker:
         """Tells the queue how much room there is, whenever that changes."""
         while not self._stopping:
             try:
-                async with asyncio.timeout(1.0 if not self._at_hand else _AT_HAND_SECONDS):
-                    await self._changed.wait()
-            except TimeoutError:
-                await intake.tick()
-            self._changed.clear()
-            await self._return_what_waits()
-            await intake.want(max(0, self._room - self._busy - len(self._at_hand)))
+                await self._ask_once(intake)
+            except Exception:  # the top of a loop: a worker that no longer asks would be alive and deaf
+                log.exception("asking for work failed; trying again", loop=type(self).__name__)
+                await asyncio.sleep(1)
+
+    async def _ask_once(self, intake: Intake) -> None:
+        try:
+            async with asyncio.timeout(1.0 if not self._at_hand else _AT_HAND_SECONDS):
+                await self._changed.wait()
+        except TimeoutError:
+            await intake.tick()
+        self._changed.clear()
+        await self._return_what_waits()
+        await intake.want(max(0, self._room - self._busy - len(self._at_hand)))
 
     async def _return_what_waits(self) -> None:
         now = time.monotonic()

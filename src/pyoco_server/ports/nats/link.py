@@ -23,6 +23,8 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _SWEEP_SECONDS = 0.1
+#: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
+_NOT_YET = 10008
 _TELL_SECONDS = 10.0
 
 
@@ -212,6 +214,8 @@ class Link:
         message = await self.ask(subject, payload, headers)
         ack = _read_ack(message.data)
         if ack.error is not None:
+            if ack.error.err_code == _NOT_YET:
+                raise NotStored(f"{subject} has no leader yet")
             raise Rejected(ack.error.err_code, ack.error.description)
         return ack.seq
 
