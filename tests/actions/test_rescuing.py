@@ -17,6 +17,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import job_of
 from pyoco_server.core.run import Caller, Owner, Submission, accept
 from pyoco_server.core.states import RunState
+from pyoco_server.errors import Corrupt
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.ports.backend import Backend
@@ -127,6 +128,25 @@ class TestRescue:
         found = await backend.runs.find(waiting.run.run_id)
         assert isinstance(found, Stored)
         assert found.run.status is RunState.PENDING
+
+    async def test_one_unreadable_thing_does_not_stop_the_keeper(
+        self, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lost = await recorded(backend, 1000)
+
+        async def unreadable(tag: str) -> None:
+            raise Corrupt(tag)
+
+        monkeypatch.setattr(backend.queue, "leftover", unreadable)
+        index = SqliteIndex(tmp_path / "index.sqlite")
+        feeder = IndexFeeder(backend.runs, index)
+        await feeder.start()
+        assert await feeder.caught_up(5)
+        await Rescuer(backend, index, feeder).turn()
+        await feeder.stop()
+        found = await backend.runs.find(lost.run.run_id)
+        assert isinstance(found, Stored)
+        assert found.run.status is RunState.FAILED
 
     async def test_a_job_that_was_delivered_too_often_is_ended_and_removed(
         self, config: NatsBackendConfig, tmp_path: Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from pyoco_server.actions.bury import bury
 from pyoco_server.actions.finish import end_unclaimed
 from pyoco_server.actions.rescue import rescue
@@ -48,12 +50,17 @@ class Rescuer(Loop):
         quiet = await self._index.unfinished(self._after, self._backend.clock() - quiet_seconds, _BATCH)
         self._after = quiet[-1].updated_at if len(quiet) == _BATCH else 0.0
         for tag in {line.tag for line in quiet}:
-            await self._clear(tag, quiet_seconds)
+            await self._guarded(self._clear(tag, quiet_seconds), tag=tag)
         for line in quiet:
-            try:
-                await self._look_at(line.run_id, quiet_seconds)
-            except (PyocoError, TypeError, ValueError) as error:  # an odd record must not hide the others
-                log.warning("a quiet run could not be looked at", run_id=line.run_id, error=error)
+            await self._guarded(self._look_at(line.run_id, quiet_seconds), run_id=line.run_id)
+
+    @staticmethod
+    async def _guarded(look: Awaitable[None], **where: str) -> None:
+        """An odd record must not hide the others."""
+        try:
+            await look
+        except (PyocoError, TypeError, ValueError) as error:
+            log.warning("a quiet run could not be looked at", error=error, **where)
 
     async def _clear(self, tag: str, quiet_seconds: float) -> None:
         """End the runs of jobs that were delivered too often, and take the jobs out: they would hide younger ones."""
