@@ -216,11 +216,17 @@ def sleeps_the_first_time(path: str, seconds: float = 60.0) -> str:
     return "first"
 
 
+def holds_much_and_fails(megabytes: int = 300) -> None:
+    held = [bytearray(b"x") * (1 << 20) for _ in range(megabytes)]  # zeros would never be resident
+    raise ValueError(f"with {len(held)} MB in hand")
+
+
 def fails(text: str = "on purpose") -> None:
     raise ValueError(text)
 
 
 ALL = [
+    holds_much_and_fails,
     fine, leaves, exits, interrupts, crashes, is_killed, spins, sleeps, ignores_the_polite_word, eats_memory,
     speaks_at_length, prints, closes_everything, scribbles, forges, raises_the_unprintable, raises_with_problems,
     returns, starts_others, dies_with_others_left, stays_with_others, holds_the_interpreter, watches_for_a_cancel,
