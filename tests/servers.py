@@ -123,5 +123,8 @@ def config_for(url: str, **more: Any) -> NatsBackendConfig:
         "auth_kv_bucket": f"auth_{own}",
         "wheel_history_kv_bucket": f"history_{own}",
         "wheel_object_store_bucket": f"wheels_{own}",
+        "receipts_kv_bucket": f"receipts_{own}",
+        "workflow_object_store_bucket": f"workflows_{own}",
+        "advisory_stream": f"ADVISORIES_{own}",
     }
     return NatsBackendConfig(nats_url=url, **names, **more)

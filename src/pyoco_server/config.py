@@ -79,10 +79,13 @@ class NatsBackendConfig:
     abandon_after_sec: float = declare(
         120.0, INTERVAL, "K", "A run without a job in the queue is ended after so long without a sign of life."
     )
-    run_heartbeat_interval_sec: float = declare(1.0, INTERVAL, "W", "Time between heartbeats of a run.")
+    run_heartbeat_interval_sec: float = declare(1.0, INTERVAL, "WK", "Time between heartbeats of a run.")
     worker_heartbeat_interval_sec: float = declare(5.0, INTERVAL, "W", "Time between heartbeats of a worker.")
     worker_disconnect_timeout_sec: float = declare(
         20.0, INTERVAL, "GK", "A worker that has been silent for longer counts as disconnected."
+    )
+    workers_retention_sec: float = declare(
+        604_800.0, SECONDS_OR_NONE, "K", "Workers silent for longer leave the registry; 0 = never."
     )
     worker_slots: int = declare(0, whole(0, 4096), "W", "Runs at once on a worker; 0 = as many as it has CPUs.")
     cancel_grace_period_sec: float = declare(
@@ -112,6 +115,15 @@ class NatsBackendConfig:
     dlq_max_age_sec: float = declare(604_800.0, AGE, "GWK", "Dead letters are removed after this time.")
     dlq_max_msgs: int = declare(100_000, BYTES, "GWK", "Dead letters kept at most; the oldest go first.")
     dlq_max_bytes: int = declare(536_870_912, BYTES, "GWK", "Bytes of dead letters kept at most.")
+
+    advisory_stream: str = declare("PYOCO_ADVISORIES", NAME, "GWK", "Stream of jobs that were delivered too often.")
+
+    # What was submitted, and under which idempotency key.
+    receipts_kv_bucket: str = declare("pyoco_receipts", NAME, "GWK", "Bucket of idempotency keys.")
+    idempotency_ttl_sec: float = declare(86_400.0, AGE, "GWK", "An idempotency key is remembered for this time.")
+    workflow_object_store_bucket: str = declare(
+        "pyoco_workflows", NAME, "GWK", "Object store of submitted `flow.yaml` files, for re-runs."
+    )
 
     # Sizes and wheels.
     max_run_snapshot_bytes: int = declare(262_144, MESSAGE_BYTES, "GWK", "A larger snapshot is compacted.")
@@ -148,8 +160,16 @@ class NatsBackendConfig:
                 f"example: PYOCO_ACK_PROGRESS_INTERVAL_SEC={written(self.consumer_ack_wait_sec / 2)}"
             )
         # Shared names would mix records of two kinds in one place, and NATS refuses streams whose subjects overlap.
-        check_apart(self, "work_stream", "dlq_stream")
-        check_apart(self, "runs_kv_bucket", "workers_kv_bucket", "wheel_history_kv_bucket", "auth_kv_bucket")
+        check_apart(self, "work_stream", "dlq_stream", "advisory_stream")
+        check_apart(
+            self,
+            "runs_kv_bucket",
+            "workers_kv_bucket",
+            "wheel_history_kv_bucket",
+            "auth_kv_bucket",
+            "receipts_kv_bucket",
+        )
+        check_apart(self, "wheel_object_store_bucket", "workflow_object_store_bucket")
         check_apart(self, "work_subject_prefix", "dlq_subject_prefix")
 
     @classmethod

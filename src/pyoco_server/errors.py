@@ -9,13 +9,19 @@ PyocoError
 │   └── WorkflowTooLarge
 ├── KeyMissing            no API key (401)
 ├── KeyRefused            an API key that does not open (403)
+├── RateLimited           too many bad API keys from one address (429)
 ├── NotFound              (404)
 │   ├── RunNotFound
+│   ├── LetterNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
 │   └── ObjectNotFound
+├── Conflict              the request does not fit what is there (409)
+│   ├── KeyReused         an idempotency key was used for another submission
+│   └── NotRepeatable     what a run was submitted with is no longer kept
 ├── Unavailable           NATS did not answer: the write may have happened (503)
-│   └── NotStored         NATS did not answer, and nothing was stored
+│   ├── NotStored         NATS did not answer, and nothing was stored
+│   └── TooManyWatchers   this gateway serves as many event streams as it may
 ├── Corrupt               stored bytes are not what they should be
 ├── InvalidJob            a queue message nobody can run
 ├── FlowNotResolved       this worker cannot build the flow
@@ -31,6 +37,7 @@ from typing import ClassVar
 
 __all__ = [
     "CATALOGUE",
+    "Conflict",
     "Corrupt",
     "FlowNotResolved",
     "InvalidFlow",
@@ -39,17 +46,22 @@ __all__ = [
     "InvalidWorkersRequest",
     "KeyMissing",
     "KeyRefused",
+    "KeyReused",
+    "LetterNotFound",
     "NotFound",
+    "NotRepeatable",
     "NotStored",
     "ObjectNotFound",
     "Problem",
     "PyocoError",
+    "RateLimited",
     "Refused",
     "RunNotFound",
     "SettingError",
     "SnapshotTooLargeError",
     "Text",
     "TooLarge",
+    "TooManyWatchers",
     "Unavailable",
     "UsageError",
     "WheelNotFound",
@@ -141,6 +153,33 @@ CATALOGUE: dict[int, Text] = {
             "Check the log and the registry.",
         ),
         Text(25, "An internal error occurred.", "内部エラーが発生しました", "Look at the gateway's log."),
+        Text(
+            26,
+            "The idempotency key was used for another submission.",
+            "idempotency key は別の内容で使用済みです",
+            "Use a new key for a new submission.",
+        ),
+        Text(
+            27, "The dead letter was not found.", "dead letter が見つかりません", "Check its id; it may have expired."
+        ),
+        Text(
+            28,
+            "The run cannot be repeated.",
+            "runを再実行できません",
+            "Submit it anew: what it was submitted with is no longer kept.",
+        ),
+        Text(
+            29,
+            "Too many requests with a bad API key.",
+            "無効な API key によるリクエストが多すぎます",
+            "Check the key, and wait as long as Retry-After says.",
+        ),
+        Text(
+            30,
+            "This gateway serves as many event streams as it may.",
+            "このゲートウェイのイベントストリーム数が上限に達しています",
+            "Try again later, or ask another gateway.",
+        ),
     )
 }
 
@@ -224,6 +263,40 @@ class KeyRefused(PyocoError):
     phrase = "api key invalid"
 
 
+class RateLimited(PyocoError):
+    """Too many bad API keys came from this address."""
+
+    number = 29
+    phrase = "too many bad api keys"
+
+    def __init__(
+        self, message: str = "", *, problems: tuple[Problem, ...] = (), retry_after_seconds: float = 1.0
+    ) -> None:
+        super().__init__(message, problems=problems)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Conflict(PyocoError):
+    """The request does not fit what is there."""
+
+    number = 2
+    phrase = "conflict"
+
+
+class KeyReused(Conflict):
+    """The idempotency key was used for another submission."""
+
+    number = 26
+    phrase = "idempotency key reused"
+
+
+class NotRepeatable(Conflict):
+    """What the run was submitted with is no longer kept, so it cannot be run again."""
+
+    number = 28
+    phrase = "run cannot be repeated"
+
+
 class NotFound(PyocoError):
     """There is no such thing."""
 
@@ -236,6 +309,13 @@ class RunNotFound(NotFound):
 
     number = 5
     phrase = "run not found"
+
+
+class LetterNotFound(NotFound):
+    """There is no such dead letter."""
+
+    number = 27
+    phrase = "dead letter not found"
 
 
 class WorkerNotFound(NotFound):
@@ -265,6 +345,13 @@ class Unavailable(PyocoError):
 
 class NotStored(Unavailable):
     """NATS could not be reached; nothing was stored."""
+
+
+class TooManyWatchers(Unavailable):
+    """This gateway serves as many event streams as it may."""
+
+    number = 30
+    phrase = "too many watchers"
 
 
 class Corrupt(PyocoError):

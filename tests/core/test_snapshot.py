@@ -141,6 +141,7 @@ BROKEN: list[bytes] = [
     encode(to_snapshot(RUN) | {"tasks": []}),
     encode(to_snapshot(RUN) | {"task_records": "x"}),
     encode(to_snapshot(RUN) | {"updated_at": None}),
+    encode(to_snapshot(RUN) | {"updated_at": 10**400}),
     encode(to_snapshot(RUN) | {"run_id": None}),
 ]
 

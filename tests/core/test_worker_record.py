@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyoco_server.core.states import WorkerState
-from pyoco_server.core.worker_record import WorkerRecord, encode_worker, read_worker, stopped, take_over
+from pyoco_server.core.worker_record import (
+    WorkerRecord,
+    encode_over,
+    encode_worker,
+    hide,
+    read_worker,
+    stopped,
+    take_over,
+)
 from pyoco_server.errors import Corrupt
 
 ANNA = WorkerRecord(
@@ -116,3 +124,69 @@ def test_bytes_that_are_no_worker_are_corrupt(data: bytes) -> None:
     """FLOW-353"""
     with pytest.raises(Corrupt):
         read_worker(data)
+
+
+#: Values of a wrong kind, by field.
+ODD: dict[str, list[object]] = {
+    "worker_id": [5, [], True],
+    "instance_id": [5],
+    "current_run_id": [5, {}],
+    "stop_reason": ["\ud800"],
+    "last_seen_at": ["1", True, [1], float("nan"), float("inf"), 10**400],
+    "updated_at": ["1", True],
+    "last_pull_at": [{}],
+    "slots": ["1", 1.5, True, {}],
+    "host_restarts": [1.5],
+    "tags": ["gpu", [1], {"a": 1}, 5, [None]],
+    "running": ["r1", [5]],
+    "versions": ["1", [], 5],
+    "wheel_sync": [[], 5, {"failed": ["\udfff"]}],
+    "hidden": ["true", 1, []],
+    "state": ["running", "", 5, []],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD.items() for value in values])
+def test_a_record_that_would_spoil_a_list_is_corrupt(name: str, value: object) -> None:
+    """FLOW-140, FLOW-353: one odd record must not cost everybody their list"""
+    with pytest.raises(Corrupt):
+        read_worker(json.dumps(json.loads(encode_worker(ANNA)) | {name: value}).encode())
+
+
+def test_an_operator_hides_and_shows_and_says_nothing_twice() -> None:
+    """FLOW-144, FLOW-147, FLOW-355"""
+    hidden = hide(ANNA, True, 5.0)
+    assert hidden == replace(ANNA, hidden=True, updated_at=5.0)
+    assert hide(hidden, True, 9.0) is hidden
+    assert hide(hidden, False, 9.0) == replace(ANNA, updated_at=9.0)
+    assert hide(ANNA, False, 5.0) == replace(ANNA, updated_at=5.0)  # the first word has a time, too
+
+
+def test_what_a_newer_worker_tells_is_not_dropped() -> None:
+    """FLOW-148, FLOW-551"""
+    stored = json.dumps(json.loads(encode_worker(ANNA)) | {"colour": "red"}).encode()
+    written = encode_over(hide(read_worker(stored), True, 5.0), stored)
+    assert json.loads(written) == json.loads(stored) | {"hidden": True, "updated_at": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("state", "silence", "retention", "forgettable"),
+    [
+        (WorkerState.IDLE, 101, 100, True),
+        (WorkerState.RUNNING, 101, 100, True),
+        (WorkerState.STOPPED_GRACEFUL, 101, 100, True),
+        (WorkerState.IDLE, 100, 100, False),
+        (WorkerState.STOPPED_GRACEFUL, 100, 100, False),
+        (WorkerState.IDLE, 15, 10, False),  # silent, but not for long enough to be gone
+        (WorkerState.STOPPED_GRACEFUL, 15, 10, True),
+        (WorkerState.IDLE, 1e9, 0, False),
+        (WorkerState.STOPPED_GRACEFUL, 1e9, 0, False),
+        (WorkerState.STOPPED_GRACEFUL, -1e9, 100, False),
+    ],
+)
+def test_a_worker_is_forgotten_when_it_has_been_gone_for_long(
+    state: WorkerState, silence: float, retention: float, forgettable: bool
+) -> None:
+    """FLOW-194: 0 keeps it for ever"""
+    record = replace(ANNA, state=state)
+    assert record.is_forgettable(100.0 + silence, 20, retention) == forgettable

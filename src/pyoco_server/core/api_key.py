@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from functools import cached_property
 
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import Corrupt
 
-__all__ = ["KeyRecord", "encode_key", "key_id_of", "make_key", "read_key", "verify"]
+__all__ = [
+    "LABEL_LENGTH_MAX",
+    "KeyRecord",
+    "encode_key",
+    "encode_over",
+    "is_open",
+    "key_id_of",
+    "label_problem",
+    "make_key",
+    "read_expiry",
+    "read_key",
+    "verify",
+]
+
+LABEL_LENGTH_MAX = 200
 
 _FORM = re.compile(r"pyoco_([0-9a-f]{16})_[A-Za-z0-9_-]{43,128}", re.ASCII)
 
@@ -27,19 +43,74 @@ class KeyRecord:
     created_at: float
     revoked_at: float | None = None
     hash_alg: str = "hmac-sha256"
+    #: For people: what the key is for.
+    label: str | None = None
+    #: From this moment on it opens nothing.
+    expires_at: float | None = None
+    #: True to about a minute: gateways write it down now and then.
+    last_used_at: float | None = None
 
-    @property
+    @cached_property
     def caller(self) -> Caller:
         return Caller(tenant_id=self.tenant_id, api_key_id=self.key_id)
 
 
 def make_key(
-    tenant_id: str, pepper: str, now: float, hex_token: Callable[[int], str], url_token: Callable[[int], str]
+    tenant_id: str,
+    pepper: str,
+    now: float,
+    hex_token: Callable[[int], str],
+    url_token: Callable[[int], str],
+    label: str | None = None,
+    expires_at: float | None = None,
 ) -> tuple[str, KeyRecord]:
     """A new plain key, to be shown once, and its record (FLOW-269). Randomness is passed in."""
     key_id = hex_token(8)
     plain = f"pyoco_{key_id}_{url_token(32)}"
-    return plain, KeyRecord(key_id=key_id, tenant_id=tenant_id, key_hash=_digest(plain, pepper), created_at=now)
+    record = KeyRecord(
+        key_id=key_id,
+        tenant_id=tenant_id,
+        key_hash=_digest(plain, pepper),
+        created_at=now,
+        label=label,
+        expires_at=expires_at,
+    )
+    return plain, record
+
+
+def label_problem(label: str) -> str | None:
+    """Why this cannot be a label, or None."""
+    if len(label) > LABEL_LENGTH_MAX:
+        return f"a label has at most {LABEL_LENGTH_MAX} characters, this one has {len(label)}"
+    if not label.isprintable():
+        return "a label is one line of printable text"
+    return None
+
+
+_SPAN = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_UNIX = re.compile(r"\d{9,12}(\.\d{1,9})?", re.ASCII)
+_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+#: The end of the year 9999: what lies behind it has no date to show.
+_INSTANT_MAX = 253_402_300_799.0
+
+
+def read_expiry(text: str, now: float) -> float:
+    """Unix seconds of `30d`, `12h`, `90m`, of a date (its first moment in UTC), or of unix seconds.
+
+    Raises ValueError for anything else, and for a moment that is not ahead.
+    """
+    if span := _SPAN.fullmatch(text):
+        moment = now + int(span[1]) * _SECONDS[span[2]]
+    elif _DATE.fullmatch(text):
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    elif _UNIX.fullmatch(text):
+        moment = float(text)
+    else:
+        raise ValueError("an expiry is a time from now such as 30d or 12h, a date such as 2027-01-31, or unix seconds")
+    if not now < moment <= _INSTANT_MAX:
+        raise ValueError("an expiry lies ahead, within the years that dates are written for")
+    return moment
 
 
 def key_id_of(plain: str) -> str | None:
@@ -48,19 +119,32 @@ def key_id_of(plain: str) -> str | None:
     return match.group(1) if match else None
 
 
-def verify(plain: str, record: KeyRecord | None, pepper: str) -> bool:
-    """Whether `plain` opens. Takes as long for an unknown key as for a wrong one; about 2 microseconds (FLOW-270)."""
+def verify(plain: str, record: KeyRecord | None, pepper: str, now: float) -> bool:
+    """Whether `plain` opens at this moment.
+
+    Takes as long for an unknown key as for a wrong one; about 2 microseconds (FLOW-270).
+    """
     stored = record.key_hash if record is not None else "0" * 64
     matches = hmac.compare_digest(_digest(plain, pepper), stored)
-    return matches and record is not None and record.revoked_at is None
+    return matches and record is not None and is_open(record, now)
+
+
+def is_open(record: KeyRecord, now: float) -> bool:
+    """Whether its key opens at this moment: neither revoked nor expired."""
+    return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
 
 
 def _digest(plain: str, pepper: str) -> str:
-    return hmac.new(pepper.encode(), plain.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+    return hmac.digest(pepper.encode(), plain.encode("utf-8", "replace"), "sha256").hex()
 
 
 def encode_key(record: KeyRecord) -> bytes:
     return json.dumps(asdict(record), separators=(",", ":")).encode()
+
+
+def encode_over(record: KeyRecord, stored: bytes) -> bytes:
+    """The record, and beside it what a newer version of us has put into the stored one: that is not ours to drop."""
+    return json.dumps(json.loads(stored) | asdict(record), separators=(",", ":")).encode()
 
 
 _FIELDS = frozenset(item.name for item in fields(KeyRecord))
@@ -76,4 +160,15 @@ def read_key(data: bytes) -> KeyRecord:
     texts = (record.key_id, record.tenant_id, record.key_hash)
     if not all(isinstance(text, str) and text.isascii() for text in texts):  # `verify` compares ASCII only
         raise Corrupt("not a key record: its id, tenant and hash must be ASCII text")
+    if record.label is not None and not isinstance(record.label, str):
+        raise Corrupt("not a key record: its label must be text")
+    # Whether a key opens hangs on some of these: what cannot be compared must not be guessed at.
+    if not _is_instant(record.created_at) or not all(
+        moment is None or _is_instant(moment) for moment in (record.revoked_at, record.expires_at, record.last_used_at)
+    ):
+        raise Corrupt("not a key record: its times must be numbers")
     return record
+
+
+def _is_instant(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Run
+from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
+from pyoco_server.errors import Corrupt
 
-__all__ = ["DeadLetter", "encode_dead_letter", "letter_of"]
+__all__ = ["UNKNOWN_REASON", "DeadLetter", "encode_dead_letter", "letter_of", "read_letter", "read_letter_id"]
+
+#: Said of a stranger's letter that gives no reason.
+UNKNOWN_REASON = "unknown"
+
+_NAME_LENGTH_MAX = 512
+_TAGS_MAX = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
     timestamp: float
-    reason: DeadReason
+    #: A `DeadReason`. What others have written is shown as it is.
+    reason: str
     error: str | None
     #: Where the letter goes: <dead-letter prefix>.<tag> (FLOW-330).
     tag: str
@@ -26,6 +35,9 @@ class DeadLetter:
     num_delivered: int | None = None
     #: The subject the job came in on.
     subject: str | None = None
+    #: Whose run it was. None: nobody's, and with authentication on nobody sees it.
+    tenant_id: str | None = None
+    api_key_id: str | None = None
 
 
 def letter_of(
@@ -43,10 +55,73 @@ def letter_of(
         worker_id=run.worker_id,
         num_delivered=num_delivered,
         subject=subject,
+        tenant_id=run.tenant_id,
+        api_key_id=run.api_key_id,
     )
 
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:
     """`timestamp`, `reason` and `error` always, the rest when known (FLOW-331 to FLOW-334)."""
-    known = {name: value for name, value in asdict(letter).items() if value is not None or name == "error"}
+    known = {name: value for name, value in vars(letter).items() if value is not None or name == "error"}
     return json.dumps(known, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
+    """The letter that stored bytes tell of; `tag` and `stored_at` stand in for what it does not tell.
+
+    Anybody may have written it: a member of another type counts as not told, what is too long is cut, and members
+    nobody knows are left out, for they may be params. Raises Corrupt when it is no JSON object. O(size).
+    """
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"not a dead letter: {error}") from error
+    if not isinstance(message, dict):
+        raise Corrupt("not a dead letter: not a JSON object")
+    timestamp = _instant(message.get("timestamp"))
+    return DeadLetter(
+        timestamp=stored_at if timestamp is None else timestamp,
+        reason=_text(message.get("reason")) or UNKNOWN_REASON,
+        error=_text(message.get("error"), ERROR_LENGTH_MAX),
+        tag=_text(message.get("tag")) or tag,
+        run_id=_text(message.get("run_id")),
+        flow_name=_text(message.get("flow_name")),
+        tags=_texts(message.get("tags")),
+        worker_id=_text(message.get("worker_id")),
+        num_delivered=_count(message.get("num_delivered")),
+        subject=_text(message.get("subject")),
+        tenant_id=_text(message.get("tenant_id")),
+        api_key_id=_text(message.get("api_key_id")),
+    )
+
+
+def read_letter_id(text: str) -> int | None:
+    """The number that an id on the wire stands for. None: it has another form, and so there is no such letter."""
+    # By its digits first: a number of thousands of them is no number to compute with.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18) or text.startswith("0"):
+        return None
+    return int(text)
+
+
+def _text(value: Any, length_max: int = _NAME_LENGTH_MAX) -> str | None:
+    """Half of a surrogate pair, which JSON can spell and UTF-8 cannot hold, becomes a question mark."""
+    if not isinstance(value, str) or not value:
+        return None
+    return value[:length_max].encode("utf-8", "replace").decode()
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, list):
+        return None
+    return tuple(text for text in map(_text, value[:_TAGS_MAX]) if text is not None)
+
+
+def _instant(value: Any) -> float | None:
+    # Bounded, for JSON has numbers that no float can hold. NaN is in no range.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        return None
+    return float(value)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**31 else None

@@ -30,6 +30,7 @@ class Job:
     workflow_yaml_bytes: int | None = None
     tenant_id: str | None = None
     api_key_id: str | None = None
+    rerun_of: str | None = None
     #: The revision of the PENDING record this job belongs to. A worker may claim over exactly that
     #: revision without reading first; when the claim is lost it reads. None: a foreign producer made the job.
     revision: int | None = None
@@ -48,6 +49,7 @@ def job_of(run: Run, ask: Submission, revision: int) -> Job:
         workflow_yaml_bytes=run.workflow_yaml_bytes,
         tenant_id=run.tenant_id,
         api_key_id=run.api_key_id,
+        rerun_of=run.rerun_of,
         revision=revision,
     )
 
@@ -67,6 +69,7 @@ def run_of(job: Job) -> Run:
         workflow_yaml_bytes=job.workflow_yaml_bytes,
         tenant_id=job.tenant_id,
         api_key_id=job.api_key_id,
+        rerun_of=job.rerun_of,
     )
 
 
@@ -77,6 +80,7 @@ _OPTIONAL = (
     "workflow_yaml_bytes",
     "tenant_id",
     "api_key_id",
+    "rerun_of",
     "revision",
 )
 
@@ -138,6 +142,7 @@ _SHAPE: tuple[tuple[str, bool, Callable[[Any], bool], str], ...] = (
     ("workflow_yaml_bytes", False, _is_count, "a number"),
     ("tenant_id", False, _is_text, "a non-empty string"),
     ("api_key_id", False, _is_text, "a non-empty string"),
+    ("rerun_of", False, lambda value: isinstance(value, str) and is_run_id(value), "a UUID"),
     ("revision", False, _is_count, "a number"),
 )
 

@@ -61,6 +61,8 @@ class Submission:
     workflow_yaml: str | None = None
     workflow_yaml_sha256: str | None = None
     workflow_yaml_bytes: int | None = None
+    #: The run this one repeats.
+    rerun_of: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,8 @@ class Run:
     api_key_id: str | None = None
     cancel_requested_at: float | None = None
     cancel_reason: str | None = None
+    #: The run this one repeats.
+    rerun_of: str | None = None
     #: Fields a newer version wrote and this one does not know: carried along, never dropped (FLOW-551).
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -126,6 +130,7 @@ def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
         workflow_yaml_bytes=ask.workflow_yaml_bytes,
         tenant_id=caller.tenant_id,
         api_key_id=caller.api_key_id,
+        rerun_of=ask.rerun_of,
     )
 
 

@@ -34,6 +34,7 @@ _OPTIONAL = (
     "api_key_id",
     "cancel_requested_at",
     "cancel_reason",
+    "rerun_of",
 )
 #: FLOW-360: what goes first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
@@ -90,7 +91,7 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known.setdefault("submitted_at", known["updated_at"])
         known.setdefault("heartbeat_at", known["updated_at"])
         return Run(**known, extra=extra)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:  # JSON has integers that no float can hold
         raise Corrupt(f"not a run snapshot: {error}") from error
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pyoco_server.core.states import WorkerState
 from pyoco_server.errors import Corrupt
 
-__all__ = ["WorkerRecord", "encode_worker", "read_worker", "stopped", "take_over"]
+__all__ = ["ALIVE", "WorkerRecord", "encode_over", "encode_worker", "hide", "read_worker", "stopped", "take_over"]
+
+#: The states of a worker that is there, as far as anybody can tell.
+ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +53,24 @@ class WorkerRecord:
         return WorkerState.DISCONNECTED
 
     def is_alive(self, now: float, disconnect_seconds: float) -> bool:
-        return self.derived_state(now, disconnect_seconds) in (WorkerState.RUNNING, WorkerState.IDLE)
+        return self.derived_state(now, disconnect_seconds) in ALIVE
+
+    def is_forgettable(self, now: float, disconnect_seconds: float, retention_seconds: float) -> bool:
+        """Whether it is gone and has been silent for longer than records are kept; 0 keeps them for ever."""
+        is_old = retention_seconds > 0 and now - self.last_seen_at > retention_seconds
+        return is_old and not self.is_alive(now, disconnect_seconds)
 
 
 def take_over(mine: WorkerRecord, stored: WorkerRecord | None) -> WorkerRecord:
     """My record, with what belongs to the operator kept from the stored one (FLOW-148)."""
     return mine if stored is None else replace(mine, hidden=stored.hidden, updated_at=stored.updated_at)
+
+
+def hide(record: WorkerRecord, hidden: bool, now: float) -> WorkerRecord:
+    """The operator's word (FLOW-144). A word that was said already changes nothing, not even its time (FLOW-147)."""
+    if record.hidden == hidden and record.updated_at is not None:
+        return record
+    return replace(record, hidden=hidden, updated_at=now)
 
 
 def stopped(record: WorkerRecord, reason: str, now: float) -> WorkerRecord:
@@ -71,24 +87,70 @@ def stopped(record: WorkerRecord, reason: str, now: float) -> WorkerRecord:
 
 
 def encode_worker(record: WorkerRecord) -> bytes:
-    document = asdict(record)
-    document["heartbeat_at"] = record.last_heartbeat_at  # FLOW-354: for older readers
+    return _dump(_document(record))
+
+
+def encode_over(record: WorkerRecord, stored: bytes) -> bytes:
+    """The record, and beside it what a newer version of us has put into the stored one: that is not ours to drop."""
+    return _dump(json.loads(stored) | _document(record))
+
+
+def _document(record: WorkerRecord) -> dict[str, Any]:
+    return {**asdict(record), "heartbeat_at": record.last_heartbeat_at}  # FLOW-354: for older readers
+
+
+def _dump(document: dict[str, Any]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-_FIELDS = frozenset(item.name for item in fields(WorkerRecord))
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_instant(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+#: One record that is not what it says would spoil every list it is in.
+_FORMS: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("worker_id", "instance_id", "current_run_id", "last_run_status", "stop_reason"), _is_text),
+    **dict.fromkeys(("last_seen_at", "last_heartbeat_at", "updated_at", "stopped_at", "last_pull_at"), _is_instant),
+    **dict.fromkeys(("slots", "host_restarts"), _is_count),
+    **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
+    **dict.fromkeys(("tags", "running"), _are_texts),
+    "state": lambda value: value in WorkerState.__members__,
+    "hidden": lambda value: isinstance(value, bool),
+}
+assert _FORMS.keys() == {item.name for item in fields(WorkerRecord)}
 
 
 def read_worker(data: bytes) -> WorkerRecord:
     """Raises Corrupt when the bytes are no worker record. Fields it does not know are passed over."""
     try:
         document = json.loads(data)
-        known = {name: value for name, value in document.items() if name in _FIELDS and value is not None}
+        known = {name: value for name, value in document.items() if name in _FORMS and value is not None}
+        wrong = [name for name, value in known.items() if not _FORMS[name](value)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} cannot be what it is")  # noqa: TRY301  (one way out of here)
+        if b"\\u" in data:  # half of a pair of surrogates can be written as an escape, and cannot be sent on
+            json.dumps(document, ensure_ascii=False).encode()
         known["state"] = WorkerState(known["state"])
         known["tags"] = tuple(known.get("tags", ()))
         known["running"] = tuple(known.get("running", ()))
         known.setdefault("instance_id", "")
         known.setdefault("last_heartbeat_at", known["last_seen_at"])
         return WorkerRecord(**known)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise Corrupt(f"not a worker record: {error}") from error

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.flow_files import FlowFiles
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.keys.port import Keys
+from pyoco_server.ports.letters.port import LetterIndex, Letters
+from pyoco_server.ports.objects.kept import Kept
+from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.queue.port import Queue
+from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.runs.port import Runs
 
@@ -38,4 +42,11 @@ class GatewayBackend(Backend):
 
     keys: Keys
     index: Index
+    letters: Letters
+    letter_index: LetterIndex
     flow_files: FlowFiles
+    #: Submitted flow.yaml files by their sha256, for re-runs.
+    workflows: Objects
+    #: Which of them are known to be there.
+    kept_workflows: Kept = field(default_factory=Kept)
+    receipts: Receipts

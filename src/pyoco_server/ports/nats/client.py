@@ -81,7 +81,8 @@ class QuickClient(Client):
             await super()._process_msg(sid, subject, reply, data, headers)
             return
         try:
-            listener(Raw(subject.decode(), reply.decode(), data, headers or b""))
+            # The server takes any bytes for a subject. One that is no text must not stop those that follow it.
+            listener(Raw(subject.decode("utf-8", "replace"), reply.decode("utf-8", "replace"), data, headers or b""))
         except Exception:  # this is the connection's read loop: a defect of a listener must not end it
             log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
 

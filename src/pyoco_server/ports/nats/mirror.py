@@ -53,12 +53,11 @@ class Mirror(Generic[T]):
 
     async def stop(self) -> None:
         self._stopping.set()
-        if self._task is not None:
-            # The event alone would be seen at the next change only; the cancel alone can be swallowed before 3.12.
-            while not self._task.done():
-                self._task.cancel()
-                await asyncio.wait({self._task}, timeout=0.5)
-            self._task = None
+        task, self._task = self._task, None
+        # The event alone would be seen at the next change only; the cancel alone can be swallowed before 3.12.
+        while task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.5)
 
     @property
     def is_fresh(self) -> bool:
@@ -104,4 +103,6 @@ class Mirror(Generic[T]):
         try:
             self._values[entry.key] = (entry.revision, self._decode(entry.value))
         except Corrupt:
+            # What it replaced is not true any more: a key whose record was spoilt must not go on opening.
+            self._values.pop(entry.key, None)
             log.exception("a record cannot be read; it is passed over", bucket=self._bucket.name, entry=entry.key)

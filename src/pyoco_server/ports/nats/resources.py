@@ -60,7 +60,17 @@ def _bucket(name: str, replicas: int, **more: Any) -> Resource:
     )
 
 
-def _object_store(name: str, replicas: int) -> Resource:
+def _receipt_seconds(config: NatsBackendConfig) -> float:
+    """A receipt must not outlive its run: a run that is gone would look like one that was never made."""
+    return min(config.idempotency_ttl_sec, config.runs_retention_sec or config.idempotency_ttl_sec)
+
+
+def _workflow_seconds(config: NatsBackendConfig) -> float:
+    """Twice the retention: a file is stored again when it is used after half of that (`actions/keep_workflow.py`)."""
+    return 2 * config.runs_retention_sec
+
+
+def _object_store(name: str, replicas: int, max_age_seconds: float = 0.0) -> Resource:
     return _stream(
         f"OBJ_{name}",
         replicas,
@@ -69,6 +79,7 @@ def _object_store(name: str, replicas: int) -> Resource:
         discard="new",
         allow_rollup_hdrs=True,
         allow_direct=True,
+        max_age=int(max_age_seconds * _NANO),
     )
 
 
@@ -94,10 +105,20 @@ def resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
         ),
         # Terminal runs leave by a per-message TTL; the marker lets an index that was away for a day see it.
         _bucket(config.runs_kv_bucket, replicas, allow_msg_ttl=True, subject_delete_marker_ttl=_DAY * _NANO),
-        _bucket(config.workers_kv_bucket, replicas),
+        _bucket(config.workers_kv_bucket, replicas, allow_msg_ttl=True),  # for the marks of those that were removed
         _bucket(config.auth_kv_bucket, replicas),
         _bucket(config.wheel_history_kv_bucket, replicas, max_age=int(config.wheel_history_ttl_sec * _NANO)),
+        _bucket(config.receipts_kv_bucket, replicas, max_age=int(_receipt_seconds(config) * _NANO)),
         _object_store(config.wheel_object_store_bucket, replicas),
+        _object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config)),
+        # The server tells once, to whoever listens, that it gives a job up: this stream listens.
+        _stream(
+            config.advisory_stream,
+            replicas,
+            [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{config.work_stream}.>"],
+            retention="workqueue",
+            max_age=7 * _DAY * _NANO,
+        ),
     )
 
 

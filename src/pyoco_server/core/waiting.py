@@ -1,0 +1,115 @@
+"""Why a run has not begun: from what is known of its queue and its workers to a sentence."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import RunState
+
+__all__ = ["STARTING_SECONDS_MAX", "Queueing", "WaitReason", "tell", "waits", "why"]
+
+#: A run that could begin and has not done so for this long does not "begin at any moment". Longer than a job that was
+#: put off takes to come again.
+STARTING_SECONDS_MAX = 30.0
+
+
+class WaitReason(StrEnum):
+    """Why a run that nobody executes has to wait."""
+
+    #: No worker with its tag is known.
+    NO_WORKER = "no_worker"
+    #: Workers with its tag are known; each of them has stopped or gone silent.
+    WORKERS_DISCONNECTED = "workers_disconnected"
+    #: Nothing is ahead of it, but every slot of the workers is busy.
+    BUSY = "busy"
+    #: Others with its tag were submitted earlier, more than there are free slots.
+    QUEUE = "queue"
+    #: There is a free slot for it: it should begin at any moment.
+    STARTING = "starting"
+    #: There has been room for it for a while, and still it has not begun.
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queueing:
+    """What is known of a waiting run's surroundings."""
+
+    tag: str
+    #: Since it was submitted or handed back.
+    waited_seconds: float
+    #: Waiting runs of its tag that come before it.
+    ahead: int
+    #: There are more than that: counting was stopped there.
+    ahead_capped: bool
+    #: Workers with its tag: alive, and known but stopped or silent.
+    workers_alive: int
+    workers_gone: int
+    #: Of those alive, together.
+    slots: int
+    slots_busy: int
+
+
+def waits(run: Run) -> bool:
+    """Whether the run is the queue's business, and nobody's else.
+
+    That is every PENDING run, and a run that a stopping worker handed back and nobody has taken yet. A cancelled run
+    waits for nothing: the keeper ends it.
+    """
+    return run.worker_id is None and run.status in (RunState.PENDING, RunState.RUNNING)
+
+
+def why(facts: Queueing) -> WaitReason:
+    """The one thing that has to change first for the run to begin."""
+    if facts.workers_alive == 0:
+        return WaitReason.WORKERS_DISCONNECTED if facts.workers_gone else WaitReason.NO_WORKER
+    if facts.ahead < facts.slots - facts.slots_busy:
+        return WaitReason.STARTING if facts.waited_seconds <= STARTING_SECONDS_MAX else WaitReason.UNCLEAR
+    return WaitReason.QUEUE if facts.ahead else WaitReason.BUSY
+
+
+#: English and Japanese. Figures stand behind a colon: no plural has to be formed.
+_TEXTS: dict[WaitReason, tuple[str, str]] = {
+    WaitReason.NO_WORKER: (
+        "No worker serves tag {tag}. Start one with: pyoco-worker --tags {word}",
+        "タグ {tag} を担当するworkerがいません。次のコマンドで起動してください: pyoco-worker --tags {word}",
+    ),
+    WaitReason.WORKERS_DISCONNECTED: (
+        "No worker that serves tag {tag} is there now. Stopped or silent: {gone}.",
+        "タグ {tag} を担当するworkerは現在いません。停止または応答なし: {gone}",
+    ),
+    WaitReason.BUSY: (
+        "The run is next for tag {tag}, and every slot is busy. Busy slots: {busy} of {slots}.",
+        "タグ {tag} の次の順番ですが、空きスロットがありません。使用中のスロット: {busy}/{slots}",
+    ),
+    WaitReason.QUEUE: (
+        "Other runs with tag {tag} come first. Ahead: {ahead}. Busy slots: {busy} of {slots}.",
+        "タグ {tag} の他のrunが先に待っています。先行: {ahead_ja}、使用中のスロット: {busy}/{slots}",
+    ),
+    WaitReason.STARTING: (
+        "A worker for tag {tag} has a free slot. The run should begin at any moment.",
+        "タグ {tag} のworkerに空きスロットがあります。まもなく開始される見込みです",
+    ),
+    WaitReason.UNCLEAR: (
+        "Workers for tag {tag} have free slots, and still none has taken the run in {waited} s. Look at their logs.",
+        "タグ {tag} のworkerに空きはありますが、{waited}秒たっても開始されていません。workerのログを確認してください",
+    ),
+}
+
+
+def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
+    """The reason in a sentence: English, Japanese."""
+    words = {
+        "tag": facts.tag,
+        "word": shlex.quote(facts.tag),
+        "gone": facts.workers_gone,
+        "busy": facts.slots_busy,
+        "slots": facts.slots,
+        "ahead": f"{facts.ahead} or more" if facts.ahead_capped else str(facts.ahead),
+        "ahead_ja": f"{facts.ahead}件以上" if facts.ahead_capped else f"{facts.ahead}件",
+        "waited": int(facts.waited_seconds),
+    }
+    english, japanese = _TEXTS[reason]
+    return english.format(**words), japanese.format(**words)
