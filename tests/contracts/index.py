@@ -17,10 +17,10 @@ from pyoco_server.core.outcome import Failed
 from pyoco_server.core.run import Owner, Run, claim, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
-from pyoco_server.ports.index.port import EVERYBODY, Index, Mark, RunFilter, Summary
+from pyoco_server.ports.index.port import EVERYBODY, Index, Mark, Page, RunFilter, Summary
 from pyoco_server.ports.runs.port import Removed, Stored
 
-__all__ = ["IndexContract", "MakeIndex", "ids", "opened"]
+__all__ = ["IndexContract", "MakeIndex", "feed", "ids", "opened"]
 
 
 class MakeIndex(Protocol):
@@ -39,7 +39,7 @@ async def opened(index: Index) -> AsyncIterator[Index]:
 
 
 async def ids(index: Index, limit: int = 200, **wanted: Any) -> list[str]:
-    return [line.run_id for line in await index.page(RunFilter(**wanted), limit)]
+    return [line.run_id for line in (await index.page(RunFilter(**wanted), limit)).items]
 
 
 async def feed(index: Index, *items: Stored | Removed) -> None:
@@ -73,7 +73,7 @@ class IndexContract:
     async def test_a_new_index_begins_at_the_beginning(self, make_index: MakeIndex) -> None:
         index = make_index()
         assert await index.open() == Mark()
-        assert await index.page(RunFilter(), 50) == []
+        assert await index.page(RunFilter(), 50) == Page([], None)
         await index.close()
         await index.close()
 
@@ -82,7 +82,7 @@ class IndexContract:
         run = claim(a_run(kind="exec", tags=("x", "y")), Owner("w", "i"), "1", NOW + 1)
         ended = conclude(run, Failed(message="why 日本語"), NOW + 2)
         await feed(index, Stored(ended, 7))
-        assert await index.page(RunFilter(), 50) == [
+        assert (await index.page(RunFilter(), 50)).items == [
             Summary(
                 run_id=run.run_id,
                 kind="exec",
@@ -139,10 +139,16 @@ class IndexContract:
         newer = claim(replace(run, tags=("y",)), Owner("w", "i"), "1", NOW + 5)
         await feed(index, Stored(newer, 5), Stored(run, 4))
         await index.apply((Stored(run, 3),), Mark("e", 5))
-        assert [line.status for line in await index.page(RunFilter(), 50)] == ["RUNNING"]
+        assert [line.status for line in (await index.page(RunFilter(), 50)).items] == ["RUNNING"]
         assert await ids(index, tag="y") == [run.run_id]
         assert await ids(index, tag="x") == []
         assert await ids(index, status="PENDING") == []
+
+    async def test_an_older_revision_never_wins_even_beyond_the_mark(self, index: Index) -> None:
+        run = a_run()
+        await index.apply((Stored(replace(run, flow_name="new"), 9),), Mark("e", 5))
+        await index.apply((Stored(replace(run, flow_name="old"), 7),), Mark("e", 6))
+        assert [line.flow_name for line in (await index.page(RunFilter(), 50)).items] == ["new"]
 
     async def test_a_removed_run_is_gone_from_every_list(self, index: Index) -> None:
         """FLOW-112"""
@@ -211,10 +217,19 @@ class IndexContract:
         await feed(index, Stored(replace(odd, flow_name="f"), 3))
         assert await ids(index, flow="f") == [odd.run_id]
 
+    async def test_a_null_character_is_a_character(self, index: Index) -> None:
+        runs = [a_run(flow_name="x\0y", tag="a\0", error="\0", worker_id="\0"), a_run(flow_name="x", tag="a")]
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
+        for run in runs:
+            assert await ids(index, flow=run.flow_name) == [run.run_id]
+            assert await ids(index, tag=run.tag) == [run.run_id]
+        shown = (await index.page(RunFilter(flow="x\0y"), 1)).items[0]
+        assert (shown.flow_name, shown.tag, shown.error, shown.worker_id) == ("x\0y", "a\0", "\0", "\0")
+
     async def test_many_changes_of_one_run_in_one_batch_leave_the_last(self, index: Index) -> None:
         run = a_run()
         await feed(index, *(Stored(replace(run, updated_at=NOW + n, flow_name=f"f{n}"), n + 1) for n in range(10)))
-        assert [line.flow_name for line in await index.page(RunFilter(), 50)] == ["f9"]
+        assert [line.flow_name for line in (await index.page(RunFilter(), 50)).items] == ["f9"]
 
     async def test_lists_are_answered_while_changes_come_in(self, index: Index) -> None:
         async def write() -> None:
@@ -224,11 +239,11 @@ class IndexContract:
         writing = asyncio.create_task(write())
         sizes = [0]
         while not writing.done():
-            sizes.append(len(await index.page(RunFilter(), 5000)))
+            sizes.append(len((await index.page(RunFilter(), 5000)).items))
         await writing
         assert sizes == sorted(sizes)
         assert all(size % 100 == 0 for size in sizes), "half a batch was seen"
-        assert len(await index.page(RunFilter(), 5000)) == 2000
+        assert len((await index.page(RunFilter(), 5000)).items) == 2000
 
     async def test_unfinished_runs_come_oldest_first(self, index: Index) -> None:
         old, older, young = (a_run(updated_at=NOW - age) for age in (50, 100, 1))

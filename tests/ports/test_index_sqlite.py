@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sqlite3
 import time
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from contracts.index import IndexContract, MakeIndex, ids, opened
+from contracts.index_counts import IndexCountsContract
+from contracts.index_walks import IndexWalksContract
 from contracts.runs import NOW, a_run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
@@ -20,27 +21,34 @@ from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Stored
 
 
+@pytest.fixture
+def make_index(tmp_path: Path) -> MakeIndex:
+    return lambda: SqliteIndex(tmp_path / "not there yet" / "index.db")
+
+
+@pytest.fixture
+def make_other_index(tmp_path: Path) -> MakeIndex:
+    return lambda: SqliteIndex(tmp_path / "other.db")
+
+
 class TestSqliteIndex(IndexContract):
-    @pytest.fixture
-    def make_index(self, tmp_path: Path) -> MakeIndex:
-        return lambda: SqliteIndex(tmp_path / "not there yet" / "index.db")
+    pass
 
 
-FILTERS = {"tenant_id": "t", "status": "FAILED", "flow": "f", "tag": "a", "kind": "flow", "workflow_yaml_sha256": "s"}
+class TestSqliteIndexWalks(IndexWalksContract):
+    pass
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 6])
-async def test_every_list_is_read_in_order_from_an_index(tmp_path: Path, count: int) -> None:
-    async with opened(SqliteIndex(tmp_path / "index.db")):
-        with sqlite3.connect(tmp_path / "index.db") as connection:
-            for names in itertools.combinations(FILTERS, count):
-                query, values = sqlite_query._query(RunFilter(**{name: FILTERS[name] for name in names}), 50)
-                plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
-                scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
-                # Only the two short lists of a search by label are put together and sorted: 2 * limit rows.
-                assert scans in ([], ["SCAN (subquery-3)", "SCAN (subquery-5)"]) or "tag" in names, plan
-                assert not any("TEMP B-TREE" in step for step in plan) or "tag" in names, plan
-        connection.close()
+class TestSqliteIndexWalksAfterManyMoves(IndexWalksContract):
+    """The same, by the way that is taken when there are too many moves to sort."""
+
+    @pytest.fixture(autouse=True)
+    def few_are_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sqlite_query, "_SORT_MAX", 1)
+
+
+class TestSqliteIndexCounts(IndexCountsContract):
+    pass
 
 
 async def test_a_page_of_many_runs_is_quick(tmp_path: Path) -> None:
@@ -55,7 +63,7 @@ async def test_a_page_of_many_runs_is_quick(tmp_path: Path) -> None:
             took = []
             for _ in range(5):
                 began = time.perf_counter()
-                assert len(await index.page(wanted, 50)) == 50
+                assert len((await index.page(wanted, 50)).items) == 50
                 took.append(time.perf_counter() - began)
             assert min(took) < 0.02
 
@@ -129,10 +137,57 @@ class TestAFileOfNoUse:
         assert await index.open() == Mark()
         await index.close()
 
+    async def test_that_a_list_found_damaged_is_not_fed_until_it_is_opened_again(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever feeds it is the one to open it, and would not notice by itself"""
+
+        def finds_out(*_: object) -> None:
+            raise sqlite3.DatabaseError("malformed")
+
+        await self.filled(path)
+        index = SqliteIndex(path)
+        await index.open()
+        monkeypatch.setattr(sqlite_query, "page", finds_out)
+        with pytest.raises(Unavailable, match="malformed"):
+            await ids(index)
+        monkeypatch.undo()
+        with pytest.raises(Unavailable, match="damaged"):
+            await index.apply((), Mark("e", 501))
+        assert await index.open() == Mark()
+        await index.apply((), Mark("e", 1))
+        await index.close()
+
     async def test_in_a_place_where_nobody_may_write_is_an_outage(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(Unavailable):
             await SqliteIndex(tmp_path / "file" / "index.db").open()
+
+
+async def test_whoever_asks_while_it_is_opened_again_gets_an_answer_or_is_told(tmp_path: Path) -> None:
+    """An outage is what callers know how to answer; an index that is being opened has no other excuse"""
+    index = SqliteIndex(tmp_path / "index.db")
+    await index.open()
+    await index.apply(tuple(Stored(a_run(), n + 1) for n in range(5)), Mark("e", 5))
+    stop = False
+    answers: set[int] = set()
+
+    async def ask() -> None:
+        while not stop:
+            try:
+                answers.add(len(await ids(index)))
+                answers.add((await index.counts()).by_status["PENDING"])
+            except Unavailable:
+                await asyncio.sleep(0)
+
+    asking = [asyncio.create_task(ask()) for _ in range(5)]
+    for _ in range(20):
+        assert await index.open() == Mark("e", 5)
+        await asyncio.sleep(0.002)
+    stop = True
+    await asyncio.gather(*asking)
+    assert answers == {5}
+    await index.close()
 
 
 async def test_the_event_loop_goes_on_while_the_index_writes(tmp_path: Path) -> None:

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyoco_server.actions.read import may_see
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY, RunFilter, Summary
+from pyoco_server.ports.index.port import EVERYBODY, Page, Place, RunFilter
 from pyoco_server.ports.runs.port import ABSENT, Absent, Stored, Withdrawn
 
-__all__ = ["list_runs", "list_whole_runs"]
+__all__ = ["WholePage", "list_runs", "list_whole_runs"]
 
 log = get_logger(__name__)
 
 
-async def list_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Summary]:
+@dataclass(frozen=True)
+class WholePage:
+    """As a page of lines, with whole runs."""
+
+    items: list[Run]
+    next: Place | None
+
+
+async def list_runs(
+    backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: Place | None = None
+) -> Page:
     """The newest runs the caller may see, as lines: one look at the index, no round trip."""
     mine = replace(wanted, tenant_id=caller.tenant_id or EVERYBODY)
-    return await backend.index.page(mine, limit)
+    return await backend.index.page(mine, limit, after)
 
 
-async def list_whole_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int) -> list[Run]:
+async def list_whole_runs(
+    backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: Place | None = None
+) -> WholePage:
     """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
-    lines = await list_runs(backend, caller, wanted, limit)
-    found = await asyncio.gather(*(_find(backend, line.run_id) for line in lines))
-    return [item.run for item in found if isinstance(item, Stored) and may_see(caller, item.run)]
+    page = await list_runs(backend, caller, wanted, limit, after)
+    found = await asyncio.gather(*(_find(backend, line.run_id) for line in page.items))
+    runs = [item.run for item in found if isinstance(item, Stored) and may_see(caller, item.run)]
+    return WholePage(runs, page.next)
 
 
 async def _find(backend: GatewayBackend, run_id: str) -> Stored | Withdrawn | Absent:

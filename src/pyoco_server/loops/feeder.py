@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from contextlib import aclosing
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.index.port import Index, Mark
-from pyoco_server.ports.runs.port import Removed, Runs, Stored
+from pyoco_server.ports.runs.port import Changes, Removed, Runs, Stored
 
 __all__ = ["IndexFeeder"]
 
@@ -28,8 +29,9 @@ class IndexFeeder:
     What it cannot do: show a change before its message has arrived. While NATS is away the index stands still.
     """
 
-    def __init__(self, runs: Runs, index: Index) -> None:
-        self._runs, self._index = runs, index
+    def __init__(self, runs: Runs, index: Index, *listeners: Callable[[Changes], None]) -> None:
+        """`listeners` hear every change at once, before it is written: they must be quick and must not raise."""
+        self._runs, self._index, self._listeners = runs, index, listeners
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
@@ -102,6 +104,8 @@ class IndexFeeder:
                     self._caught_up.clear()
                     await self._index.reset(change.epoch)
                     self._mark = Mark(change.epoch, 0)
+                for listener in self._listeners:
+                    listener(change)
                 for item in change.items:
                     self._pending[item.run.run_id if isinstance(item, Stored) else item.run_id] = item
                 if change.items:
@@ -126,5 +130,8 @@ class IndexFeeder:
             self._room.set()
             if items:
                 await self._index.apply(items, mark)
-            if is_true:
-                self._caught_up.set()
+            # Another epoch by now: everything has been forgotten while this was being written.
+            if is_true and not self._caught_up.is_set() and mark.epoch == self._mark.epoch:
+                await self._index.whole()
+                if mark.epoch == self._mark.epoch:
+                    self._caught_up.set()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pyoco_server.ports.runs.port import Removed, Stored
 
-__all__ = ["EVERYBODY", "Index", "Mark", "RunFilter", "Summary"]
+__all__ = ["EVERYBODY", "Ahead", "Counts", "Index", "Mark", "Page", "Place", "RunFilter", "Summary", "Waiting"]
 
 #: Authentication is off: every run is visible.
 EVERYBODY = ""
@@ -25,6 +25,21 @@ class RunFilter:
     tag: str | None = None
     kind: str | None = None
     workflow_yaml_sha256: str | None = None
+    #: Strictly later than this (FLOW-102).
+    updated_after: float | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a walk through a list goes on: below this line of the order as it was at `revision`.
+
+    A walk sees the order of its beginning to its end. A run that changes meanwhile keeps its place in the walk and
+    shows its newest state there, so it is neither passed over nor shown twice.
+    """
+
+    revision: int
+    updated_at: float
+    run_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +59,45 @@ class Summary:
     end_time: float | None = None
     worker_id: str | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some lines of a list, and where the next page begins; None: nothing follows (FLOW-111)."""
+
+    items: list[Summary]
+    next: Place | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The PENDING runs of one tag."""
+
+    count: int
+    #: When the oldest of them was submitted.
+    oldest_at: float
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is stored now, counted as it changes and never by looking at all of it."""
+
+    #: Runs by status; statuses without a run are missing.
+    by_status: dict[str, int]
+    #: By tag, the longest queues first; at most 1,000 tags.
+    waiting: dict[str, Waiting]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What stands before a run in the queue of its tag, as far as one can tell from submission times."""
+
+    #: PENDING runs of the tag that were submitted earlier. Never more than the limit asked for.
+    count: int
+    #: The first of them.
+    oldest: Summary | None
+    #: Whose run the oldest is; None: nobody's. Another tenant's run is not for the caller's eyes.
+    oldest_tenant_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,11 +123,20 @@ class Index(Protocol):
     async def reset(self, epoch: str) -> None:
         """Forget everything: the store is another one."""
 
+    async def whole(self) -> None:
+        """Everything that was there has been taken in once. From now on the places of a walk are remembered."""
+
     async def applied(self, revision: int, seconds: float) -> bool:
         """Wait until this revision has been taken in: whoever wrote it can then read it. False: not in time."""
 
-    async def page(self, wanted: RunFilter, limit: int) -> list[Summary]:
+    async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
         """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves."""
+
+    async def counts(self) -> Counts:
+        """O(statuses + tags with waiting runs)."""
+
+    async def ahead(self, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
+        """What was submitted to this tag before that run and still waits. O(limit + log runs)."""
 
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         """Runs that have not ended and were last updated between these instants, oldest first. O(limit * log runs)."""

@@ -1,81 +1,235 @@
-"""The lists: which of the index's tables and indexes answers a question."""
+"""The pages of a list: which of the index's tables and indexes answer a question."""
 # ruff: noqa: S608  (queries are put together from the words in this file; what users say is always bound)
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass
 
-from pyoco_server.core.states import TERMINAL, RunState
-from pyoco_server.ports.index.port import EVERYBODY, RunFilter, Summary
+from pyoco_server.core.states import RunState
+from pyoco_server.ports.index.port import EVERYBODY, Page, Place, RunFilter
+from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
-__all__ = ["page", "unfinished"]
+__all__ = ["page"]
 
-_SHOWN = tuple(field.name for field in fields(Summary))
-
-
-def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> list[Summary]:
-    query, values = _query(wanted, limit)
-    return [_summary(row) for row in connection.execute(query, values)]
-
-
-def unfinished(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
-    """One short walk for each state that is not an end: few runs are in them at a time."""
-    shown = ", ".join(_SHOWN)
-    between = "status = ? AND updated_at >= ? AND updated_at < ?"
-    each = f"SELECT * FROM (SELECT {shown} FROM runs WHERE {between} ORDER BY updated_at LIMIT ?)"
-    states = [state.value for state in RunState if state not in TERMINAL]
-    query = " UNION ALL ".join([each] * len(states)) + " ORDER BY updated_at, run_id LIMIT ?"
-    values = [value for state in states for value in (state, after, before, limit)]
-    return [_summary(row) for row in connection.execute(query, [*values, limit])]
+#: With authentication off, runs of up to this many tenants are merged. More: the list is walked and sieved.
+_TENANTS_MAX = 4
+#: How far it is counted to find the filter that fits the fewest runs: about a tenth of a millisecond each.
+_PROBE_MAX = 2000
+#: Of as many moves the ones that are wanted are looked for and sorted. Of more, those below the place are walked.
+_SORT_MAX = 2000
+_STATUSES = tuple(state.value for state in RunState)
 
 
-def _summary(row: tuple[Any, ...]) -> Summary:
-    known = dict(zip(_SHOWN, row, strict=True))
-    return Summary(**known | {"tags": tuple(json.loads(known["tags"]))})
+@dataclass(frozen=True)
+class _Filter:
+    """One thing that is asked for, and the index whose runs are all that fit it."""
+
+    #: What holds for a row `r` of runs that fits.
+    holds: str
+    #: What is read: an index of runs as `r`, or the table of labels as `k`.
+    source: str = ""
+    #: Its first columns after the tenant, as a condition.
+    prefix: str = ""
+    #: The name of what is in the order of the list: `r` or `k`.
+    order: str = "r"
 
 
-#: The filters, most telling first: the first one that is set chooses the index, the others sieve what it brings.
-#: The planner has no statistics, and would choose any of them.
-_FILTERS = ("workflow_yaml_sha256", "tag", "flow_name", "tenant_id", "status", "kind")
-_ORDER = "ORDER BY updated_at DESC, run_id DESC LIMIT :limit"
-_HAS_LABEL = """EXISTS (
-    SELECT 1 FROM labels AS l WHERE l.label = :tag AND l.updated_at = runs.updated_at AND l.run_id = runs.run_id)"""
+_FLOW = _Filter("r.flow_name = :flow", "runs AS r INDEXED BY runs_flow", "r.flow_name = :flow")
+_SHA256 = _Filter(
+    "r.sha256 = :sha256", "runs AS r INDEXED BY runs_sha256", "r.sha256 = :sha256 AND r.sha256 IS NOT NULL"
+)
+_ROUTED = _Filter("r.tag = :tag", "runs AS r INDEXED BY runs_tag", "r.tag = :tag")
+_LABELLED = _Filter(
+    """EXISTS (SELECT 1 FROM labels AS l WHERE l.tenant_id = r.tenant_id AND l.label = :tag AND l.status = r.status
+        AND l.at = r.at AND l.run_id = r.run_id)""",
+    "labels AS k CROSS JOIN runs AS r ON r.run_id = k.run_id",
+    "k.label = :tag",
+    "k",
+)
+_TAGGED = _Filter(f"({_ROUTED.holds} OR {_LABELLED.holds})")
+_KIND = _Filter("r.kind = :kind", "runs AS r INDEXED BY runs_kind", "r.kind = :kind AND r.kind <> 'flow'")
+_TENANT = _Filter("", "runs AS r INDEXED BY runs_tenant", "r.tenant_id <> ''")
+#: Nearly every run is a flow: there is no index of them.
+_FLOWS = _Filter("r.kind = :kind")
 
 
-def _query(wanted: RunFilter, limit: int) -> tuple[str, dict[str, object]]:
-    """Every index and the table of labels are in the order of the list already, so nothing much is sorted."""
-    given = {
-        "workflow_yaml_sha256": wanted.workflow_yaml_sha256,
-        "tag": wanted.tag,
-        "flow_name": wanted.flow,
-        "tenant_id": None if wanted.tenant_id == EVERYBODY else wanted.tenant_id,
-        "status": wanted.status,
-        "kind": wanted.kind,
-    }
-    names = [name for name in _FILTERS if given[name] is not None]
-    if wanted.status is not None and wanted.status not in TERMINAL:
-        names.sort(key=lambda name: name != "status")  # few runs are under way at a time, and many have ended
-    values: dict[str, object] = {**{name: given[name] for name in names}, "limit": limit}
-    # The plus keeps the planner from using that column's index.
-    # Nearly every run is a flow: their kind has no index, and the planner has to be told that this is not about them.
-    unusual = ["runs.kind <> 'flow'"] if names[:1] == ["kind"] and wanted.kind != "flow" else []
-    sieve = [
-        f"(+runs.tag = :tag OR {_HAS_LABEL})" if name == "tag" else f"+runs.{name} = :{name}" for name in names[1:]
+@dataclass(frozen=True)
+class _Question:
+    """A filter and a place, as the parts that a query is made of."""
+
+    wanted: RunFilter
+    after: Place | None
+    #: Places are those of the walk's beginning. Otherwise they are what they are now.
+    frozen: bool
+    #: Whose runs have to be looked at, one by one; empty: anybody's at once.
+    tenants: tuple[str, ...]
+
+    def values(self, limit: int) -> dict[str, object]:
+        wanted, after = self.wanted, self.after or Place(0, 0.0, "")
+        tenants = {f"tenant_{number}": tenant for number, tenant in enumerate(self.tenants)}
+        return tenants | {
+            "status": wanted.status,
+            "flow": wanted.flow,
+            "tag": wanted.tag,
+            "kind": wanted.kind,
+            "sha256": wanted.workflow_yaml_sha256,
+            "since": number_of(wanted.updated_after or 0.0),
+            "revision": after.revision,
+            "at": number_of(after.updated_at),
+            "run_id": after.run_id,
+            "limit": limit,
+        }
+
+    @property
+    def filters(self) -> list[_Filter]:
+        """What is asked for beside tenant, status and tag."""
+        wanted = self.wanted
+        given = {
+            _FLOW: wanted.flow is not None,
+            _SHA256: wanted.workflow_yaml_sha256 is not None,
+            _KIND: wanted.kind not in {None, "flow"},
+            _FLOWS: wanted.kind == "flow",
+        }
+        return [each for each, is_given in given.items() if is_given]
+
+    def within(self, order: str) -> list[str]:
+        """Below the place where the last page ended, above the oldest update that is asked for."""
+        terms = [f"({order}.at, {order}.run_id) < (:at, :run_id)"] if self.after is not None else []
+        terms += [f"{order}.at > :since"] if self.wanted.updated_after is not None else []
+        return terms + (["r.rev <= :revision"] if self.frozen else [])
+
+
+def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: Place | None) -> Page:
+    """Some lines of the list. Several statements: the caller's transaction makes them speak of one instant.
+
+    O(limit * log runs) for any one filter with or without tenant and status; for several, O(the runs that fit the
+    rarest of them) at most. The log of moves adds O(changes since the walk began).
+    """
+    revision, floor = connection.execute("SELECT revision, floor FROM mark").fetchone()
+    frozen = after is not None and floor is not None and after.revision >= floor
+    question = _Question(wanted, after, frozen, _tenants(connection, wanted))
+    query = _query(connection, question)
+    (text,) = connection.execute(query, question.values(limit + 1)).fetchone()
+    found = sorted(read_lines(text), key=lambda line: (line[0], line[1].run_id), reverse=True)
+    items = [line for _, line in found[:limit]]
+    if len(found) <= limit or not items:
+        return Page(items, None)
+    began = revision if after is None else after.revision
+    return Page(items, Place(began, instant_of(found[limit - 1][0]), items[-1].run_id))
+
+
+#: One step down the index for each tenant there is.
+_SOME_TENANTS = f"""
+WITH RECURSIVE some (tenant) AS (
+    SELECT min(tenant_id) FROM runs INDEXED BY runs_flow
+    UNION ALL SELECT (SELECT min(tenant_id) FROM runs INDEXED BY runs_flow WHERE tenant_id > tenant) FROM some
+    WHERE tenant IS NOT NULL LIMIT {_TENANTS_MAX + 2})
+SELECT json_group_array(tenant) FROM some WHERE tenant IS NOT NULL
+"""
+
+
+def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ...]:
+    if wanted.tenant_id != EVERYBODY:
+        return (wanted.tenant_id,)
+    if wanted == RunFilter(status=wanted.status, updated_after=wanted.updated_after):
+        return ()
+    (text,) = connection.execute(_SOME_TENANTS).fetchone()
+    tenants = json.loads(text)
+    return tuple(tenants) if len(tenants) <= _TENANTS_MAX else ()
+
+
+def _query(connection: sqlite3.Connection, question: _Question) -> str:
+    """Short walks through indexes that are in the order of the list already, merged. Only moves have to be sorted."""
+    walks = [walk for group in _groups(question) for walk in _walks(connection, question, group)]
+    if question.frozen:
+        walks.append(_moved(connection, question))
+    merged = " UNION ALL ".join(walks)
+    return f"""SELECT group_concat({LINE}) FROM ({merged} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
+        CROSS JOIN runs AS r USING (run_id)"""
+
+
+def _groups(question: _Question) -> list[list[_Filter]]:
+    """A tag is a routing tag or a label: two lists that have no run in common."""
+    filters = question.filters
+    if question.wanted.tag is None:
+        return [filters]
+    if not question.tenants:
+        return [[*filters, _TAGGED]]
+    return [[*filters, _ROUTED], [*filters, _LABELLED]]
+
+
+def _walks(connection: sqlite3.Connection, question: _Question, filters: list[_Filter]) -> list[str]:
+    usable = [each for each in filters if each.source] if question.tenants else []
+    if not usable and question.wanted.tenant_id == EVERYBODY:
+        return [_plain_walk(question, filters)]
+    if not usable:
+        return _index_walks(question, _TENANT, filters)
+    first = usable[0] if len(usable) == 1 else _rarest(connection, question, usable)
+    return _index_walks(question, first, [each for each in filters if each is not first])
+
+
+def _plain_walk(question: _Question, filters: list[_Filter]) -> str:
+    if question.wanted.status is None:
+        return _walk(question, "runs AS r INDEXED BY runs_all", "r", [], filters)
+    return _walk(question, "runs AS r INDEXED BY runs_status", "r", ["r.status = :status"], filters)
+
+
+def _index_walks(question: _Question, first: _Filter, others: list[_Filter]) -> list[str]:
+    """One for each tenant and each status that may be shown: the first columns of every index."""
+    statuses = [":status"] if question.wanted.status is not None else [f"'{status}'" for status in _STATUSES]
+    return [
+        _walk(
+            question,
+            first.source,
+            first.order,
+            [f"{first.order}.tenant_id = :tenant_{number}", first.prefix, f"{first.order}.status = {status}"],
+            others,
+        )
+        for number in range(len(question.tenants))
+        for status in statuses
     ]
-    shown = ", ".join(f"runs.{name} AS {name}" for name in _SHOWN)
-    if names[:1] != ["tag"]:
-        first = [f"runs.{name} = :{name}" for name in names[:1]] + unusual
-        return f"SELECT {shown} FROM runs {_where(*first, *sieve)} {_ORDER}", values
-    routed = f"SELECT {shown} FROM runs {_where('runs.tag = :tag', *sieve)} {_ORDER}"
-    labelled = (
-        f"SELECT {shown} FROM labels CROSS JOIN runs USING (run_id) {_where('labels.label = :tag', *sieve)} "
-        "ORDER BY labels.updated_at DESC, labels.run_id DESC LIMIT :limit"
-    )
-    return f"SELECT * FROM (SELECT * FROM ({routed}) UNION ALL SELECT * FROM ({labelled})) {_ORDER}", values
 
 
-def _where(*terms: str) -> str:
-    return "WHERE " + " AND ".join(terms) if terms else ""
+def _walk(question: _Question, source: str, order: str, prefix: list[str], sieve: list[_Filter]) -> str:
+    terms = [*prefix, *question.within(order), *(each.holds for each in sieve)]
+    where = f"WHERE {' AND '.join(terms)}" if terms else ""
+    return f"SELECT {order}.at AS at, {order}.run_id AS run_id FROM {source} {where}"
+
+
+def _moved(connection: sqlite3.Connection, question: _Question) -> str:
+    """Runs that have changed since the walk began, at the place they had then."""
+    wanted = question.wanted
+    since = f"SELECT count(*) FROM (SELECT 1 FROM moves WHERE rev > :revision LIMIT {_SORT_MAX})"
+    (number,) = connection.execute(since, question.values(0)).fetchone()
+    index = "NOT INDEXED" if number < _SORT_MAX else "INDEXED BY moves_at"
+    terms = ["m.rev > :revision", "m.old_rev <= :revision", "(m.at, m.run_id) < (:at, :run_id)"]
+    terms += ["r.tenant_id = :tenant_0"] if wanted.tenant_id != EVERYBODY else []
+    terms += ["r.status = :status"] if wanted.status is not None else []
+    terms += ["r.at > :since"] if wanted.updated_after is not None else []
+    terms += [_TAGGED.holds] if wanted.tag is not None else []
+    terms += [each.holds for each in question.filters]
+    return f"""SELECT m.at AS at, m.run_id AS run_id FROM moves AS m {index} CROSS JOIN runs AS r ON r.run_id = m.run_id
+        WHERE {" AND ".join(terms)}"""
+
+
+def _rarest(connection: sqlite3.Connection, question: _Question, filters: list[_Filter]) -> _Filter:
+    """The filter that fits the fewest runs, as far as a short count tells."""
+    probes = [
+        f"(SELECT count(*) FROM (SELECT 1 FROM ({' UNION ALL '.join(_probes(question, each))}) LIMIT {_PROBE_MAX}))"
+        for each in filters
+    ]
+    found = connection.execute(f"SELECT {', '.join(probes)}", question.values(0)).fetchone()
+    return min(zip(found, range(len(filters)), filters, strict=True))[2]
+
+
+def _probes(question: _Question, one: _Filter) -> list[str]:
+    """Without what only the runs themselves tell: an index alone is counted quickly."""
+    source = one.source.partition(" CROSS JOIN ")[0]
+    status = [f"{one.order}.status = :status"] if question.wanted.status is not None else []
+    return [
+        f"SELECT 1 FROM {source} WHERE "
+        + " AND ".join([f"{one.order}.tenant_id = :tenant_{number}", one.prefix, *status])
+        for number in range(len(question.tenants))
+    ]

@@ -1,0 +1,129 @@
+"""What `GET /runs` was asked for."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from starlette.datastructures import QueryParams
+
+from pyoco_server.core.states import RunState
+from pyoco_server.doors.http.cursors import BadCursor, read_cursor
+from pyoco_server.doors.http.requests import MalformedQuery, read_flag, wants_records
+from pyoco_server.errors import Problem
+from pyoco_server.ports.index.port import EVERYBODY, Place, RunFilter
+
+__all__ = ["KINDS", "LIMIT_DEFAULT", "LIMIT_MAX", "ListQuery", "read_list_query"]
+
+LIMIT_DEFAULT = 50
+LIMIT_MAX = 200
+KINDS = ("exec", "flow", "pack")
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_LIMIT = re.compile(r"[0-9]{1,4}", re.ASCII)
+#: A number as JSON has it, of a length that is no work to read.
+_NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+#: Each of these has one value. Whatever else is asked is passed over.
+_ONCE = ("status", "flow", "tag", "kind", "workflow_yaml_sha256", "limit", "updated_after", "cursor", "envelope")
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    #: With the caller's tenant: it is part of what a cursor belongs to.
+    wanted: RunFilter
+    limit: int
+    after: Place | None
+    #: Whole snapshots rather than lines.
+    whole: bool
+    #: An object with `items` and `next_cursor` rather than an array (FLOW-107, FLOW-108).
+    envelope: bool
+
+
+def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
+    """FLOW-97 to FLOW-105. Raises MalformedQuery with every bad value (FLOW-106)."""
+    reader = _Reader(query)
+    sha256 = reader.sha256()
+    wanted = RunFilter(
+        tenant_id=tenant_id or EVERYBODY,
+        status=reader.one_of("status", tuple(RunState.__members__)),
+        flow=reader.text("flow"),
+        tag=reader.text("tag"),
+        kind=reader.one_of("kind", KINDS),
+        workflow_yaml_sha256=sha256,
+        updated_after=reader.updated_after(),
+    )
+    limit, envelope = reader.limit(), reader.envelope()
+    after = reader.cursor(wanted)
+    if reader.problems:
+        raise MalformedQuery(reader.problems[0].msg, problems=tuple(reader.problems))
+    is_object = envelope or after is not None or wanted.updated_after is not None
+    return ListQuery(wanted, limit, after, wants_records(query), is_object)
+
+
+class _Reader:
+    """Takes one value after the other, and notes what is wrong with each."""
+
+    def __init__(self, query: QueryParams) -> None:
+        self.problems: list[Problem] = []
+        self._given: dict[str, str] = {}
+        for name in _ONCE:
+            values = query.getlist(name)
+            if len(values) > 1:
+                self._wrong(name, "is given more than once")
+            elif values:
+                self._given[name] = values[0]
+
+    def _wrong(self, name: str, message: str) -> None:
+        self.problems.append(Problem(("query", name), message, "value"))
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
+        text = self._given.get(name)
+        if text is not None and text not in allowed:
+            self._wrong(name, f"must be one of {', '.join(allowed)}")
+        return text
+
+    def sha256(self) -> str | None:
+        text = self._given.get("workflow_yaml_sha256")
+        if text is not None and not _SHA256.fullmatch(text):
+            self._wrong("workflow_yaml_sha256", "must be 64 hex digits")
+        return None if text is None else text.lower()
+
+    def limit(self) -> int:
+        text = self._given.get("limit", str(LIMIT_DEFAULT))
+        limit = int(text) if _LIMIT.fullmatch(text) else 0
+        if not 1 <= limit <= LIMIT_MAX:
+            self._wrong("limit", f"must be a whole number from 1 to {LIMIT_MAX}")
+        return limit
+
+    def updated_after(self) -> float | None:
+        text = self._given.get("updated_after")
+        if text is None:
+            return None
+        number = float(text) if _NUMBER.fullmatch(text) else -1.0
+        if not (math.isfinite(number) and number >= 0):
+            self._wrong("updated_after", "must be a number of seconds since 1970, not negative")
+        return number
+
+    def envelope(self) -> bool:
+        flag = read_flag(self._given.get("envelope", "false"))
+        if flag is None:
+            self._wrong("envelope", "must be true or false")
+        return flag is True
+
+    def cursor(self, wanted: RunFilter) -> Place | None:
+        token = self._given.get("cursor")
+        if token is None:
+            return None
+        try:
+            place, is_of = read_cursor(token)
+        except BadCursor as error:
+            self._wrong("cursor", str(error))
+            return None
+        # It can only be held against filters that make sense.
+        if not self.problems and not is_of(wanted):
+            self._wrong("cursor", "belongs to a list with other filters; send it with those of the first page")
+        return place

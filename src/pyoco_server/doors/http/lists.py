@@ -1,0 +1,94 @@
+"""`GET /runs`: lists of runs, in both forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.list_runs import list_runs, list_whole_runs
+from pyoco_server.core.snapshot import to_snapshot
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.cursors import LENGTH_MAX, write_cursor
+from pyoco_server.doors.http.list_query import KINDS, LIMIT_DEFAULT, LIMIT_MAX, ListQuery, read_list_query
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.ports.index.port import Place, Summary
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+async def get_runs(request: Request) -> Response:
+    state, caller = state_of(request), caller_of(request)
+    asked = read_list_query(request.query_params, caller.tenant_id)
+    await state.settled()
+    if asked.whole:
+        whole = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
+        return _answer(asked, [to_snapshot(run) for run in whole.items], whole.next)
+    page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
+    return _answer(asked, [_line(line) for line in page.items], page.next)
+
+
+def _answer(asked: ListQuery, items: list[dict[str, Any]], following: Place | None) -> Response:
+    """FLOW-107, FLOW-108"""
+    if not asked.envelope:
+        return json_answer(items)
+    token = None if following is None else write_cursor(following, asked.wanted)
+    return json_answer({"items": items, "next_cursor": token})
+
+
+def _line(line: Summary) -> dict[str, Any]:
+    """FLOW-109: what is not known is left out."""
+    return {name: value for name, value in vars(line).items() if value is not None}
+
+
+_ITEMS = schemas.array_of({"anyOf": [schemas.ref("RunSummary"), schemas.ref("RunSnapshot")]})
+_TOKEN = {"type": "string", "maxLength": LENGTH_MAX}
+
+SCHEMAS: dict[str, Any] = {
+    "RunListResponse": schemas.object_of(
+        {"items": _ITEMS, "next_cursor": schemas.or_null(schemas.TEXT)},
+        ["items", "next_cursor"],
+        "A page of runs. `next_cursor`, sent as `cursor` with the same filters, brings the next one; null: no more.",
+    ),
+}
+
+_DESCRIPTION = """\
+An array of runs; with `cursor`, `updated_after` or `envelope=true` an object with `items` and `next_cursor`.
+
+A walk from page to page sees the order of its beginning: a run that changes meanwhile is neither passed over nor shown
+twice, and appears as it is now. Runs submitted meanwhile are not part of it; `updated_after` brings them."""
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/runs",
+        endpoint=get_runs,
+        summary="List runs, newest update first",
+        description=_DESCRIPTION,
+        parameters=(
+            schemas.query("status", schemas.STATUS, "Exact status."),
+            schemas.query("flow", schemas.TEXT, "Exact flow name."),
+            schemas.query("tag", schemas.TEXT, "The routing tag, or one of the labels."),
+            schemas.query("kind", {"type": "string", "enum": list(KINDS)}, "Kind of run."),
+            schemas.query(
+                "workflow_yaml_sha256", {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}, "Runs of this flow.yaml."
+            ),
+            schemas.query(
+                "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many."
+            ),
+            schemas.query(
+                "include", schemas.TEXTS, "`full`, `all` or `records`: whole snapshots instead of summaries."
+            ),
+            schemas.query(
+                "updated_after", {"type": "number", "minimum": 0}, "Only runs updated later than this, in unix seconds."
+            ),
+            schemas.query("cursor", _TOKEN, "`next_cursor` of the page before, with the same filters."),
+            schemas.query("envelope", {"type": "boolean", "default": False}, "`true` asks for the object form."),
+        ),
+        answer=schemas.json_response({"anyOf": [_ITEMS, schemas.ref("RunListResponse")]}, "The newest runs."),
+        errors=(422,),
+    ),
+)

@@ -1,0 +1,59 @@
+"""What is counted as it changes, and what waits."""
+# ruff: noqa: S608  (statements are put together from the words in this file; what users say is always bound)
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from pyoco_server.core.states import TERMINAL, RunState
+from pyoco_server.ports.index.port import Ahead, Counts, Summary, Waiting
+from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
+
+__all__ = ["ahead", "counts", "unfinished"]
+
+_TAGS_MAX = 1000
+
+_COUNTS = f"""
+SELECT (SELECT json_group_object(name, number) FROM counts WHERE what = 'status'), (
+    SELECT json_group_array(json_array(tag, number, (
+        SELECT submitted FROM runs INDEXED BY runs_waiting WHERE status = 'PENDING' AND runs.tag = longest.tag
+        ORDER BY submitted LIMIT 1)))
+    FROM (SELECT name AS tag, number FROM counts WHERE what = 'waiting'
+          ORDER BY number DESC, name LIMIT {_TAGS_MAX}) AS longest)
+"""
+
+_EARLIER = """
+runs INDEXED BY runs_waiting WHERE status = 'PENDING' AND tag = :tag AND (submitted, run_id) < (:submitted, :run_id)
+"""
+_AHEAD = f"""
+SELECT (SELECT count(*) FROM (SELECT 1 FROM {_EARLIER} LIMIT :limit)), (
+    SELECT {LINE} FROM (SELECT submitted AS at, run_id FROM {_EARLIER} ORDER BY submitted, run_id LIMIT 1) AS k
+    CROSS JOIN runs AS r USING (run_id)), (SELECT tenant_id FROM {_EARLIER} ORDER BY submitted, run_id LIMIT 1)
+"""
+
+
+def counts(connection: sqlite3.Connection) -> Counts:
+    by_status, waiting = connection.execute(_COUNTS).fetchone()
+    return Counts(
+        by_status=json.loads(by_status),
+        waiting={tag: Waiting(number, instant_of(oldest)) for tag, number, oldest in json.loads(waiting)},
+    )
+
+
+def ahead(connection: sqlite3.Connection, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
+    place = {"tag": tag, "submitted": number_of(submitted_at), "run_id": run_id, "limit": limit}
+    count, first, tenant_id = connection.execute(_AHEAD, place).fetchone()
+    return Ahead(count, next((line for _, line in read_lines(first)), None), tenant_id or None)
+
+
+def unfinished(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
+    """One short walk for each state that is not an end, merged."""
+    states = [state.value for state in RunState if state not in TERMINAL]
+    each = "SELECT at, run_id FROM runs INDEXED BY runs_status WHERE status = '{}' AND at >= :after AND at < :before"
+    walks = " UNION ALL ".join(each.format(state) for state in states)
+    query = f"""SELECT group_concat({LINE}) FROM ({walks} ORDER BY at, run_id LIMIT :limit) AS k
+        CROSS JOIN runs AS r USING (run_id)"""
+    values = {"after": number_of(after), "before": number_of(before), "limit": limit}
+    (text,) = connection.execute(query, values).fetchone()
+    return [line for _, line in read_lines(text)]

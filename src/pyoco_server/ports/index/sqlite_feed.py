@@ -1,0 +1,153 @@
+"""How changes of runs come into the index, many at once."""
+# ruff: noqa: S608  (statements are put together from the words in this file; what users say is always bound)
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pyoco_server.ports.index.port import Mark
+from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, rows_of, run_id_of
+from pyoco_server.ports.runs.port import Removed, Stored
+
+__all__ = ["MOVES_MAX", "apply"]
+
+#: Moves that are remembered at least. A walk that began earlier than the oldest of them may pass runs over.
+MOVES_MAX = 100_000
+
+# A batch goes in as one JSON text and comes out of one statement. Row by row the database would let go of Python's lock
+# and take it back each time, and the event loop of a busy gateway would lose a third of its time to that.
+
+
+def _columns(count: int) -> str:
+    return ", ".join(f"value ->> {number}" for number in range(count))
+
+
+_UPDATE = "ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+_UPSERT_ALL = f"INSERT INTO runs SELECT {_columns(len(COLUMNS))} FROM json_each(?) WHERE true {_UPDATE}"
+#: For what SQLite's JSON cannot hold, a null character for instance.
+_UPSERT_ONE = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))}) {_UPDATE}"
+_REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"
+_KNOWN = """
+SELECT json_group_array(json_array(run_id, rev, tenant_id, status, tag, at, tags)) FROM runs
+WHERE run_id IN (SELECT value FROM json_each(?))
+"""
+_MOVED = f"INSERT INTO moves SELECT {_columns(4)} FROM json_each(?)"
+_LABEL_ALL = f"INSERT INTO labels SELECT {_columns(5)} FROM json_each(?)"
+_LABEL_ONE = "INSERT INTO labels VALUES (?, ?, ?, ?, ?)"
+_LABEL_KEY = ("tenant_id", "label", "status", "at", "run_id")
+#: Joined with itself, so that both sides have the same types: otherwise only three columns of the key would be used.
+_UNLABEL_ALL = f"""
+DELETE FROM labels WHERE ({", ".join(_LABEL_KEY)}) IN (
+    SELECT {", ".join(f"l.{name}" for name in _LABEL_KEY)} FROM json_each(?) CROSS JOIN labels AS l
+    ON {" AND ".join(f"l.{name} = value ->> {number}" for number, name in enumerate(_LABEL_KEY))})
+"""
+_UNLABEL_ONE = f"DELETE FROM labels WHERE {' AND '.join(f'{name} = ?' for name in _LABEL_KEY)}"
+_COUNT = """
+INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT (what, name) DO UPDATE SET number = number + excluded.number
+"""
+_COUNTED_OUT = "DELETE FROM counts WHERE what = ? AND name = ? AND number = 0"
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """What a batch does beside writing rows."""
+
+    #: Revision now, run, revision before, place before.
+    moves: list[tuple[int, str, int, int]] = field(default_factory=list)
+    unlabelled: list[tuple[Any, ...]] = field(default_factory=list)
+    labelled: list[tuple[Any, ...]] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def leaves(self, tenant_id: str, status: str, tag: str, at: int, tags_text: str, run_id: str) -> None:
+        self.counts["status", status] -= 1
+        if status == "PENDING":
+            self.counts["waiting", tag] -= 1
+        for label in labels_of(tag, tags_text):
+            self.unlabelled.append((tenant_id, label, status, at, run_id))
+
+    def comes(self, row: Row) -> None:
+        run_id, _, tenant_id, status, _, _, tag, _, at, _, tags_text, _ = row
+        self.counts["status", status] += 1
+        if status == "PENDING":
+            self.counts["waiting", tag] += 1
+        for label in labels_of(tag, tags_text):
+            self.labelled.append((tenant_id, label, status, at, run_id))
+
+
+def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mark: Mark, now: float) -> None:
+    """Rows, labels, moves, counts and the mark: within the caller's transaction. O(log runs) for each item."""
+    # Everything up to the mark has been taken in, so a late older word brings no removed run back.
+    epoch, done, floor = connection.execute("SELECT epoch, revision, floor FROM mark").fetchone()
+    done = done if epoch == mark.epoch else 0
+    newest = {run_id_of(item): item for item in sorted(items, key=lambda item: item.revision)}
+    (text,) = connection.execute(_KNOWN, (json.dumps(list(newest)),)).fetchone()
+    known = {before[0]: before for before in json.loads(text)}
+    stored, removed, effects = [], [], _Effects()
+    for run_id, item in newest.items():
+        before = known.get(run_id)
+        if item.revision <= done or (before is not None and item.revision <= before[1]):
+            continue
+        if before is not None:
+            _, revision, tenant_id, status, tag, at, tags_text = before
+            effects.leaves(tenant_id, status, tag, at, tags_text, run_id)
+            if floor is not None and isinstance(item, Stored):
+                effects.moves.append((item.revision, run_id, revision, at))
+        if isinstance(item, Stored):
+            stored.append(item)
+        else:
+            removed.append(run_id)
+    _write(connection, stored, removed, effects)
+    connection.execute(
+        "UPDATE mark SET epoch = ?, revision = ?, moves = moves + ?, applied_at = ?",
+        (mark.epoch, max(done, mark.revision), len(effects.moves), now),
+    )
+    _forget_moves(connection)
+
+
+def _write(connection: sqlite3.Connection, stored: list[Stored], removed: list[str], effects: _Effects) -> None:
+    rows, text = rows_of(stored)
+    for row in rows:
+        effects.comes(row)
+    _write_each(connection, _UNLABEL_ALL, _UNLABEL_ONE, effects.unlabelled)
+    if removed:
+        connection.execute(_REMOVE, (json.dumps(removed),))
+    if text is None:
+        connection.executemany(_UPSERT_ONE, rows)
+    elif rows:
+        connection.execute(_UPSERT_ALL, (text,))
+    _write_each(connection, _LABEL_ALL, _LABEL_ONE, effects.labelled)
+    if effects.moves:
+        connection.execute(_MOVED, (_encode(effects.moves).decode(),))
+    changed = [(what, name, number) for (what, name), number in effects.counts.items() if number]
+    connection.executemany(_COUNT, changed)
+    connection.executemany(_COUNTED_OUT, [(what, name) for what, name, number in changed if number < 0])
+
+
+def _write_each(connection: sqlite3.Connection, all_of: str, one: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if not rows:
+        return
+    text = _encode(rows).decode()
+    if "\\u0000" in text:
+        connection.executemany(one, rows)
+    else:
+        connection.execute(all_of, (text,))
+
+
+def _forget_moves(connection: sqlite3.Connection) -> None:
+    """A quarter more than are promised may pile up: then the oldest go, all at once. O(1) for each move."""
+    (number,) = connection.execute("SELECT moves FROM mark").fetchone()
+    if number <= MOVES_MAX * 5 // 4:
+        return
+    newest = f"SELECT rev FROM moves ORDER BY rev DESC LIMIT 1 OFFSET {MOVES_MAX}"
+    (last_to_go,) = connection.execute(newest).fetchone()
+    gone = connection.execute("DELETE FROM moves WHERE rev <= ?", (last_to_go,)).rowcount
+    connection.execute("UPDATE mark SET moves = moves - ?, floor = max(floor, ?)", (gone, last_to_go))

@@ -1,0 +1,69 @@
+"""The tables of the index, and what its mark tells of them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from pyoco_server.ports.sqlite.file import Layout
+
+__all__ = ["LAYOUT", "reset", "too_quiet", "whole"]
+
+#: A run that expires leaves a marker for a day. An index that has heard nothing for nearly as long may have missed one.
+_QUIET_SECONDS_MAX = 20 * 3600
+
+# `at` and `submitted` are instants as whole numbers (see `sqlite_lines`). `tags` and `more` are JSON, kept to be shown.
+# Each index of a filter holds tenant and status before the order of the list. So any of these filters together with a
+# tenant and a status is one walk down the index, and without a status six of them, merged. That of flows also holds
+# the tag: two filters that fit many runs each, but few together, are then compared without looking at the runs.
+# All grow at their end: that fills their pages, and the newest are at hand.
+_SCHEMA = """
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY, rev INTEGER NOT NULL, tenant_id TEXT NOT NULL, status TEXT NOT NULL, kind TEXT NOT NULL,
+    flow_name TEXT NOT NULL, tag TEXT NOT NULL, sha256 TEXT, at INTEGER NOT NULL, submitted INTEGER NOT NULL,
+    tags TEXT NOT NULL, more TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX runs_all ON runs (at, run_id);
+CREATE INDEX runs_status ON runs (status, at, run_id);
+CREATE INDEX runs_flow ON runs (tenant_id, flow_name, status, at, run_id, tag);
+CREATE INDEX runs_tag ON runs (tenant_id, tag, status, at, run_id);
+CREATE INDEX runs_tenant ON runs (tenant_id, status, at, run_id) WHERE tenant_id <> '';
+CREATE INDEX runs_sha256 ON runs (tenant_id, sha256, status, at, run_id) WHERE sha256 IS NOT NULL;
+CREATE INDEX runs_kind ON runs (tenant_id, kind, status, at, run_id) WHERE kind <> 'flow';
+CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status) WHERE status = 'PENDING';
+CREATE TABLE labels (
+    tenant_id TEXT NOT NULL, label TEXT NOT NULL, status TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, label, status, at, run_id)
+) WITHOUT ROWID;
+CREATE TABLE moves (rev INTEGER PRIMARY KEY, run_id TEXT NOT NULL, old_rev INTEGER NOT NULL, at INTEGER NOT NULL);
+CREATE INDEX moves_at ON moves (at, run_id, old_rev);
+CREATE TABLE counts (
+    what TEXT NOT NULL, name TEXT NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (what, name)
+) WITHOUT ROWID;
+"""
+
+LAYOUT = Layout(
+    name="the index of runs",
+    version=3,
+    schema=_SCHEMA,
+    tables=("runs", "labels", "moves", "counts"),
+    mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),
+)
+
+
+def too_quiet(connection: sqlite3.Connection, now: float) -> str | None:
+    """Why an index that was fed last at the time of its mark cannot be trusted by now, or None."""
+    (applied_at,) = connection.execute("SELECT applied_at FROM mark").fetchone()
+    if applied_at is None or abs(now - applied_at) <= _QUIET_SECONDS_MAX:
+        return None
+    return "it has not been fed for so long that runs may have expired unseen"
+
+
+def whole(connection: sqlite3.Connection) -> None:
+    """From here on the log of moves tells every place a run had. Before, it was being read for the first time."""
+    connection.execute("UPDATE mark SET floor = revision WHERE floor IS NULL")
+
+
+def reset(connection: sqlite3.Connection, epoch: str) -> None:
+    for table in LAYOUT.tables:
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608  (a word of this file)
+    connection.execute("UPDATE mark SET epoch = ?, revision = 0, floor = NULL, moves = 0, applied_at = NULL", (epoch,))

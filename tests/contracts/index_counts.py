@@ -1,0 +1,138 @@
+"""What every index promises to count."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from contracts.index import MakeIndex, feed, opened
+from contracts.index_walks import World
+from contracts.runs import NOW, a_run
+from pyoco_server.core.run import Owner, Run, claim
+from pyoco_server.core.states import RunState
+from pyoco_server.ports.index.port import Ahead, Counts, Index, Mark, Waiting
+from pyoco_server.ports.runs.port import Removed, Stored
+
+__all__ = ["IndexCountsContract"]
+
+
+def recount(runs: list[Run]) -> Counts:
+    """By looking at all of them."""
+    waiting: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.status is RunState.PENDING:
+            waiting.setdefault(run.tag, []).append(run)
+    return Counts(
+        by_status=dict(Counter(run.status.value for run in runs)),
+        waiting={tag: Waiting(len(some), min(run.submitted_at for run in some)) for tag, some in waiting.items()},
+    )
+
+
+class IndexCountsContract:
+    """An adapter passes all of it or does not ship."""
+
+    @pytest.fixture
+    async def index(self, make_index: MakeIndex) -> AsyncIterator[Index]:
+        async with opened(make_index()) as index:
+            yield index
+
+    async def test_an_empty_index_counts_nothing(self, make_index: MakeIndex) -> None:
+        async with opened(make_index()) as index:
+            assert await index.counts() == Counts({}, {})
+
+    @pytest.mark.parametrize("seed", range(8))
+    async def test_counts_are_what_a_recount_finds(self, make_index: MakeIndex, seed: int) -> None:
+        """After every change, removal, restart and reset."""
+        dice = random.Random(seed)
+        index = make_index()
+        await index.open()
+        world = World(index, dice)
+        for turn in range(40):
+            await world.change(dice.randrange(1, 10))
+            if turn == 10:
+                await index.whole()
+            if dice.random() < 0.1:
+                await index.close()
+                index = world.index = make_index()
+                await index.open()
+            if dice.random() < 0.03:
+                await index.reset("e")
+                world.runs.clear()
+            assert await index.counts() == recount(list(world.runs.values()))
+        await index.close()
+
+    async def test_what_is_told_twice_or_too_late_counts_once(self, make_index: MakeIndex) -> None:
+        run = a_run(tag="a")
+        taken = claim(run, Owner("w", "i"), "1", NOW + 1)
+        async with opened(make_index()) as index:
+            await feed(index, Stored(run, 1))
+            await feed(index, Stored(run, 1))
+            await index.apply((Stored(run, 1), Stored(taken, 2)), Mark("e", 2))
+            await index.apply((Stored(taken, 2), Stored(run, 1)), Mark("e", 2))
+            assert await index.counts() == recount([taken])
+            await feed(index, Removed(run.run_id, 3))
+            await feed(index, Removed(run.run_id, 4), Removed("never was", 5))
+            assert await index.counts() == recount([])
+            await feed(index, Stored(run, 6))
+            assert await index.counts() == recount([run])
+
+    async def test_odd_records_of_strangers_are_counted(self, make_index: MakeIndex) -> None:
+        odd = [
+            a_run(run_id="\0", tag="\0", tags=("\0", "x\0y"), flow_name="\0"),
+            a_run(tag="\ud800", tags=("\ud800",), error="\ud800"),
+            a_run(tag=5, tags=(5, ["x"], {"y": 1}), submitted_at="soon", updated_at=-3.0),
+            a_run(run_id="日本", tenant_id=7, kind=None, updated_at=0.0),
+            a_run(updated_at=float("nan"), heartbeat_at=float("inf"), end_time=10**400),
+        ]
+        async with opened(make_index()) as index:
+            for turn in range(3):
+                await feed(
+                    index, *(Stored(replace(run, flow_name=f"f{turn}"), turn * 9 + n + 1) for n, run in enumerate(odd))
+                )
+                assert (await index.counts()).by_status == {"PENDING": 5}
+            await feed(index, *(Removed(run.run_id, 50 + n) for n, run in enumerate(odd)))
+            assert await index.counts() == Counts({}, {})
+
+    async def test_the_longest_queues_come_first_and_there_are_at_most_a_thousand(self, make_index: MakeIndex) -> None:
+        runs = [a_run(tag=f"t{n}") for n in range(1100)]
+        runs += [a_run(tag="t7", submitted_at=NOW - 3), a_run(tag="t7"), a_run(tag="t1050")]
+        async with opened(make_index()) as index:
+            await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
+            waiting = (await index.counts()).waiting
+        assert len(waiting) == 1000
+        assert list(waiting.items())[:2] == [("t7", Waiting(3, NOW - 3)), ("t1050", Waiting(2, NOW))]
+
+    async def test_what_is_ahead_is_what_was_submitted_earlier_and_still_waits(self, make_index: MakeIndex) -> None:
+        async with opened(make_index()) as index:
+            queue = sorted((a_run(submitted_at=NOW + n // 2, tag="q") for n in range(10)), key=_place)
+            other = a_run(submitted_at=NOW - 50, tag="other", tags=("q",))
+            begun = claim(a_run(submitted_at=NOW - 50, tag="q"), Owner("w", "i"), "1", NOW)
+            await feed(index, *(Stored(run, n + 1) for n, run in enumerate([*queue, other, begun])))
+            for number, run in enumerate(queue):
+                found = await index.ahead("q", run.submitted_at, run.run_id, 100)
+                assert found.count == number
+                assert (found.oldest and found.oldest.run_id) == (queue[0].run_id if number else None)
+            last = queue[-1]
+            assert (await index.ahead("q", last.submitted_at, last.run_id, 4)).count == 4
+            assert await index.ahead("nobody", NOW + 99, "x", 4) == Ahead(0, None)
+            await feed(index, Stored(claim(queue[0], Owner("w", "i"), "1", NOW), 20), Removed(queue[1].run_id, 21))
+            found = await index.ahead("q", last.submitted_at, last.run_id, 100)
+            assert found.count == 7
+            assert found.oldest is not None
+            assert found.oldest.run_id == queue[2].run_id
+            assert found.oldest.submitted_at == queue[2].submitted_at
+
+    async def test_waiting_is_ordered_by_submission_even_when_the_record_was_touched(self, index: Index) -> None:
+        old, young = a_run(submitted_at=NOW, updated_at=NOW + 9), a_run(submitted_at=NOW + 1, updated_at=NOW + 1)
+        await feed(index, Stored(old, 1), Stored(young, 2))
+        assert (await index.counts()).waiting == {"default": Waiting(2, NOW)}
+        assert (await index.ahead("default", NOW + 1, young.run_id, 9)).count == 1
+        assert (await index.ahead("default", NOW, old.run_id, 9)).count == 0
+
+
+def _place(run: Run) -> tuple[float, str]:
+    return run.submitted_at, run.run_id

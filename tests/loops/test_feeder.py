@@ -1,0 +1,137 @@
+"""The feeder: when lists count as true, and what happens when the store is another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from contracts.index import ids
+from contracts.runs import NOW, a_run
+from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.ports.index.port import Mark, RunFilter
+from pyoco_server.ports.index.sqlite import SqliteIndex
+from pyoco_server.ports.runs.port import Changes, Removed, Stored
+from waiting import eventually
+
+
+class Feed:
+    """A store of runs of which only the changes are known, and those by us."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str]] = []
+        self._queue: asyncio.Queue[Changes] = asyncio.Queue()
+
+    def tell(self, *items: Stored | Removed, caught_up: bool = True, epoch: str = "e") -> None:
+        self._queue.put_nowait(Changes(items, caught_up, epoch))
+
+    async def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[Changes, None]:
+        self.asked.append((after, epoch))
+        while True:
+            yield await self._queue.get()
+
+
+class SlowIndex(SqliteIndex):
+    """Its writes are done at once, and answered at a word of the test."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.may_write, self.is_writing, self.was_whole = asyncio.Event(), asyncio.Event(), 0
+        self.may_write.set()
+
+    async def apply(self, items: tuple[Stored | Removed, ...], mark: Mark) -> None:
+        await super().apply(items, mark)
+        self.is_writing.set()
+        await self.may_write.wait()
+
+    async def whole(self) -> None:
+        self.was_whole += 1
+        await super().whole()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> SlowIndex:
+    return SlowIndex(tmp_path / "index.db")
+
+
+@pytest.fixture
+async def feed() -> Feed:
+    return Feed()
+
+
+@pytest.fixture
+async def feeder(feed: Feed, index: SlowIndex) -> AsyncIterator[IndexFeeder]:
+    feeder = IndexFeeder(feed, index)  # type: ignore[arg-type]  # as much of a store as it needs
+    await feeder.start()
+    yield feeder
+    await feeder.stop()
+
+
+async def test_the_index_is_whole_once_all_that_was_there_is_written(
+    feed: Feed, index: SlowIndex, feeder: IndexFeeder
+) -> None:
+    feed.tell(Stored(a_run(), 5), caught_up=False)
+    await eventually(lambda: index.applied(5, 0))
+    assert not await feeder.caught_up(0)
+    assert index.was_whole == 0
+    index.may_write.clear()
+    index.is_writing.clear()
+    feed.tell(Stored(a_run(), 6))
+    await index.is_writing.wait()
+    assert not await feeder.caught_up(0)
+    index.may_write.set()
+    assert await feeder.caught_up(5)
+    assert index.was_whole == 1
+    feed.tell(Stored(a_run(), 7))
+    await eventually(lambda: index.applied(7, 0))
+    assert index.was_whole == 1
+    assert len(await ids(index)) == 3
+
+
+async def test_another_store_is_read_from_its_beginning_before_lists_count_as_true(
+    feed: Feed, index: SlowIndex, feeder: IndexFeeder
+) -> None:
+    """A write that was under way when the store changed does not make the lists of the new one true."""
+    feed.tell(Stored(a_run(), 40))
+    assert await feeder.caught_up(5)
+    index.may_write.clear()
+    index.is_writing.clear()
+    feed.tell(Stored(a_run(), 41))
+    await index.is_writing.wait()
+    run = a_run()
+    feed.tell(Stored(run, 1), caught_up=False, epoch="other")
+    await eventually(lambda: not feeder._caught_up.is_set())
+    index.may_write.set()
+    await eventually(lambda: index.applied(1, 0))
+
+    async def only_the_new_one() -> bool:
+        return await ids(index) == [run.run_id]
+
+    await eventually(only_the_new_one)
+    assert not await feeder.caught_up(0)
+    feed.tell(Removed(run.run_id, 2), caught_up=True, epoch="other")
+    assert await feeder.caught_up(5)
+    assert await ids(index) == []
+    assert index.was_whole == 2
+
+
+async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
+    """And the walk that somebody had begun goes on as if nothing had happened. FLOW-111"""
+    runs = [a_run(updated_at=NOW + n) for n in range(6)]
+    feed = Feed()
+    feeder = IndexFeeder(feed, index := SqliteIndex(tmp_path / "index.db"))  # type: ignore[arg-type]
+    await feeder.start()
+    feed.tell(*(Stored(run, n + 1) for n, run in enumerate(runs)))
+    assert await feeder.caught_up(5)
+    first = await index.page(RunFilter(), 2)
+    await feeder.stop()
+    feeder = IndexFeeder(feed, index := SqliteIndex(tmp_path / "index.db"))  # type: ignore[arg-type]
+    await feeder.start()
+    feed.tell(Stored(a_run(run_id=runs[1].run_id, updated_at=NOW + 99), 9))
+    assert await feeder.caught_up(5)
+    assert feed.asked == [(0, ""), (6, "e")]
+    second = await index.page(RunFilter(), 9, first.next)
+    assert [line.run_id for line in second.items] == [run.run_id for run in runs[3::-1]]
+    await feeder.stop()
