@@ -60,6 +60,9 @@ class Door:
         """FLOW-70: one record and one job for each answer of 200, and nothing else anywhere."""
         config = self.gateway.config
         stock = await stock_of(config, self._link)
+        # Files of accepted uploads are kept, each once, however often it comes.
+        files = stock.pop(f"OBJ_{config.workflow_object_store_bucket}")
+        assert files == 0 or self.accepted
         used = {f"KV_{config.runs_kv_bucket}": self.accepted, config.work_stream: self.accepted}
         assert stock == dict.fromkeys(stock, 0) | used
 

@@ -115,6 +115,21 @@ class RunsContract:
             await runs.create(big)
         assert await runs.find(big.run_id) is ABSENT
 
+    async def test_whether_a_run_can_be_created_is_known_before(self, runs: Runs) -> None:
+        """FLOW-71: to the byte, and without a trace"""
+        refused = []
+        for size in range(SNAPSHOT_BYTES_MAX):
+            run = a_run(params={"x": "x" * size})
+            try:
+                runs.check_size(run)
+            except SnapshotTooLargeError:
+                refused.append(size)
+        largest = refused[0] - 1
+        assert refused == list(range(refused[0], SNAPSHOT_BYTES_MAX))
+        with pytest.raises(SnapshotTooLargeError):
+            await runs.create(a_run(params={"x": "x" * refused[0]}))
+        await stored(runs, a_run(params={"x": "x" * largest}))
+
     async def test_task_records_make_room_before_a_run_is_refused(self, runs: Runs) -> None:
         """FLOW-360"""
         made = await stored(runs, a_run(task_records={"t": {"output": "x" * SNAPSHOT_BYTES_MAX}}))
@@ -135,6 +150,16 @@ class RunsContract:
         assert written.run.status == "FAILED"
         assert "why" in (written.run.error or "")
         assert await runs.find(made.run.run_id) == written
+
+    async def test_the_newest_revision_is_that_of_the_last_write_of_any_run(self, runs: Runs) -> None:
+        assert await runs.newest() == 0
+        first, second = await stored(runs), await stored(runs)
+        assert await runs.newest() == second.revision
+        claimed = await runs.replace(claim(first.run, ANNA, "1", NOW), first.revision)
+        assert isinstance(claimed, Stored)
+        assert await runs.newest() == claimed.revision
+        await runs.withdraw(second.run.run_id, second.revision)
+        assert await runs.newest() > claimed.revision
 
     async def test_an_empty_store_is_caught_up_at_once(self, runs: Runs) -> None:
         assert [batch.items for batch in await changes_until(runs, 0)] == [()]

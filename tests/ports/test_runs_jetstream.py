@@ -16,6 +16,7 @@ from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed
 from pyoco_server.core.run import Owner, claim, conclude
+from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.errors import Corrupt, NotStored, SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
@@ -102,16 +103,26 @@ class TestAWriteWithoutAnAnswer:
 
 
 class TestARunNobodyCanRead:
-    async def test_is_corrupt_when_asked_for_and_passed_over_in_changes(
+    async def test_is_corrupt_when_asked_for_and_counts_as_removed_in_changes(
         self, link: Link, prepared: NatsBackendConfig
     ) -> None:
+        """What it replaced is not true any more; and one odd record must not stop the feed."""
         runs = runs_of(link, prepared)
-        await link.store(f"$KV.{prepared.runs_kv_bucket}.odd", b"not json")
         made = await stored(runs)
+        strange = [
+            b"not json",
+            encode(to_snapshot(made.run)),  # of another run
+            encode(to_snapshot(made.run) | {"run_id": [1]}),
+            encode(to_snapshot(made.run) | {"run_id": "odd3", "updated_at": 10**400}),
+        ]
+        for number, data in enumerate(strange):
+            await link.store(f"$KV.{prepared.runs_kv_bucket}.odd{number}", data)
         with pytest.raises(Corrupt):
-            await runs.find("odd")
+            await runs.find("odd0")
         async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
-            assert (await anext(batches)).items == (made,)
+            items = (await anext(batches)).items
+        removed = [Removed(f"odd{number}", made.revision + 1 + number) for number in range(len(strange))]
+        assert items == (made, *removed)
 
 
 class Follower:

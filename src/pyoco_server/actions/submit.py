@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyoco_server.core.job import job_of
 from pyoco_server.core.run import Caller, Run, Submission, accept
 from pyoco_server.errors import CATALOGUE, Problem, Refused, SnapshotTooLargeError, Unavailable
@@ -9,9 +11,18 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 
-__all__ = ["submit"]
+__all__ = ["Accepted", "check_size", "record_and_queue", "submit"]
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A submission that counts: its run is recorded and queued."""
+
+    stored: Stored
+    #: An earlier submission under the same idempotency key had made it.
+    replayed: bool = False
 
 
 async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
@@ -26,12 +37,21 @@ async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
     it exist after all, finds it gone (FLOW-75); what cannot be taken back is the keeper's, too.
     """
     run = accept(ask, caller, backend.new_id(), backend.clock())
+    stored = await record_and_queue(backend, run, ask)
+    if isinstance(stored, Lost):
+        raise Unavailable(f"run id {run.run_id} is taken")
+    return stored
+
+
+async def record_and_queue(backend: Backend, run: Run, ask: Submission) -> Stored | Lost:
+    """The two writes of a submission, and taking the first one back when the second one failed. LOST: somebody has
+    made that run already, and nothing changed. Raises as `submit` does."""
     try:
         stored = await backend.runs.create(run)
     except SnapshotTooLargeError as error:
-        raise Refused(str(error), problems=(Problem(("body", "params"), str(error), "too_large"),)) from error
+        raise _too_large(error) from error
     if isinstance(stored, Lost):
-        raise Unavailable(f"run id {run.run_id} is taken")
+        return stored
     try:
         await backend.queue.put(job_of(run, ask, stored.revision))
     except Unavailable as error:
@@ -41,6 +61,18 @@ async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
             raise
         log.warning("a publish without an answer had worked: a worker has the run", run_id=run.run_id, error=error)
     return stored
+
+
+def check_size(backend: Backend, run: Run) -> None:
+    """Whether it could be recorded, before anything is written. Raises Refused (FLOW-71)."""
+    try:
+        backend.runs.check_size(run)
+    except SnapshotTooLargeError as error:
+        raise _too_large(error) from error
+
+
+def _too_large(error: SnapshotTooLargeError) -> Refused:
+    return Refused(str(error), problems=(Problem(("body", "params"), str(error), "too_large"),))
 
 
 async def _was_taken(backend: Backend, run_id: str) -> bool:

@@ -78,6 +78,9 @@ class Runs(Protocol):
     async def create(self, run: Run) -> Stored | Lost:
         """Write a run that must not exist yet. LOST: the id is taken, and nothing changed."""
 
+    def check_size(self, run: Run) -> None:
+        """Raises SnapshotTooLargeError where `create` would. Asks nobody and writes nothing."""
+
     async def find(self, run_id: str) -> Stored | Withdrawn | Absent:
         """The newest revision, as the leader knows it: one round trip. Raises Corrupt when it cannot be read."""
 
@@ -89,6 +92,9 @@ class Runs(Protocol):
 
     async def withdraw(self, run_id: str, revision: int) -> bool:
         """Take back a submission that nobody has touched since `revision`. False: somebody did; it stays."""
+
+    async def newest(self) -> int:
+        """The newest revision of any run, as the leader knows it: two round trips. 0: there is none."""
 
     def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[Changes, None]:
         """Every change with a revision above `after`, for ever, resumable; the newest state of each run.

@@ -1,0 +1,62 @@
+"""What is known to lie in an object store, without asking it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+__all__ = ["Kept", "Sight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """An object was seen. Both are unix seconds."""
+
+    #: When it was stored.
+    stored_at: float
+    #: When we last knew that it was there.
+    seen_at: float
+
+
+@dataclass
+class _Gate:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: How many are inside or wait to be.
+    count: int = 0
+
+
+class Kept:
+    """The objects seen most recently, at most `count_max`: some 200 bytes for each. A cache: to forget is harmless."""
+
+    def __init__(self, count_max: int = 4096) -> None:
+        self._count_max = count_max
+        self._sights: OrderedDict[str, Sight] = OrderedDict()
+        self._gates: dict[str, _Gate] = {}
+
+    def find(self, name: str) -> Sight | None:
+        sight = self._sights.get(name)
+        if sight is not None:
+            self._sights.move_to_end(name)
+        return sight
+
+    def saw(self, name: str, sight: Sight) -> None:
+        self._sights[name] = sight
+        self._sights.move_to_end(name)
+        if len(self._sights) > self._count_max:
+            self._sights.popitem(last=False)
+
+    @contextlib.asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[None]:
+        """One at a time for each name: of many who bring the same object at once, one stores it."""
+        gate = self._gates.setdefault(name, _Gate())
+        gate.count += 1
+        try:
+            async with gate.lock:
+                yield
+        finally:
+            gate.count -= 1
+            if not gate.count:
+                del self._gates[name]

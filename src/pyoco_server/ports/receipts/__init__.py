@@ -1,0 +1,1 @@
+"""What was promised under an idempotency key."""
