@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.signals import StopSignal
+from pyoco_server.doors.http.event_stream import TRANSPORT
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import get_logger
 
@@ -44,6 +45,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
+        self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -100,6 +102,8 @@ async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stop.at_once = lambda: setattr(server, "force_exit", True)
+        # First the event streams: they end at once, and uvicorn need not wait for them.
+        app.state.gateway.hub.close()
         server.should_exit = True
         await serving
         stopping.cancel()

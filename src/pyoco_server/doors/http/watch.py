@@ -1,0 +1,172 @@
+"""`/runs/{run_id}/watch`: a run as it changes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.watch import Watch, Watching, Word, watch
+from pyoco_server.core.snapshot import to_snapshot
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import encode_json
+from pyoco_server.doors.http.event_stream import EventStream
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import Malformed, wants_records
+from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.errors import Corrupt, Problem
+from pyoco_server.logs import get_logger
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+log = get_logger(__name__)
+
+TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS_MAX = 600
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+#: An event's id is the revision it shows. Anything else in the header is some other server's.
+_EVENT_ID = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+async def watch_run(request: Request) -> Response:
+    state = state_of(request)
+    ask = _read(request)
+    watching = await watch(state.backend, caller_of(request), state.hub, ask)
+    if not isinstance(watching, Watching):
+        return Response(status_code=204)
+    frames = _Frames(watching, state.backend.clock, records=wants_records(request.query_params))
+    stream = EventStream(frames)
+    watching.follower.on_over = stream.hurry
+    if watching.follower.is_over:
+        stream.hurry()
+    return stream
+
+
+def _read(request: Request) -> Watch:
+    """FLOW-117 to FLOW-119. Raises Malformed with every bad value (FLOW-127)."""
+    query = request.query_params
+    problems: list[Problem] = []
+    since_text, timeout_text = query.get("since"), query.get("timeout_sec", str(TIMEOUT_SECONDS))
+    since = None
+    if since_text is not None:
+        since = float(since_text) if _NUMBER.fullmatch(since_text) else math.nan
+        if not math.isfinite(since):
+            problems.append(Problem(("query", "since"), "must be a finite number", "value"))
+    timeout = int(timeout_text) if timeout_text.isascii() and timeout_text.isdecimal() and len(timeout_text) < 5 else 0
+    if not 1 <= timeout <= TIMEOUT_SECONDS_MAX:
+        message = f"must be a whole number from 1 to {TIMEOUT_SECONDS_MAX}"
+        problems.append(Problem(("query", "timeout_sec"), message, "value"))
+    if problems:
+        raise Malformed(problems[0].msg, problems=tuple(problems))
+    last = request.headers.get("last-event-id", "")
+    return Watch(
+        run_id=request.path_params["run_id"],
+        since=since,
+        last_revision=int(last) if _EVENT_ID.fullmatch(last) else None,
+        timeout_seconds=timeout,
+    )
+
+
+class _Frames:
+    """The events of one watcher as they go over the wire."""
+
+    def __init__(self, watching: Watching, clock: Callable[[], float], *, records: bool) -> None:
+        self._watching, self._clock, self._records = watching, clock, records
+        self.ends_at = watching.ends_at
+
+    async def next(self) -> bytes | None:
+        event = await self._watching.next()
+        if event is None:
+            return None
+        try:
+            data = _data(event.word, records=self._records)
+        except Corrupt as error:
+            log.error("a stored run cannot be shown; its watch ends", run_id=_run_id(event.word), error=error)
+            return None
+        # FLOW-121. JSON has no line break outside of a string, and escapes those inside: a frame cannot be broken.
+        head = f"id: {event.word.stored.revision}\nevent: {event.kind}\n".encode()
+        return b"".join((head, data, f"{self._clock()!r}}}\n\n".encode()))
+
+    def close(self) -> None:
+        self._watching.close()
+
+
+#: All of an event but its first lines and its `ts`, by the word it shows: made once, however many watch, and kept as
+#: long as somebody holds the word. Without records, and with.
+_DATA: tuple[WeakKeyDictionary[Word, bytes], WeakKeyDictionary[Word, bytes]] = WeakKeyDictionary(), WeakKeyDictionary()
+
+
+def _data(word: Word, *, records: bool) -> bytes:
+    """O(size of the run) the first time. Raises Corrupt."""
+    made = _DATA[records].get(word)
+    if made is None:
+        snapshot = to_snapshot(word.stored.run)
+        if not records:
+            del snapshot["task_records"]
+        made = b'data: {"run_id":%s,"snapshot":%s,"ts":' % (encode_json(_run_id(word)), encode_json(snapshot))
+        _DATA[records][word] = made
+    return made
+
+
+def _run_id(word: Word) -> str:
+    return word.stored.run.run_id
+
+
+#: In the words of `schemas.py`; only the stream uses it.
+SCHEMAS: dict[str, Any] = {
+    "RunWatchEvent": schemas.object_of(
+        {"run_id": {"type": "string", "format": "uuid"}, "snapshot": schemas.ref("RunSnapshot"), "ts": schemas.NUMBER},
+        ["run_id", "snapshot", "ts"],
+        "The `data` of an event: the run as it is, and when this was sent.",
+    ),
+}
+
+_DESCRIPTION = """\
+Server-sent events, each with one JSON object as its `data`. `event: snapshot` comes first, and again whenever more \
+than `heartbeat_at` and `updated_at` has changed; changes in quick succession may be merged, the last one is always \
+sent. `event: heartbeat` comes after 5 seconds of silence. The `id` is the revision of the run. The stream ends after \
+the terminal snapshot, after `timeout_sec`, when the run is no longer stored, and when NATS or the gateway goes away: \
+connect again with `Last-Event-ID`, as browsers do by themselves, or with `since`."""
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/runs/{run_id}/watch",
+        endpoint=watch_run,
+        summary="Watch a run",
+        description=_DESCRIPTION,
+        parameters=(
+            schemas.path_run_id,
+            schemas.query(
+                "include",
+                {"type": "array", "items": schemas.TEXT},
+                "`records`, `full` or `all`: snapshots with task records.",
+            ),
+            schemas.query("since", schemas.NUMBER, "Leave out the first snapshot unless its `updated_at` is greater."),
+            schemas.query(
+                "timeout_sec",
+                {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX, "default": TIMEOUT_SECONDS},
+                "The stream ends after this time.",
+            ),
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": False,
+                "schema": schemas.TEXT,
+                "description": "The `id` of the last event you got: the first snapshot comes unless it is that one.",
+            },
+        ),
+        answer={
+            "description": "The events, as they happen.",
+            "content": {"text/event-stream": {"schema": schemas.ref("RunWatchEvent")}},
+        },
+        more_answers={204: "`Last-Event-ID` names the terminal snapshot: nothing more will happen."},
+        errors=(404, 422),
+    ),
+)

@@ -1,0 +1,210 @@
+"""Carries every change of a run to whoever watches it, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+
+from pyoco_server.actions.watch import Word, next_word
+from pyoco_server.errors import TooManyWatchers
+from pyoco_server.loops.loop import Loop
+from pyoco_server.ports.runs.port import Changes, Removed, Stored
+
+__all__ = ["Follower", "Hub", "Lookout"]
+
+#: A watcher costs some 20 KiB with its connection, and at worst a snapshot that it does not fetch.
+FOLLOWERS_MAX = 10_000
+#: How soon streams end after NATS was lost.
+_LOOK_SECONDS = 0.5
+
+
+class _Topic:
+    """One run that is watched. Its latest word is kept once, however many watch."""
+
+    __slots__ = ("followers", "is_broken", "removed", "run_id", "word")
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.word: Word | None = None
+        #: The revision at which the run was removed; a newer word outranks it.
+        self.removed = 0
+        self.is_broken = False
+        self.followers: set[Follower] = set()
+
+    @property
+    def revision(self) -> int:
+        return max(self.removed, self.word.stored.revision if self.word is not None else 0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_broken or self.removed == self.revision > 0
+
+    def hear(self, item: Stored | Removed) -> None:
+        """O(size of the run) for what is new, O(followers) when there is something to tell."""
+        if item.revision <= self.revision:
+            return  # the feed began again a little earlier, or a reader was faster
+        if isinstance(item, Removed):
+            self.removed = item.revision
+            self.end()
+            return
+        before = self.word
+        self.word = next_word(before, item)
+        # A mere heartbeat wakes nobody: it shows with the next event of the stream.
+        if before is None or before.content != self.word.content:
+            for follower in self.followers:
+                follower.wake()
+
+    def end(self) -> None:
+        for follower in tuple(self.followers):
+            follower.wake()
+            if follower.on_over is not None:
+                follower.on_over()
+
+
+class Follower:
+    """One watcher's place. Use it in a `with` block, or close it."""
+
+    __slots__ = ("_hub", "_is_closed", "_loop", "_topic", "_waiter", "on_over")
+
+    def __init__(self, hub: Hub, topic: _Topic) -> None:
+        self._hub, self._topic = hub, topic
+        self._loop = asyncio.get_running_loop()  # kept: to ask for it again costs a system call before Python 3.12
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self.on_over: Callable[[], None] | None = None
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def word(self) -> Word | None:
+        return self._topic.word
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed or self._topic.is_over
+
+    @property
+    def is_current(self) -> bool:
+        return self._hub.is_current
+
+    def offer(self, stored: Stored) -> None:
+        self._topic.hear(stored)
+
+    async def wait(self, until: float) -> None:
+        if self.is_over:
+            return
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_at(until, self.wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._hub.leave(self, self._topic)
+            self.wake()
+
+
+class Hub:
+    """One upstream consumer, any number of followers. Memory is O(followers + watched runs).
+
+    What it cannot do: tell what happened before somebody followed, or more than the latest word to whoever is slow.
+    """
+
+    def __init__(self, followers_max: int = FOLLOWERS_MAX) -> None:
+        self._followers_max = followers_max
+        self._topics: dict[str, _Topic] = {}
+        self._epoch = ""
+        self._is_closed = False
+        #: How many follow right now.
+        self.count = 0
+        #: Whether the feed has caught up with the store; whoever feeds it keeps that true.
+        self.is_current = False
+
+    def on_changes(self, changes: Changes) -> None:
+        """A listener of the feeder: one dictionary lookup per change of a run that nobody watches."""
+        if changes.epoch != self._epoch:
+            if self._epoch:  # another store: revisions begin anew, and what was told may not be there
+                self.break_off()
+            self._epoch = changes.epoch
+        if not self._topics:
+            return
+        for item in changes.items:
+            topic = self._topics.get(item.run.run_id if isinstance(item, Stored) else item.run_id)
+            if topic is not None:
+                topic.hear(item)
+
+    def follow(self, run_id: str) -> Follower:
+        """Every change of this run from now on. Raises TooManyWatchers.
+
+        A closed hub still gives a place, at which nothing happens: a stream then ends after its first snapshot.
+        """
+        if self.count >= self._followers_max:
+            raise TooManyWatchers(f"{self.count} event streams are open")
+        topic = self._topics.get(run_id)
+        if topic is None:
+            topic = _Topic(run_id)
+            topic.is_broken = self._is_closed
+            if not self._is_closed:
+                self._topics[run_id] = topic
+        follower = Follower(self, topic)
+        topic.followers.add(follower)
+        self.count += 1
+        return follower
+
+    def leave(self, follower: Follower, topic: _Topic) -> None:
+        """Called by a follower that closes."""
+        topic.followers.discard(follower)
+        self.count -= 1
+        if not topic.followers and self._topics.get(topic.run_id) is topic:
+            del self._topics[topic.run_id]
+
+    def break_off(self) -> None:
+        """End every stream that is open; new ones may begin. O(followers)."""
+        topics, self._topics = self._topics, {}
+        for topic in topics.values():
+            topic.is_broken = True
+            topic.end()
+
+    def close(self) -> None:
+        """End every stream, and let no new one last. May be called twice."""
+        self._is_closed = True
+        self.break_off()
+
+
+class Lookout(Loop):
+    """Ends the streams when no change can come any more: NATS is away (FLOW-128), or the server is to stop.
+
+    What it cannot do: see an outage shorter than its pause. The feed resumes after one, and tells what was missed.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        is_up: Callable[[], bool],
+        is_fed: Callable[[float], Awaitable[bool]],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        super().__init__(every_seconds=_LOOK_SECONDS)
+        self._hub, self._is_up, self._is_fed, self._is_stopping = hub, is_up, is_fed, is_stopping
+
+    async def turn(self) -> None:
+        if self._is_stopping():
+            self._hub.close()
+        elif not self._is_up():
+            self._hub.break_off()
+        self._hub.is_current = await self._is_fed(0)
