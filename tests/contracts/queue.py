@@ -8,7 +8,9 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 
+from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job
+from pyoco_server.core.outcome import DeadReason
 from pyoco_server.ports.queue.port import Delivery, Intake, Queue, Reply
 from waiting import eventually
 
@@ -295,6 +297,14 @@ class QueueContract:
             await intake.want(len(jobs))
             await rest.holds(len(jobs) - len(hand.deliveries), ACK_WAIT_SECONDS / 2)
         assert sorted(hand.ids + rest.ids) == sorted(job.run_id for job in jobs)
+
+    async def test_dead_letters_are_counted(self, queue: Queue) -> None:
+        """FLOW-132"""
+        assert await queue.buried() == 0
+        for letter_id in ("1", "2", "2"):
+            letter = DeadLetter(timestamp=1.0, reason=DeadReason.TIMEOUT, error=None, tag="a")
+            await queue.bury(letter, letter_id)
+        assert await queue.buried() == 2
 
     async def test_the_ack_timer_is_told(self, queue: Queue) -> None:
         """FLOW-292"""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from pyoco.core.models import Flow
 
+import naughty
 from gateways import (
     PROGRESS,
     Gateway,
@@ -16,7 +19,15 @@ from gateways import (
     submit,
 )
 from pyoco_server.core.outcome import Completed, Failed
+from pyoco_server.worker import PyocoNatsWorker
 from waiting import eventually
+
+
+async def read(gateway: Gateway, run_id: str) -> dict[str, Any]:
+    """The record itself: why it waits is told besides, when that is known."""
+    found: dict[str, Any] = (await gateway.client.get(f"/runs/{run_id}")).json()
+    found.pop("waiting", None)
+    return found
 
 
 class TestCancel:
@@ -34,7 +45,7 @@ class TestCancel:
     async def test_a_run_is_asked_to_stop(self, gateway: Gateway, body: bytes, reason: str | None) -> None:
         """FLOW-114, FLOW-115, FLOW-175, FLOW-343"""
         run_id = await submit(gateway)
-        before = (await gateway.client.get(f"/runs/{run_id}")).json()
+        before = await read(gateway, run_id)
         answer = await gateway.client.post(f"/runs/{run_id}/cancel", content=body)
         assert answer.status_code == 200
         asked = answer.json()
@@ -45,7 +56,7 @@ class TestCancel:
             "updated_at": asked["updated_at"],
         }
         assert asked == before | changed | ({} if reason is None else {"cancel_reason": reason})
-        assert (await gateway.client.get(f"/runs/{run_id}")).json() == asked
+        assert await read(gateway, run_id) == asked
 
     async def test_a_running_run_is_asked_to_stop(self, gateway: Gateway) -> None:
         """FLOW-16"""
@@ -95,3 +106,52 @@ class TestCancel:
             return await ids(gateway, status="CANCELLING") == [run_id]
 
         await eventually(is_listed)
+
+
+class TestWithAWorker:
+    """FLOW-559: from the door to the worker and back."""
+
+    async def test_a_running_run_is_cancelled_and_stays_so(self, gateway: Gateway) -> None:
+        worker = await PyocoNatsWorker.connect(gateway.config, naughty.resolve)
+        run_id = await submit(gateway, flow_name="watches_for_a_cancel", params={"seconds": 20})
+        working = asyncio.create_task(worker.run_once(5))
+        path = f"/runs/{run_id}"
+
+        async def status() -> str:
+            return str((await gateway.client.get(path)).json()["status"])
+
+        async def runs() -> bool:
+            tasks = (await gateway.client.get(path)).json()["tasks"]
+            return bool(tasks.get("watches_for_a_cancel") == "RUNNING")
+
+        await eventually(runs)
+        asked = await gateway.client.post(f"{path}/cancel", json={"reason": "enough"})
+        assert (asked.status_code, asked.json()["status"]) == (200, "CANCELLING")
+        assert await working == run_id
+        assert await status() == "CANCELLED"
+        before = await stored(gateway, run_id)
+        again = await gateway.client.post(f"{path}/cancel", json={"reason": "once more"})
+        assert (again.status_code, again.json()["status"], again.json()["cancel_reason"]) == (
+            200,
+            "CANCELLED",
+            "enough",
+        )
+        assert await stored(gateway, run_id) == before
+        await worker.close()
+
+    async def test_a_pending_run_never_starts(self, gateway: Gateway) -> None:
+        """FLOW-184"""
+        run_id = await submit(gateway, flow_name="fine")
+        await gateway.client.post(f"/runs/{run_id}/cancel")
+        resolved: list[str] = []
+
+        def resolve(name: str) -> Flow:
+            resolved.append(name)
+            return naughty.resolve(name)
+
+        worker = await PyocoNatsWorker.connect(gateway.config, resolve)
+        assert await worker.run_once(5) == run_id
+        await worker.close()
+        assert resolved == []
+        found = (await gateway.client.get(f"/runs/{run_id}")).json()
+        assert (found["status"], found["attempt"], found["error"]) == ("CANCELLED", 0, None)

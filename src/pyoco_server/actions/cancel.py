@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from pyoco_server.actions.read import read_run
-from pyoco_server.core.run import Caller, ask_cancel
+from pyoco_server.core.run import Caller, Run, ask_cancel
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 
-__all__ = ["cancel"]
+__all__ = ["Answered", "cancel", "cancel_if"]
 
 _ROUNDS_MAX = 50
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The run after the request, and whether it was this request that counts."""
+
+    stored: Stored
+    asked: bool
 
 
 async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Stored:
@@ -19,13 +30,21 @@ async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | No
 
     A run that has ended, or is being cancelled already, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound.
     """
+    return (await cancel_if(backend, caller, run_id, reason, lambda _: True)).stored
+
+
+async def cancel_if(
+    backend: Backend, caller: Caller, run_id: str, reason: str | None, wanted: Callable[[Run], bool]
+) -> Answered:
+    """As `cancel`, but only while the run, as it is read anew for each try, is wanted."""
     for _ in range(_ROUNDS_MAX):
         found = await read_run(backend, caller, run_id)
-        if found.run.is_terminal or found.run.status is RunState.CANCELLING:
-            return found
+        run = found.run
+        if run.is_terminal or run.status is RunState.CANCELLING or not wanted(run):
+            return Answered(found, asked=False)
         asked = await _ask(backend, found, reason)
         if isinstance(asked, Stored):
-            return asked
+            return Answered(asked, asked=True)
     raise Unavailable(f"run {run_id} changes too fast to be cancelled")
 
 

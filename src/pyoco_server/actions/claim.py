@@ -14,7 +14,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
 
-__all__ = ["Busy", "Held", "Spent", "claim_run"]
+__all__ = ["Busy", "Held", "Spent", "alive_seconds", "claim_run"]
 
 log = get_logger(__name__)
 
@@ -78,26 +78,42 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     if isinstance(found, Withdrawn):
         log.info("the submission was withdrawn; its job is dropped", run_id=job.run_id)  # FLOW-310
         return Spent("withdrawn")
-    if isinstance(found, Absent):  # a foreign producer wrote no record: the job itself tells all (FLOW-310)
-        return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
+    if isinstance(found, Absent):
+        return await _claim_unrecorded(backend, job, me, attempt_id)
     run = found.run
     if run.is_terminal:
         return Spent("ended")  # FLOW-309
-    alive_seconds = _alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
-    if alive_seconds > 0:
-        return Busy(alive_seconds)
+    busy_seconds = alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
+    if busy_seconds > 0:
+        return Busy(busy_seconds)
     if run.status is RunState.CANCELLING:  # FLOW-184: it never starts
         ended = await backend.runs.replace(conclude(run, Cancelled(), now), found.revision)
         return Spent("cancelled") if isinstance(ended, Stored) else ended
     return _held(await backend.runs.replace(claim(run, me, attempt_id, now), found.revision), attempt_id)
 
 
+async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Lost:
+    """A foreign producer wrote no record: the job itself tells all (FLOW-310)."""
+    now = backend.clock()
+    if _is_forgotten(job, now, backend.config.runs_retention_sec):
+        log.info("the run has ended so long ago that its record is gone; its job is dropped", run_id=job.run_id)
+        return Spent("forgotten")
+    return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
+
+
 def _held(written: Stored | Lost, attempt_id: str) -> Held | Lost:
     return Held(written.run, written.revision, attempt_id) if isinstance(written, Stored) else written
 
 
-def _alive_seconds(run: Run, now: float, heartbeat_seconds: float) -> float:
-    """For how long the newest attempt still counts as alive. Two live executions must not overlap."""
+def _is_forgotten(job: Job, now: float, retention_seconds: float) -> bool:
+    """Whether a job of ours may be older than the record of its run's end, or than the mark of its withdrawal: on a tag
+    that nobody serves, a job waits for ever, and a cancelled run must not start because of that (FLOW-184)."""
+    return job.revision is not None and 0 < retention_seconds < now - job.submitted_at
+
+
+def alive_seconds(run: Run, now: float, heartbeat_seconds: float) -> float:
+    """For how long the newest attempt still counts as alive; 0 or less: nobody works on the run, as far as one can
+    tell. Two live executions must not overlap."""
     if run.attempt_id is None:
         return 0.0
     return run.heartbeat_at + _SKEW_SECONDS + 3 * heartbeat_seconds - now

@@ -147,7 +147,7 @@ class Crew:
     async def _end(self, delivery: Delivery, held: Held, live: Live, outcome: Outcome) -> Worked:
         async with held.lock:  # a hand-back that is under way decides first
             given_back = held.given_back
-        if given_back:
+        if given_back and not live.fenced:
             # Growing, so that a worker without hosts does not use up a job's deliveries in a minute.
             await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
             return Worked(held.run.run_id)
@@ -177,9 +177,12 @@ class Crew:
             tag=delivery.tag,
             run_id=error.run_id,
             flow_name=run.flow_name if run else None,
+            tags=run.tags if run else None,
             worker_id=self._me.worker_id,
             num_delivered=delivery.count,
             subject=delivery.subject,
+            tenant_id=run.tenant_id if run else None,
+            api_key_id=run.api_key_id if run else None,
         )
         await bury(self._backend, letter, f"{error.run_id or self._backend.new_id()}.dlq.invalid")
         await delivery.answer(Reply.DROP)

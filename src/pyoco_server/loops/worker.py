@@ -31,6 +31,8 @@ _AHEAD_MAX = 8
 _DEFECT_SECONDS = 10.0
 #: Of a queue that serves several tags more may arrive than was wanted: what cannot begin by then goes back.
 _AT_HAND_SECONDS = 0.5
+#: What was killed at the end of a drain has this long to be gone.
+_KILLED_SECONDS = 10.0
 
 
 class Badge:
@@ -211,6 +213,6 @@ class Worker:
                 live.fenced = True
             live.execution.kill()
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=10)
+            await asyncio.wait(set(self._tasks), timeout=_KILLED_SECONDS)
         for live in self._pulse.lives:  # whatever the end of its host looks like, it is not the end of its run
             live.fenced = True

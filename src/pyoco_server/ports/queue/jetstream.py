@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
-from pyoco_server.core.job import Job, encode_job, to_message
-from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.core.job import Job, decode_job, encode_job, to_message
+from pyoco_server.errors import InvalidJob, NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
-from pyoco_server.ports.queue.port import Delivery, Leftover
+from pyoco_server.ports.queue.notices import JetStreamNotices, open_notices
+from pyoco_server.ports.queue.port import Delivery, Leftover, Stock
 from pyoco_server.ports.queue.puller import Lane
+from pyoco_server.ports.queue.stored_jobs import StoredJob, StoredJobs
 
 __all__ = ["JetStreamQueue"]
 
-_CONSUMER_NOT_FOUND = 10014
-#: Somebody made it a moment ago (10105), with settings of their own (10148).
-_CONSUMER_EXISTS = frozenset({10148, 10105})
-_NO_MESSAGE_FOUND = 10037
-_SEQUENCE_NOT_FOUND = 10043
 _SECOND = 1_000_000_000
 
 
-class _FirstMessage(msgspec.Struct):
-    seq: int
-    time: datetime
-    data: str = ""
-
-
-class _Floor(msgspec.Struct):
+class _Reached(msgspec.Struct):
     stream_seq: int
 
 
 class _ConsumerState(msgspec.Struct):
-    ack_floor: _Floor
+    delivered: _Reached
+    ack_floor: _Reached
+
+
+class _StreamState(msgspec.Struct):
+    messages: int
+
+
+class _StreamInfo(msgspec.Struct):
+    state: _StreamState
 
 
 def _consumer_name(tag: str) -> str:
     """FLOW-288: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
     return f"pyoco_worker_{tag}"
-
-
-class _First(msgspec.Struct):
-    message: _FirstMessage
-
-
-class _ConsumerInfo(msgspec.Struct):
-    config: dict[str, Any]
 
 
 _encode_quickly = msgspec.json.Encoder().encode
@@ -71,10 +62,10 @@ def _encode(job: Job) -> bytes:
 class JetStreamQueue:
     def __init__(self, link: Link, config: NatsBackendConfig) -> None:
         self._link, self._config = link, config
+        self._jobs = StoredJobs(link, config.work_stream)
 
     async def put(self, job: Job) -> None:
-        subject = f"{self._config.work_subject_prefix}.{job.tag}"
-        await self._store(subject, _encode(job), job.run_id)
+        await self._store(self._subject(job.tag), _encode(job), job.run_id)
 
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         subject = f"{self._config.dlq_subject_prefix}.{letter.tag}"
@@ -99,43 +90,61 @@ class JetStreamQueue:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
 
+    async def buried(self) -> int:
+        stream = self._config.dlq_stream
+        try:
+            return (await self._link.insist(f"STREAM.INFO.{stream}", {}, _StreamInfo)).state.messages
+        except Rejected as error:
+            raise Unavailable(f"cannot read {stream}: {error}") from error
+
+    def _subject(self, tag: str) -> str:
+        return f"{self._config.work_subject_prefix}.{tag}"
+
     async def oldest(self, tag: str) -> float | None:
-        first = await self._first(tag)
+        first = await self._jobs.next(self._subject(tag))
         return None if first is None else first.time.timestamp()
 
     async def leftover(self, tag: str) -> Leftover | None:
-        first = await self._first(tag)
-        if first is None:
-            return None
-        subject = f"CONSUMER.INFO.{self._config.work_stream}.{_consumer_name(tag)}"
-        try:
-            info = await self._link.insist(subject, {}, _ConsumerState)
-        except Rejected as error:
-            if error.code == _CONSUMER_NOT_FOUND:  # nobody has ever served the tag
-                return None
-            raise Unavailable(f"cannot look into the queue of tag {tag}: {error}") from error
+        first = await self._jobs.next(self._subject(tag))
+        state = None if first is None else await self._state(tag)
         # An acked job leaves the stream: one that is still there below the ack floor was given up by the consumer.
-        if first.seq > info.ack_floor.stream_seq:
+        if first is None or state is None or first.seq > state.ack_floor.stream_seq:
             return None
-        return Leftover(tag, first.seq, base64.b64decode(first.data))
+        return Leftover(tag, first.seq, first.body, first.subject)
 
     async def remove(self, leftover: Leftover) -> None:
         request = {"seq": leftover.sequence, "no_erase": True}
         try:
             await self._link.insist(f"STREAM.MSG.DELETE.{self._config.work_stream}", request, dict[str, Any])
         except Rejected as error:
-            if error.code not in (_NO_MESSAGE_FOUND, _SEQUENCE_NOT_FOUND):
+            # One code for all that can go wrong here, a job that has gone already among it.
+            if await self._jobs.at(leftover.sequence) is not None:
                 raise Unavailable(f"cannot remove a job of tag {leftover.tag}: {error}") from error
 
-    async def _first(self, tag: str) -> _FirstMessage | None:
-        request = {"seq": 1, "next_by_subj": f"{self._config.work_subject_prefix}.{tag}"}
+    async def stock(self, tag: str) -> Stock:
+        """Jobs only ever move from "never delivered" to "in hand" and out. So what was never delivered is looked at
+        first: a job that moves on meanwhile is seen at least once."""
+        state, subject = await self._state(tag), self._subject(tag)
+        delivered = 0 if state is None else state.delivered.stream_seq
+        waiting = await self._jobs.next(subject, delivered + 1)
+        in_hand, at = set(), 1
+        while delivered and (job := await self._jobs.next(subject, at)) is not None and job.seq <= delivered:
+            in_hand.add(_run_id(job))
+            at = job.seq + 1
+        return Stock(None if waiting is None else waiting.time.timestamp(), frozenset(in_hand))
+
+    async def _state(self, tag: str) -> _ConsumerState | None:
+        """How far a tag's consumer has come. None: nobody has ever served the tag."""
+        subject = f"CONSUMER.INFO.{self._config.work_stream}.{_consumer_name(tag)}"
         try:
-            found = await self._link.insist(f"STREAM.MSG.GET.{self._config.work_stream}", request, _First)
+            return await self._link.insist(subject, {}, _ConsumerState)
         except Rejected as error:
-            if error.code == _NO_MESSAGE_FOUND:
+            if error.code == CONSUMER_NOT_FOUND:
                 return None
             raise Unavailable(f"cannot look into the queue of tag {tag}: {error}") from error
-        return found.message
+
+    async def open_notices(self) -> JetStreamNotices:
+        return await open_notices(self._link, self._config.work_stream, self._config.advisory_stream)
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> JetStreamIntake:
         lanes = [await self._lane(tag) for tag in tags]
@@ -145,11 +154,10 @@ class JetStreamQueue:
         """FLOW-288 to FLOW-292: one durable consumer per tag; an existing one keeps its settings."""
         config = self._config
         name = _consumer_name(tag)
-        subject = f"{config.work_subject_prefix}.{tag}"
         wanted = {
             "durable_name": name,
             "name": name,
-            "filter_subject": subject,
+            "filter_subject": self._subject(tag),
             "ack_policy": "explicit",
             "deliver_policy": "all",
             "ack_wait": int(config.consumer_ack_wait_sec * _SECOND),
@@ -159,27 +167,15 @@ class JetStreamQueue:
             "max_waiting": 8192,
         }
         try:
-            info = await self._consumer(name) or await self._make_consumer(name, subject, wanted)
+            found = await find_or_make(self._link, config.work_stream, wanted)
         except Rejected as error:
             raise Unavailable(f"cannot bind to the queue of tag {tag}: {error}") from error
-        found = info.config
         return Lane(tag, name, found["ack_wait"] / _SECOND, max(0, found.get("max_deliver", 0)))
 
-    async def _consumer(self, name: str) -> _ConsumerInfo | None:
-        try:
-            return await self._link.insist(f"CONSUMER.INFO.{self._config.work_stream}.{name}", {}, _ConsumerInfo)
-        except Rejected as error:
-            if error.code == _CONSUMER_NOT_FOUND:
-                return None
-            raise
 
-    async def _make_consumer(self, name: str, subject: str, wanted: dict[str, Any]) -> _ConsumerInfo:
-        stream = self._config.work_stream
-        request = {"stream_name": stream, "config": wanted, "action": "create"}
-        try:
-            return await self._link.insist(f"CONSUMER.CREATE.{stream}.{name}.{subject}", request, _ConsumerInfo)
-        except Rejected as error:
-            found = await self._consumer(name) if error.code in _CONSUMER_EXISTS else None
-            if found is None:
-                raise
-            return found
+def _run_id(job: StoredJob) -> str:
+    """Whose job it is; empty when it does not tell."""
+    try:
+        return decode_job(job.body).run_id
+    except InvalidJob as error:
+        return error.run_id or ""

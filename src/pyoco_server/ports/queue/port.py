@@ -10,7 +10,7 @@ from typing import Protocol
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job
 
-__all__ = ["Delivery", "Intake", "Leftover", "Queue", "Reply"]
+__all__ = ["Delivery", "Intake", "Leftover", "Notice", "Notices", "Queue", "Reply", "Stock"]
 
 
 class Reply(Enum):
@@ -81,6 +81,48 @@ class Leftover:
     tag: str
     sequence: int
     data: bytes
+    subject: str = ""
+
+
+class Notice(Protocol):
+    """The queue's word that it gives a job up, in one keeper's hand. Unanswered it comes again, to any keeper."""
+
+    @property
+    def deliveries(self) -> int:
+        """How often the job was delivered."""
+
+    async def leftover(self) -> Leftover | None:
+        """The job itself. None: it has left the queue since. Raises Unavailable."""
+
+    async def settle(self) -> None:
+        """Dealt with: the word does not come again. Best effort: lost, it comes once more."""
+
+    async def put_off(self, seconds: float) -> None:
+        """Not yet: it comes again then. Best effort."""
+
+
+class Notices(Protocol):
+    """What the queue has given up, kept until somebody has dealt with it, also while no keeper is there."""
+
+    async def take(self, seconds: float) -> Notice | None:
+        """One notice within `seconds`, or None. Raises Unavailable."""
+
+    async def stir(self) -> None:
+        """Have the queue give up what it may not deliver again, of tags that nobody asks for: it does so only when it
+        is asked for work. Nothing is taken, and no delivery is counted. O(tags). Raises Unavailable."""
+
+    async def close(self) -> None:
+        """Take nothing more."""
+
+
+@dataclass(frozen=True)
+class Stock:
+    """The jobs of one tag, in two parts."""
+
+    #: When the oldest job that was never delivered was stored; None: there is none.
+    waiting_since: float | None
+    #: The runs whose jobs were delivered and are still there: in somebody's hand, or about to come again.
+    in_hand: frozenset[str]
 
 
 class Queue(Protocol):
@@ -95,6 +137,9 @@ class Queue(Protocol):
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         """Set a dead letter aside. The same id within two minutes is stored once. Raises Unavailable."""
 
+    async def buried(self) -> int:
+        """How many dead letters there are now: one round trip. Raises Unavailable."""
+
     async def oldest(self, tag: str) -> float | None:
         """When the oldest job of this tag still in the queue was stored; None: there is none. Raises Unavailable.
 
@@ -106,7 +151,13 @@ class Queue(Protocol):
         will not come again. None: there is none, as far as the queue knows. Raises Unavailable."""
 
     async def remove(self, leftover: Leftover) -> None:
-        """Take it out of the queue, after its run has ended. Raises Unavailable."""
+        """Take it out of the queue, after its run has ended. May be repeated. Raises Unavailable."""
+
+    async def stock(self, tag: str) -> Stock:
+        """What is there of this tag: exact, at the price of reading every job in hand. Raises Unavailable."""
+
+    async def open_notices(self) -> Notices:
+        """The notices of jobs given up; every keeper shares them. Raises Unavailable."""
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> Intake:
         """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block."""

@@ -1,0 +1,152 @@
+"""Ask for many runs to be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+
+from pyoco_server.actions.cancel import cancel_if
+from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import PyocoError, RunNotFound
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.index.port import EVERYBODY, Place, RunFilter, Summary
+
+__all__ = ["Cancelled", "Selection", "cancel_many"]
+
+log = get_logger(__name__)
+
+_AT_ONCE = 64
+_PAGE = 500
+#: Whoever asked waits for an answer: what could not be asked by then is left for the next request.
+SECONDS_MAX = 20.0
+#: The states a request to stop leads out of (FLOW-16).
+_OPEN = (RunState.PENDING, RunState.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which runs to stop: these, or all that have not ended and fit the filter."""
+
+    run_ids: tuple[str, ...] | None = None
+    wanted: RunFilter = field(default_factory=RunFilter)
+    #: Only runs submitted earlier than this.
+    submitted_before: float | None = None
+    #: How many runs to look at, at most.
+    limit: int
+
+    def fits(self, run: Run) -> bool:
+        """Whether the run, as its record is now, is still one of them. A list is a cache; what is stopped is not."""
+        wanted, tags = self.wanted, (run.tag, *run.tags)
+        return (
+            (wanted.status is None or run.status == wanted.status)
+            and (wanted.flow is None or run.flow_name == wanted.flow)
+            and (wanted.tag is None or wanted.tag in tags)
+            and (wanted.kind is None or run.kind == wanted.kind)
+            and (wanted.workflow_yaml_sha256 is None or run.workflow_yaml_sha256 == wanted.workflow_yaml_sha256)
+            and (self.submitted_before is None or run.submitted_at < self.submitted_before)
+        )
+
+
+@dataclass
+class Cancelled:
+    """What became of a request, in numbers."""
+
+    #: Asked to stop now.
+    asked: int = 0
+    already_cancelling: int = 0
+    already_ended: int = 0
+    not_found: int = 0
+    #: Could not be asked, or not for certain; the log says why.
+    failed: int = 0
+    #: There may be more that fit: ask again.
+    more: bool = False
+    #: The newest of our own writes.
+    revision: int = 0
+
+    @property
+    def matched(self) -> int:
+        """Runs that were found to be wanted."""
+        return self.asked + self.already_cancelling + self.already_ended + self.failed
+
+
+async def cancel_many(
+    backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None, seconds: float = SECONDS_MAX
+) -> Cancelled:
+    """Mark them CANCELLING, each by a compare-and-set of its own, up to 64 at once; one that fails is counted and
+    logged. Only the caller's own runs. One look at the index per 500 runs, two round trips per run.
+
+    Stops after `limit` runs, or `seconds`, and then says that there is more. A crash leaves some asked and some not;
+    the same request again asks the others. Raises Unavailable when the index cannot be read.
+    """
+    walk = _Walk(backend, caller, selection, reason)
+    try:
+        async with asyncio.timeout(seconds):
+            await (walk.these(selection.run_ids) if selection.run_ids is not None else walk.all_that_fit())
+    except TimeoutError:
+        walk.done.more = True
+    log.info("asked for many runs to be stopped", matched=walk.done.matched, **asdict(walk.done))
+    return walk.done
+
+
+class _Walk:
+    """One request on its way through the runs."""
+
+    def __init__(self, backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None) -> None:
+        self._backend, self._caller, self._selection, self._reason = backend, caller, selection, reason
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        #: A run is counted once, however often it changes its place while we walk.
+        self._seen: set[str] = set()
+        self.done = Cancelled()
+
+    async def these(self, run_ids: tuple[str, ...]) -> None:
+        await self._cancel_each(run_ids)
+
+    async def all_that_fit(self) -> None:
+        """PENDING first: a run that begins meanwhile is met among the RUNNING ones."""
+        wanted = replace(self._selection.wanted, tenant_id=self._caller.tenant_id or EVERYBODY)
+        for status in _OPEN if wanted.status is None else (RunState(wanted.status),):
+            place: Place | None = None
+            while True:
+                page = await self._backend.index.page(replace(wanted, status=status), _PAGE, place)
+                await self._cancel_each(line.run_id for line in page.items if self._is_early(line))
+                place = page.next
+                if self.done.more:
+                    return
+                if place is None:
+                    break
+
+    def _is_early(self, line: Summary) -> bool:
+        before = self._selection.submitted_before
+        return before is None or line.submitted_at < before
+
+    async def _cancel_each(self, run_ids: Iterable[str]) -> None:
+        new = [run_id for run_id in dict.fromkeys(run_ids) if run_id not in self._seen]
+        left = self._selection.limit - len(self._seen)
+        self.done.more = len(new) > left
+        new = new[:left]
+        self._seen.update(new)
+        await asyncio.gather(*map(self._cancel, new))
+
+    async def _cancel(self, run_id: str) -> None:
+        done = self.done
+        async with self._room:
+            try:
+                answer = await cancel_if(self._backend, self._caller, run_id, self._reason, self._selection.fits)
+            except RunNotFound:  # of a list: it has just gone
+                done.not_found += self._selection.run_ids is not None
+                return
+            except PyocoError as error:
+                done.failed += 1
+                log.warning("a run could not be asked to stop", run_id=run_id, error=error)
+                return
+        run = answer.stored.run
+        if answer.asked:
+            done.asked += 1
+            done.revision = max(done.revision, answer.stored.revision)
+        elif run.is_terminal:
+            done.already_ended += 1
+        elif run.status is RunState.CANCELLING:
+            done.already_cancelling += 1

@@ -1,0 +1,408 @@
+"""`POST /runs/cancel`: which runs it stops, which it must not, and how it counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import ANNA
+from doors_support import check_refusal
+from gateways import Gateway, claimed, ended, fresh_gateway, ids, stored, submit, submit_yaml
+from pyoco_server.actions import cancel_many as action
+from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.finish import Ended, finish
+from pyoco_server.actions.submit import submit as submit_run
+from pyoco_server.core.api_key import make_key
+from pyoco_server.core.job import job_of
+from pyoco_server.core.outcome import Completed
+from pyoco_server.core.run import Caller, Run, Submission
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.index.port import RunFilter
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.worker import PyocoNatsWorker
+from waiting import eventually
+
+ZEROS = {
+    "matched": 0,
+    "asked": 0,
+    "already_cancelling": 0,
+    "already_ended": 0,
+    "not_found": 0,
+    "failed": 0,
+    "more": False,
+}
+
+
+async def stop(gateway: Gateway, **body: Any) -> dict[str, Any]:
+    """The counts that are not zero."""
+    answer = await gateway.client.post("/runs/cancel", json=body)
+    assert answer.status_code == 200, answer.text
+    counts = answer.json()
+    assert counts.keys() == ZEROS.keys()
+    assert counts["matched"] == sum(counts[name] for name in ("asked", "already_cancelling", "already_ended", "failed"))
+    return {name: count for name, count in counts.items() if count != ZEROS[name]}
+
+
+async def status_of(gateway: Gateway, run_id: str) -> str:
+    return (await stored(gateway, run_id)).run.status
+
+
+class TestAFilter:
+    @pytest.mark.parametrize(
+        ("body", "hit"),
+        [
+            ({"all": True}, "abcde"),
+            ({"flow": "hello"}, "acde"),
+            ({"flow": "other"}, "b"),
+            ({"flow": "nothing"}, ""),
+            ({"tag": "gpu"}, "bc"),
+            ({"tag": "label"}, "d"),
+            ({"status": "PENDING"}, "abcd"),
+            ({"status": "RUNNING"}, "e"),
+            ({"kind": "flow"}, "abcde"),
+            ({"kind": "exec"}, ""),
+            ({"tag": "gpu", "flow": "hello"}, "c"),
+            ({"tag": "gpu", "all": True}, "bc"),
+            ({"status": "RUNNING", "tag": "gpu"}, ""),
+        ],
+    )
+    async def test_stops_what_fits_and_nothing_else(self, gateway: Gateway, body: dict[str, Any], hit: str) -> None:
+        """FLOW-16, FLOW-99"""
+        runs = {
+            "a": await submit(gateway),
+            "b": await submit(gateway, flow_name="other", tag="gpu"),
+            "c": await submit(gateway, tag="gpu"),
+            "d": await submit(gateway, tags=["label"]),
+            "e": await submit(gateway),
+        }
+        await claimed(gateway, runs["e"])
+        done = await submit(gateway, tag="gpu")
+        await ended(gateway, done, Completed())
+        await eventually(lambda: _lists(gateway, "RUNNING", [runs["e"]]))
+        await eventually(lambda: _lists(gateway, "COMPLETED", [done]))
+        counts = await stop(gateway, **body)
+        assert counts == ({"matched": len(hit), "asked": len(hit)} if hit else {})
+        found = {name: await status_of(gateway, run_id) for name, run_id in runs.items()}
+        before = dict.fromkeys("abcd", "PENDING") | {"e": "RUNNING"}
+        assert found == {name: "CANCELLING" if name in hit else before[name] for name in runs}
+        assert await status_of(gateway, done) == "COMPLETED"
+
+    async def test_by_flow_yaml_stops_its_runs(self, gateway: Gateway) -> None:
+        one = (await submit_yaml(gateway)).json()["run_id"]
+        other = (await submit_yaml(gateway, "flow:\n  graph: a >> b\n")).json()["run_id"]
+        sha256 = (await stored(gateway, one)).run.workflow_yaml_sha256
+        assert sha256 is not None
+        assert await stop(gateway, workflow_yaml_sha256=sha256.upper()) == {"matched": 1, "asked": 1}
+        assert (await status_of(gateway, one), await status_of(gateway, other)) == ("CANCELLING", "PENDING")
+
+    async def test_by_time_stops_what_is_older(self, gateway: Gateway) -> None:
+        old = await submit(gateway)
+        await asyncio.sleep(0.02)
+        moment = time.time()
+        await asyncio.sleep(0.02)
+        young = await submit(gateway)
+        assert await stop(gateway, submitted_before=moment) == {"matched": 1, "asked": 1}
+        assert (await status_of(gateway, old), await status_of(gateway, young)) == ("CANCELLING", "PENDING")
+
+    async def test_keeps_the_reason_and_the_first_request(self, gateway: Gateway) -> None:
+        """FLOW-115, FLOW-177"""
+        first, second = await submit(gateway), await submit(gateway)
+        await gateway.client.post(f"/runs/{first}/cancel", json={"reason": "first"})
+        assert await stop(gateway, flow="hello", reason="理由") == {"matched": 1, "asked": 1}
+        assert (await stored(gateway, first)).run.cancel_reason == "first"
+        assert (await stored(gateway, second)).run.cancel_reason == "理由"
+
+    async def test_means_runs_that_were_submitted_a_moment_ago_and_shows_in_the_next_list(
+        self, gateway: Gateway
+    ) -> None:
+        """Read your writes, in and out."""
+        for _ in range(10):
+            run_id = await submit(gateway, tag="mine")
+            assert await stop(gateway, tag="mine") == {"matched": 1, "asked": 1}
+            assert run_id in await ids(gateway, status="CANCELLING")
+
+    async def test_stops_at_its_limit_and_says_that_there_is_more(self, gateway: Gateway) -> None:
+        for _ in range(5):
+            await submit(gateway)
+        assert await stop(gateway, flow="hello", limit=2) == {"matched": 2, "asked": 2, "more": True}
+        assert await stop(gateway, flow="hello", limit=2) == {"matched": 2, "asked": 2, "more": True}
+        assert await stop(gateway, flow="hello", limit=2) == {"matched": 1, "asked": 1}
+        assert await stop(gateway, flow="hello", limit=2) == {}
+
+    async def test_exactly_at_its_limit_says_that_there_is_no_more(self, gateway: Gateway) -> None:
+        for _ in range(2):
+            await submit(gateway)
+        assert await stop(gateway, all=True, limit=2) == {"matched": 2, "asked": 2}
+
+    async def test_walks_over_many_pages_of_both_states(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(action, "_PAGE", 3)
+        run_ids = [await submit(gateway) for _ in range(11)]
+        for run_id in run_ids[:4]:
+            await claimed(gateway, run_id)
+        await eventually(lambda: _lists(gateway, "RUNNING", run_ids[:4]))
+        assert await stop(gateway, all=True, limit=9) == {"matched": 9, "asked": 9, "more": True}
+        assert await stop(gateway, all=True) == {"matched": 2, "asked": 2}
+
+
+async def _lists(gateway: Gateway, status: str, run_ids: list[str]) -> bool:
+    return sorted(await ids(gateway, status=status)) == sorted(run_ids)
+
+
+class TestAListOfIds:
+    async def test_is_counted_one_by_one(self, gateway: Gateway) -> None:
+        """FLOW-176, FLOW-177"""
+        fresh, running, asked, done = [await submit(gateway) for _ in range(4)]
+        await claimed(gateway, running)
+        await gateway.client.post(f"/runs/{asked}/cancel")
+        await ended(gateway, done, Completed())
+        others = [str(uuid.uuid4()), "no-id", ""]
+        counts = await stop(gateway, run_ids=[fresh, running, asked, done, fresh, *others])
+        assert counts == {"matched": 4, "asked": 2, "already_cancelling": 1, "already_ended": 1, "not_found": 3}
+        assert await status_of(gateway, done) == "COMPLETED"
+
+    async def test_that_is_empty_stops_nothing(self, gateway: Gateway) -> None:
+        run_id = await submit(gateway)
+        assert await stop(gateway, run_ids=[]) == {}
+        assert await status_of(gateway, run_id) == "PENDING"
+
+    async def test_has_a_limit_too(self, gateway: Gateway) -> None:
+        run_ids = [await submit(gateway) for _ in range(3)]
+        assert await stop(gateway, run_ids=run_ids, limit=2) == {"matched": 2, "asked": 2, "more": True}
+        assert await status_of(gateway, run_ids[2]) == "PENDING"
+
+
+class TestABadRequest:
+    @pytest.mark.parametrize(
+        ("body", "loc"),
+        [
+            (b"", ["body"]),
+            (b"{", ["body"]),
+            (b"[]", ["body"]),
+            (b"null", ["body"]),
+            (b"{}", ["body"]),
+            (b'{"reason": "all of them"}', ["body"]),
+            (b'{"limit": 5}', ["body"]),
+            (b'{"all": false}', ["body"]),
+            (b'{"tag": null}', ["body"]),
+            (b'{"tagg": "gpu"}', ["body"]),  # a slip of the pen must not stop everything
+            (b'{"tag": "gpu", "Flow": "x"}', ["body"]),
+            (b'{"tag": ""}', ["body", "tag"]),
+            (b'{"flow": ""}', ["body", "flow"]),
+            (b'{"flow": 1}', ["body", "flow"]),
+            (b'{"tag": "%s"}' % (b"x" * 513), ["body", "tag"]),
+            (b'{"status": "COMPLETED"}', ["body", "status"]),
+            (b'{"status": "CANCELLING"}', ["body", "status"]),
+            (b'{"status": "pending"}', ["body", "status"]),
+            (b'{"kind": "program"}', ["body", "kind"]),
+            (b'{"workflow_yaml_sha256": "abc"}', ["body", "workflow_yaml_sha256"]),
+            (b'{"submitted_before": "now"}', ["body", "submitted_before"]),
+            (b'{"submitted_before": NaN}', ["body"]),
+            (b'{"all": 1}', ["body", "all"]),
+            (b'{"all": true, "limit": 0}', ["body", "limit"]),
+            (b'{"all": true, "limit": 10001}', ["body", "limit"]),
+            (b'{"all": true, "limit": 1.5}', ["body", "limit"]),
+            (b'{"all": true, "reason": 1}', ["body", "reason"]),
+            (b'{"all": true, "reason": "%s"}' % (b"x" * 4097), ["body", "reason"]),
+            (b'{"run_ids": "x"}', ["body", "run_ids"]),
+            (b'{"run_ids": [1]}', ["body", "run_ids", 0]),
+            (b'{"run_ids": ["%s"]}' % (b"x" * 129), ["body", "run_ids", 0]),
+            (json.dumps({"run_ids": ["x"] * 1001}).encode(), ["body", "run_ids"]),
+            (b'{"run_ids": ["x"], "tag": "gpu"}', ["body", "run_ids"]),
+            (b'{"run_ids": ["x"], "all": true}', ["body", "run_ids"]),
+        ],
+    )
+    async def test_is_refused_and_stops_nothing(self, gateway: Gateway, body: bytes, loc: list[str | int]) -> None:
+        run_id = await submit(gateway, tag="gpu")
+        problems = check_refusal(await gateway.client.post("/runs/cancel", content=body))
+        assert [problem["loc"] for problem in problems] == [loc]
+        assert await status_of(gateway, run_id) == "PENDING"
+
+    async def test_is_too_large_above_a_megabyte(self, gateway: Gateway) -> None:
+        answer = await gateway.client.post("/runs/cancel", content=b" " * (1024 * 1024 + 1))
+        assert answer.status_code == 413
+
+    async def test_does_not_meet_a_run_of_that_name(self, gateway: Gateway) -> None:
+        """`cancel` is a path here, and no run id."""
+        assert (await gateway.client.get("/runs/cancel")).status_code == 404
+        assert (await gateway.client.post("/runs/cancel/cancel")).status_code == 404
+        assert (await gateway.client.request("DELETE", "/runs/cancel")).status_code == 405
+
+
+@pytest.fixture
+async def guarded(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key", auth_pepper="pepper") as gateway:
+        yield gateway
+
+
+async def a_key(gateway: Gateway, tenant: str) -> dict[str, str]:
+    plain, record = make_key(tenant, gateway.config.auth_pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
+    assert await gateway.backend.keys.add(record)
+    return {"X-API-Key": plain}
+
+
+async def test_only_the_caller_s_own_runs_are_stopped(guarded: Gateway) -> None:
+    """FLOW-188, FLOW-273: others are neither stopped nor counted, and their ids are unknown."""
+    mine, yours = await a_key(guarded, "team-a"), await a_key(guarded, "team-b")
+    run_ids = []
+    for headers in (mine, yours, mine, yours):
+        answer = await guarded.client.post("/runs", json={"flow_name": "hello"}, headers=headers)
+        run_ids.append(answer.json()["run_id"])
+    nobody_s = Run(run_id=str(uuid.uuid4()), flow_name="hello", tag="t", submitted_at=1, updated_at=1, heartbeat_at=1)
+    await guarded.backend.runs.create(nobody_s)
+    everything = {"run_ids": [*run_ids, nobody_s.run_id]}
+    for more in (True, False):  # another's runs do not count towards the limit
+        asked = await guarded.client.post("/runs/cancel", json={"flow": "hello", "limit": 1}, headers=mine)
+        assert asked.json() == ZEROS | {"matched": 1, "asked": 1, "more": more}
+    counts = (await guarded.client.post("/runs/cancel", json={"all": True}, headers=mine)).json()
+    assert counts == ZEROS
+    counts = (await guarded.client.post("/runs/cancel", json=everything, headers=mine)).json()
+    assert counts == ZEROS | {"matched": 2, "already_cancelling": 2, "not_found": 3}
+    for run_id in (run_ids[1], run_ids[3], nobody_s.run_id):
+        assert await status_of(guarded, run_id) == "PENDING"
+
+
+class TestWhileRunsMoveOn:
+    async def test_a_run_that_has_left_the_wanted_state_is_left_alone(self, gateway: Gateway) -> None:
+        """`status: PENDING` must not kill what has begun since the list was made."""
+        waits, begun, done = [await submit(gateway) for _ in range(3)]
+        await gateway.app.state.gateway.settled()
+        page = await gateway.backend.index.page(RunFilter(), 50)
+        await claimed(gateway, begun)
+        await ended(gateway, done, Completed())
+        index = _Frozen(gateway.backend.index, page)
+        backend = _with(gateway, index=index)
+        counts = await cancel_many(backend, Caller(), Selection(wanted=RunFilter(status="PENDING"), limit=10), None)
+        assert (counts.asked, counts.already_ended, counts.matched) == (1, 1, 2)
+        assert await status_of(gateway, waits) == "CANCELLING"
+        assert await status_of(gateway, begun) == "RUNNING"
+        assert await status_of(gateway, done) == "COMPLETED"
+
+    async def test_no_run_ends_twice_and_none_is_counted_twice(self, gateway: Gateway) -> None:
+        """FLOW-19, FLOW-178: workers begin and end runs while they are being cancelled."""
+        run_ids = [await submit(gateway) for _ in range(60)]
+        ends: list[str] = []
+
+        async def work(run_id: str) -> None:
+            found = await stored(gateway, run_id)
+            ask = Submission(flow_name="hello", tag="default", tags=("default",), params={})
+            job = job_of(found.run, ask, found.revision)
+            held = await claim_run(gateway.backend, job, ANNA, first_delivery=True)
+            if isinstance(held, Held):
+                result = await finish(gateway.backend, held, Completed())
+                assert isinstance(result, Ended)
+                ends.append(result.run.status)
+
+        counts, *_ = await asyncio.gather(stop(gateway, all=True), *(work(run_id) for run_id in run_ids[::2]))
+        assert counts["matched"] <= 60
+        statuses = [await status_of(gateway, run_id) for run_id in run_ids]
+        assert set(statuses) <= {"CANCELLING", "CANCELLED", "COMPLETED"}
+        assert statuses.count("COMPLETED") == ends.count(RunState.COMPLETED)
+        assert counts["asked"] == statuses.count("CANCELLING") + statuses.count("CANCELLED")
+
+    async def test_one_that_fails_is_counted_and_does_not_stop_the_others(
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bad, *good = [await submit(gateway) for _ in range(3)]
+        runs = gateway.backend.runs
+
+        class Failing:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(runs, name)
+
+            async def find(self, run_id: str) -> Any:
+                if run_id == bad:
+                    raise Unavailable("injected")
+                return await runs.find(run_id)
+
+        backend = _with(gateway, runs=Failing())
+        await gateway.app.state.gateway.settled()
+        counts = await cancel_many(backend, Caller(), Selection(limit=10), None)
+        assert (counts.failed, counts.asked, counts.matched) == (1, 2, 3)
+        assert "could not be asked to stop" in caplog.text
+        assert [await status_of(gateway, run_id) for run_id in good] == ["CANCELLING"] * 2
+
+    async def test_it_takes_no_longer_than_it_may(self, gateway: Gateway) -> None:
+        for _ in range(3):
+            await submit(gateway)
+        runs = gateway.backend.runs
+
+        class Hanging:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(runs, name)
+
+            async def find(self, run_id: str) -> Any:
+                await asyncio.sleep(60)
+
+        await gateway.app.state.gateway.settled()
+        began = time.monotonic()
+        counts = await cancel_many(_with(gateway, runs=Hanging()), Caller(), Selection(limit=10), None, seconds=0.3)
+        assert time.monotonic() - began < 2
+        assert (counts.more, counts.asked) == (True, 0)
+
+
+class _Frozen:
+    """An index that stands still."""
+
+    def __init__(self, index: Any, page: Any) -> None:
+        self._index, self._page = index, page
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+    async def page(self, *_: Any) -> Any:
+        return self._page
+
+
+def _with(gateway: Gateway, **ports: Any) -> Any:
+    return replace(gateway.backend, **ports)
+
+
+async def test_without_nats_it_says_so(gateway: Gateway) -> None:
+    """DESIGN 9.16"""
+    run_id = await submit(gateway)
+    backend = gateway.backend
+    gateway.app.state.gateway.backend = _with(gateway, is_up=lambda: False)
+    for body in ({"all": True}, {"run_ids": [run_id]}):
+        answer = await gateway.client.post("/runs/cancel", json=body)
+        assert (answer.status_code, answer.json()["err_id"]) == (503, "ERR-PYOCO-0003")
+    gateway.app.state.gateway.backend = backend
+
+
+async def test_two_thousand_waiting_runs_are_stopped_quickly_and_none_of_them_ever_starts(gateway: Gateway) -> None:
+    """FLOW-184"""
+    ask = Submission(flow_name="hello", tag="default", tags=("default",), params={})
+    await asyncio.gather(*(submit_run(gateway.backend, Caller(), ask) for _ in range(2000)))
+
+    async def counts_are(**wanted: int) -> bool:
+        return (await gateway.backend.index.counts()).by_status == wanted
+
+    await eventually(lambda: counts_are(PENDING=2000))
+    began = time.monotonic()
+    assert await stop(gateway, status="PENDING", limit=10_000) == {"matched": 2000, "asked": 2000}
+    assert time.monotonic() - began < 10
+    started: list[str] = []
+
+    def resolve(name: str) -> Any:
+        started.append(name)
+        raise KeyError(name)
+
+    worker = await PyocoNatsWorker.connect(gateway.config, resolve)
+    last = await submit(gateway, flow_name="last")
+    while await worker.run_once(1.0) != last:
+        pass
+    await worker.close()
+    assert started == ["last"]
+    await eventually(lambda: counts_are(CANCELLED=2000, FAILED=1))

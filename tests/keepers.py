@@ -1,0 +1,46 @@
+"""Keepers in this process: all their duties, as often as a test wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from pyoco_server.loops.advisories import Advisories
+from pyoco_server.loops.canceller import Canceller
+from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.rescuer import Rescuer
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.index.sqlite import SqliteIndex
+
+__all__ = ["keeping"]
+
+
+@contextlib.asynccontextmanager
+async def keeping(backend: Backend, folder: Path, *, count: int = 1, quiet_seconds: float = 0.2) -> AsyncIterator[None]:
+    """So many keepers, each with an index of its own; they look more often than real ones."""
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(count):
+            await stack.enter_async_context(_keeper(backend, folder / f"keeper{number}.sqlite", quiet_seconds))
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _keeper(backend: Backend, path: Path, quiet_seconds: float) -> AsyncIterator[None]:
+    index = SqliteIndex(path)
+    feeder = IndexFeeder(backend.runs, index)
+    duties: list[Loop] = [
+        Advisories(backend, wait_seconds=0.3),
+        Canceller(backend, index, feeder, every_seconds=0.1, quiet_seconds=quiet_seconds),
+        Rescuer(backend, index, feeder, every_seconds=0.1),
+    ]
+    await feeder.start()
+    for duty in duties:
+        await duty.start()
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(duty.stop() for duty in duties))
+        await feeder.stop()
