@@ -1,7 +1,7 @@
 """A small HTTP load generator: N connections, each with one request in flight, for a while or for a count.
 
 Run in a process of its own, so that measuring costs the measured server no more than a client would:
-`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS < body`
+`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS [METHOD [HEADER ...]] < body`
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -56,11 +57,14 @@ class _Client(asyncio.Protocol):
             self._done.set_exception(exc or ConnectionError("the server hung up"))
 
 
-async def run(host: str, port: int, path: str, connections: int, seconds: float, body: bytes) -> dict[str, object]:
-    request = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
+def request_of(address: str, path: str, body: bytes, method: str = "POST", headers: Sequence[str] = ()) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {address}", *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def run(host: str, port: int, connections: int, seconds: float, request: bytes) -> dict[str, object]:
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     clients = []
@@ -87,6 +91,6 @@ async def run(host: str, port: int, path: str, connections: int, seconds: float,
 if __name__ == "__main__":
     import uvloop
 
-    _, host, port, path, connections, seconds = sys.argv
-    result = uvloop.run(run(host, int(port), path, int(connections), float(seconds), sys.stdin.buffer.read()))
-    json.dump(result, sys.stdout)
+    _, host, port, path, connections, seconds, *more = sys.argv
+    request = request_of(f"{host}:{port}", path, sys.stdin.buffer.read(), more[0] if more else "POST", more[1:])
+    json.dump(uvloop.run(run(host, int(port), int(connections), float(seconds), request)), sys.stdout)

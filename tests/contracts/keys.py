@@ -68,6 +68,37 @@ class KeysContract:
     async def test_a_key_that_is_not_there_cannot_be_revoked(self, make_keys: MakeKeys) -> None:
         assert await make_keys().revoke("k1", 5.0) is None
 
+    async def test_the_latest_use_is_kept_whoever_tells_of_it_last(self, make_keys: MakeKeys) -> None:
+        keys = make_keys()
+        await keys.add(a_key())
+        for at, known in ((5.0, 5.0), (9.0, 9.0), (7.0, 9.0)):
+            await make_keys().used("k1", at)
+            assert await keys.find("k1") == replace(a_key(), last_used_at=known)
+        await asyncio.gather(*(make_keys().used("k1", float(n)) for n in range(10, 15)))
+        assert await keys.find("k1") == replace(a_key(), last_used_at=14.0)
+
+    async def test_a_use_of_a_key_that_is_not_there_makes_none(self, make_keys: MakeKeys) -> None:
+        await make_keys().used("k1", 5.0)
+        assert await make_keys().find("k1") is None
+
+    async def test_a_use_never_undoes_a_revocation(self, make_keys: MakeKeys) -> None:
+        """FLOW-265, FLOW-474: at whatever moment the two meet"""
+        for n in range(30):
+            key_id = f"k{n}"
+            await make_keys().add(a_key(key_id))
+            await asyncio.gather(
+                *(make_keys().used(key_id, float(at)) for at in range(1, 4)), make_keys().revoke(key_id, 5.0)
+            )
+            found = await make_keys().find(key_id)
+            assert found is not None
+            assert (found.revoked_at, found.last_used_at) == (5.0, 3.0)
+
+    async def test_a_label_and_an_expiry_are_kept_through_all_changes(self, make_keys: MakeKeys) -> None:
+        keys, record = make_keys(), replace(a_key(), label="nightly", expires_at=50.0)
+        await keys.add(record)
+        await keys.used("k1", 5.0)
+        assert await keys.revoke("k1", 9.0) == replace(record, last_used_at=5.0, revoked_at=9.0)
+
     async def test_a_started_store_lists_all_oldest_first(self, make_keys: MakeKeys) -> None:
         """FLOW-472"""
         keys = make_keys()

@@ -9,12 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
+import pytest
+
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, stopped
+from pyoco_server.errors import Unavailable
 from pyoco_server.ports.registry.port import Registry
 from waiting import eventually
 
-__all__ = ["MakeRegistry", "RegistryContract", "a_worker"]
+__all__ = ["MakeRegistry", "RegistryContract", "a_worker", "started"]
 
 
 class MakeRegistry(Protocol):
@@ -67,16 +70,117 @@ class RegistryContract:
         """FLOW-148"""
         worker, operator = make_registry(), make_registry()
         await worker.announce(a_worker())
-        hide = await operator.find("w1")
-        assert hide is not None
-        await self.hide(replace(hide, hidden=True, updated_at=7.0))
+        assert await operator.hide("w1", True, 7.0) is not None
         written = await worker.announce(a_worker(state=WorkerState.RUNNING))
         assert (written.hidden, written.updated_at, written.state) == (True, 7.0, WorkerState.RUNNING)
         assert await operator.find("w1") == written
+        restarted = await make_registry().announce(a_worker(instance_id="i2"))
+        assert (restarted.hidden, restarted.updated_at) == (True, 7.0)
+        assert await make_registry().retire(stopped(a_worker(instance_id="i2"), "sigterm", 9.0))
+        found = await operator.find("w1")
+        assert found is not None
+        assert (found.hidden, found.updated_at, found.state) == (True, 7.0, WorkerState.STOPPED_GRACEFUL)
 
-    async def hide(self, record: WorkerRecord) -> None:
-        """Write over the record as an operator does. The adapter's test says how."""
-        raise NotImplementedError
+    async def test_hiding_changes_nothing_else_and_nothing_twice(self, make_registry: MakeRegistry) -> None:
+        """FLOW-144, FLOW-146, FLOW-147, FLOW-355"""
+        registry = make_registry()
+        record = await registry.announce(a_worker(running=("r1",), slots=4, wheel_sync={"ok": True}))
+        hidden = replace(record, hidden=True, updated_at=7.0)
+        assert await registry.hide("w1", True, 7.0) == hidden
+        assert await registry.hide("w1", True, 8.0) == hidden
+        assert await registry.find("w1") == hidden
+        assert await registry.hide("w1", False, 9.0) == replace(record, updated_at=9.0)
+
+    async def test_a_worker_nobody_knows_cannot_be_hidden(self, make_registry: MakeRegistry) -> None:
+        """FLOW-145"""
+        assert await make_registry().hide("w1", True, 7.0) is None
+        assert await make_registry().find("w1") is None
+
+    async def test_a_word_is_not_lost_however_fast_the_worker_writes(self, make_registry: MakeRegistry) -> None:
+        """FLOW-148: neither the operator's nor the worker's"""
+        worker, operator = make_registry(), make_registry()
+        await worker.announce(a_worker(slots=1))
+        done = asyncio.Event()
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while not done.is_set():
+                beats += 1
+                await worker.announce(a_worker(slots=beats))
+                await asyncio.sleep(0.001)  # a thousand times as fast as any worker, and yet no endless loop
+
+        beating = asyncio.create_task(beat())
+        for n in range(1, 61):
+            word = await operator.hide("w1", bool(n % 2), float(n))
+            assert word is not None
+            assert (word.hidden, word.updated_at) == (bool(n % 2), float(n))
+            said = await make_registry().find("w1")
+            assert said is not None
+            assert (said.hidden, said.updated_at) == (bool(n % 2), float(n))
+        done.set()
+        await beating
+        last = await operator.find("w1")
+        assert last is not None
+        assert (last.hidden, last.updated_at, last.slots) == (False, 60.0, beats)
+        assert beats > 20
+
+    async def test_who_hides_reads_it_at_once(self, make_registry: MakeRegistry) -> None:
+        worker, other = make_registry(), make_registry()
+        await worker.announce(a_worker())
+        async with started(make_registry()) as registry:
+            for n in range(1, 20):
+                await registry.hide("w1", bool(n % 2), float(n))
+                assert [record.hidden for record in await registry.all()] == [bool(n % 2)]
+            await other.hide("w1", False, 50.0)
+            said = await registry.hide("w1", False, 60.0)  # said already, elsewhere
+            assert said is not None
+            assert said.updated_at == 50.0
+            assert await registry.all() == [said]
+
+    async def test_a_record_is_removed_only_as_it_was_seen(self, make_registry: MakeRegistry) -> None:
+        """FLOW-28: a worker that comes back at that moment wins"""
+        worker, keeper = make_registry(), make_registry()
+        seen = await worker.announce(a_worker())
+        back = await worker.announce(a_worker(last_seen_at=seen.last_seen_at + 1))
+        assert not await keeper.remove(seen)
+        assert await keeper.find("w1") == back
+        assert await keeper.remove(back)
+        assert await keeper.find("w1") is None
+        assert not await keeper.remove(back)
+
+    async def test_of_many_who_remove_a_record_one_does(self, make_registry: MakeRegistry) -> None:
+        seen = await make_registry().announce(a_worker())
+        answers = await asyncio.gather(*(make_registry().remove(seen) for _ in range(5)))
+        assert sorted(answers) == [False, False, False, False, True]
+
+    async def test_a_worker_makes_a_removed_record_anew(self, make_registry: MakeRegistry) -> None:
+        """FLOW-28, FLOW-148: it still knows what the operator had said"""
+        worker, keeper = make_registry(), make_registry()
+        await worker.announce(a_worker())
+        await keeper.hide("w1", True, 7.0)
+        for n in range(3):
+            seen = await worker.announce(a_worker(last_seen_at=float(n)))
+            assert await keeper.remove(seen)
+            again = await worker.announce(a_worker(last_seen_at=float(n + 1)))
+            assert (again.hidden, again.last_seen_at) == (True, float(n + 1))
+            assert await keeper.find("w1") == again
+        assert await make_registry().retire(stopped(again, "sigterm", 9.0))
+
+    async def test_a_removed_worker_leaves_a_started_registry_within_a_second(
+        self, make_registry: MakeRegistry
+    ) -> None:
+        keeper = make_registry()
+        seen = await keeper.announce(a_worker())
+        async with started(make_registry()) as registry, started(make_registry()) as other:
+            assert await registry.all() == [seen]
+            assert await registry.remove(seen)
+            assert await registry.all() == []
+
+            async def is_gone() -> bool:
+                return await other.all() == [] and await other.find("w1") is None
+
+            await eventually(is_gone, 1)
 
     async def test_another_instance_takes_the_record_over(self, make_registry: MakeRegistry) -> None:
         """FLOW-200"""
@@ -130,6 +234,17 @@ class RegistryContract:
                     return await registry.find("w1") == record and await registry.all() == [record]
 
                 await eventually(shows, 1)
+
+    async def test_a_registry_that_does_not_follow_lists_nothing(self, make_registry: MakeRegistry) -> None:
+        """FLOW-47: 'I do not know' is not 'there is none'"""
+        registry = make_registry()
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await registry.all()
+            await registry.start()
+            await registry.start()
+            assert await registry.all() == []
+            await registry.stop()
 
     async def test_stopping_is_harmless_at_any_time(self, make_registry: MakeRegistry) -> None:
         registry = make_registry()

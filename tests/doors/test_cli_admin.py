@@ -69,15 +69,16 @@ async def test_a_key_is_made_shown_once_and_opens_the_gateway(config: NatsBacken
         stored = await gateway.backend.keys.find(made["key_id"])
         assert stored is not None
         assert made["api_key"].split("_", 2)[2] not in repr(stored)
-        assert (verify(made["api_key"], stored, "pepper"), verify(made["api_key"], stored, "")) == (True, False)
+        opens = [verify(made["api_key"], stored, pepper, time.time()) for pepper in ("pepper", "")]
+        assert opens == [True, False]
 
 
 async def test_the_list_shows_neither_key_nor_hash(config: NatsBackendConfig) -> None:
     """FLOW-472"""
     assert (await admin(config, "api-key", "list")).result == []
     made = [(await admin(config, "api-key", "create", "--tenant", tenant)).result for tenant in ("a", "b")]
-    shown = ("key_id", "tenant_id", "created_at")
-    wanted = [{name: key[name] for name in shown} | {"revoked_at": None} for key in made]
+    empty = dict.fromkeys(("label", "expires_at", "last_used_at", "revoked_at"))
+    wanted = [{name: key[name] for name in ("key_id", "tenant_id", "created_at")} | empty for key in made]
     listed = await admin(config, "api-key", "list")
     assert listed.result == wanted
     async with open_keys(config) as keys:
@@ -86,13 +87,29 @@ async def test_the_list_shows_neither_key_nor_hash(config: NatsBackendConfig) ->
         assert hidden not in listed.out
 
 
+async def test_a_key_may_have_a_label_and_an_end(config: NatsBackendConfig) -> None:
+    """FLOW-471, FLOW-472"""
+    options = ["--label", "nightly import ü", "--expires", "30d"]
+    made = (await admin(config, "api-key", "create", "--tenant", "a", *options)).result
+    assert made["label"] == "nightly import ü"
+    assert made["expires_at"] == made["created_at"] + 30 * 86_400
+    await admin(config, "api-key", "create", "--tenant", "b", "--expires", "2099-01-31", "--label", "")
+    async with open_keys(config) as keys:
+        await keys.used(made["key_id"], 1_700_000_000.0)
+    first, second = (await admin(config, "api-key", "list")).result
+    del made["api_key"]
+    assert first == made | {"last_used_at": 1_700_000_000.0}
+    assert (second["label"], second["expires_at"], second["last_used_at"]) == (None, 4_073_500_800.0, None)
+    revoked = (await admin(config, "api-key", "revoke", "--key-id", made["key_id"])).result
+    assert revoked == first | {"revoked_at": revoked["revoked_at"]}
+
+
 async def test_a_key_is_revoked_once(config: NatsBackendConfig) -> None:
     """FLOW-473, FLOW-474"""
     made = (await admin(config, "api-key", "create", "--tenant", "a")).result
     first = (await admin(config, "api-key", "revoke", "--key-id", made["key_id"])).result
-    assert first == {name: made[name] for name in ("key_id", "tenant_id", "created_at")} | {
-        "revoked_at": first["revoked_at"]
-    }
+    del made["api_key"]
+    assert first == made | {"revoked_at": first["revoked_at"]}
     assert made["created_at"] <= first["revoked_at"] <= time.time()
     assert (await admin(config, "api-key", "revoke", "--key-id", made["key_id"])).result == first
     assert (await admin(config, "api-key", "list")).result == [first]
@@ -110,6 +127,12 @@ async def test_a_key_is_revoked_once(config: NatsBackendConfig) -> None:
         (["api-key", "create", "--tenant", ""], "''"),
         (["api-key", "create", "--tenant", "é"], "'é'"),
         (["api-key", "create", "--tenant", "a", "more"], "more"),
+        (["api-key", "create", "--tenant", "a", "--expires", "soon"], "'soon'"),
+        (["api-key", "create", "--tenant", "a", "--expires", ""], "''"),
+        (["api-key", "create", "--tenant", "a", "--expires", "0d"], "ahead"),
+        (["api-key", "create", "--tenant", "a", "--expires", "2020-01-01"], "ahead"),
+        (["api-key", "create", "--tenant", "a", "--label", "x" * 201], "200"),
+        (["api-key", "create", "--tenant", "a", "--label", "two\nlines"], "one line"),
         (["api-key", "nonsense"], "nonsense"),
         (["api-key"], "command"),
         ([], "command"),
@@ -151,3 +174,9 @@ async def test_help_shows_an_example(config: NatsBackendConfig, arguments: list[
     ended = await admin(config, *arguments)
     assert (ended.code, ended.err) == (0, "")
     assert "Example:\n  pyoco-server-admin api-key " in ended.out
+
+
+async def test_help_shows_how_to_say_when_a_key_ends(config: NatsBackendConfig) -> None:
+    """FLOW-428"""
+    out = (await admin(config, "api-key", "create", "--help")).out
+    assert all(line in out for line in ("--label TEXT", "--expires WHEN", "--expires 30d\n", "--expires 2027-01-31\n"))

@@ -21,6 +21,7 @@ from gateways import Gateway, error, fresh_gateway, open_gateway, stock_of
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.run import Run
 from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
 from servers import config_for
@@ -36,9 +37,14 @@ UNKNOWN_RUN = error(5, "run not found")
 
 @pytest.fixture
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
-    """Authentication is on."""
+    """Authentication is on. What is slow on purpose is tested in `test_http_keys.py`."""
     async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key", auth_pepper="pepper") as gateway:
+        gateway.app.state.gateway.slowdown = Slowdown(sleep=at_once)
         yield gateway
+
+
+async def at_once(_: float) -> None:
+    """Instead of a sleep."""
 
 
 async def a_key(gateway: Gateway, tenant: str = "team-a") -> dict[str, str]:

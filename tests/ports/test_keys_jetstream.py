@@ -10,6 +10,7 @@ from contracts.keys import KeysContract, MakeKeys, a_key, started
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
+from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from servers import NatsServer, config_for
@@ -46,3 +47,19 @@ async def test_a_key_revoked_while_we_were_away_is_never_taken_for_valid(own_nat
             assert found.revoked_at == 5.0
     await link.close()
     await other.close()
+
+
+async def test_a_key_whose_record_was_spoilt_opens_nothing_any_more(link: Link, prepared: NatsBackendConfig) -> None:
+    """FLOW-263: closed by default, also on a gateway that has known the key before."""
+    async with started(JetStreamKeys(link, prepared.auth_kv_bucket)) as keys:
+        await keys.add(a_key())
+        assert await keys.find("k1") is not None
+        bucket = Bucket(link, prepared.auth_kv_bucket)
+        entry = await bucket.get("k1")
+        assert entry is not None
+        await bucket.write("k1", b"no record", entry.revision)
+
+        async def is_closed() -> bool:
+            return await keys.find("k1") is None
+
+        await eventually(is_closed)

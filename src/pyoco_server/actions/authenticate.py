@@ -22,8 +22,9 @@ async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller
         return NOBODY  # FLOW-266
     if not plain_key:
         raise KeyMissing
-    record = await backend.keys.find(key_id_of(plain_key) or "")
+    key_id = key_id_of(plain_key)
+    record = await backend.keys.find(key_id) if key_id is not None else None
     # First the digest, then the question whether there is a record: an unknown key takes as long as a wrong one.
-    if not verify(plain_key, record, backend.config.auth_pepper) or record is None:
+    if not verify(plain_key, record, backend.config.auth_pepper, backend.clock()) or record is None:
         raise KeyRefused
     return record.caller

@@ -30,23 +30,61 @@ def api_key() -> None:
     """Make, list and revoke API keys."""
 
 
-@api_key.command("create", example="pyoco-server-admin api-key create --tenant team-a")
+@api_key.command(
+    "create",
+    example="""\
+pyoco-server-admin api-key create --tenant team-a
+pyoco-server-admin api-key create --tenant team-a --label "nightly import" --expires 30d
+pyoco-server-admin api-key create --tenant team-a --expires 2027-01-31""",
+)
 @click.option("--tenant", required=True, metavar="TENANT", help="Whose runs the key opens: letters, digits, '_', '-'.")
+@click.option("--label", metavar="TEXT", help="What the key is for: one line, at most 200 characters.")
+@click.option(
+    "--expires",
+    metavar="WHEN",
+    help="When it stops to open: a time from now (30d, 12h, 90m), a date (its first moment, UTC) or unix seconds."
+    "  [default: never]",
+)
 @click.pass_obj
-def create(nats_url: str | None, tenant: str) -> None:
+def create(nats_url: str | None, tenant: str, label: str | None, expires: str | None) -> None:
     """Make a key and show it, this one time."""
+    import time  # noqa: PLC0415 - not for --help
+
     from pyoco_server.core.names import is_tag  # noqa: PLC0415
 
     if not is_tag(tenant):  # FLOW-41: the same form
         raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
-    plain, record = _run(_create(_config(nats_url), tenant))
+    now = time.time()
+    plain, record = _run(_create(_config(nats_url), tenant, _label(label), _expiry(expires, now), now))
     _print({**_shown(record), "api_key": plain})
+
+
+def _label(text: str | None) -> str | None:
+    from pyoco_server.core.api_key import label_problem  # noqa: PLC0415 - not for --help
+
+    problem = label_problem(text or "")
+    if problem is not None:
+        raise UsageError(problem)
+    return text or None
+
+
+def _expiry(text: str | None, now: float) -> float | None:
+    from pyoco_server.core.api_key import read_expiry  # noqa: PLC0415 - not for --help
+
+    if text is None:
+        return None
+    try:
+        return read_expiry(text, now)
+    except ValueError as error:
+        raise UsageError(
+            f"--expires {text!r}: {error}; example: pyoco-server-admin api-key create --tenant team-a --expires 30d"
+        ) from error
 
 
 @api_key.command("list", example="pyoco-server-admin api-key list")
 @click.pass_obj
 def list_keys(nats_url: str | None) -> None:
-    """Show every key's id, tenant and dates; never the key."""
+    """Show every key's id, tenant, label and dates; never the key."""
     _print([_shown(record) for record in _run(_list(_config(nats_url)))])
 
 
@@ -85,21 +123,27 @@ def _shown(record: KeyRecord) -> dict[str, object]:
     return {
         "key_id": record.key_id,
         "tenant_id": record.tenant_id,
+        "label": record.label,
         "created_at": record.created_at,
+        "expires_at": record.expires_at,
+        "last_used_at": record.last_used_at,
         "revoked_at": record.revoked_at,
     }
 
 
-async def _create(config: NatsBackendConfig, tenant: str) -> tuple[str, KeyRecord]:
+async def _create(
+    config: NatsBackendConfig, tenant: str, label: str | None, expires_at: float | None, now: float
+) -> tuple[str, KeyRecord]:
     import secrets  # noqa: PLC0415 - not for --help
-    import time  # noqa: PLC0415
 
     from pyoco_server.core.api_key import make_key  # noqa: PLC0415
     from pyoco_server.wiring import open_keys  # noqa: PLC0415
 
     async with open_keys(config) as keys:
         while True:
-            made = make_key(tenant, config.auth_pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
+            made = make_key(
+                tenant, config.auth_pepper, now, secrets.token_hex, secrets.token_urlsafe, label, expires_at
+            )
             if await keys.add(made[1]):  # an id that is taken already: draw another
                 return made
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
-from pyoco_server.core.api_key import KeyRecord, encode_key, read_key
-from pyoco_server.errors import Unavailable
+from pyoco_server.core.api_key import KeyRecord, encode_key, encode_over, read_key
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.mirror import Mirror
 
 __all__ = ["JetStreamKeys"]
+
+log = get_logger(__name__)
 
 _ROUNDS_MAX = 10
 
@@ -19,21 +24,29 @@ class JetStreamKeys:
     def __init__(self, link: Link, bucket: str) -> None:
         self._bucket = Bucket(link, bucket)
         self._mirror = Mirror(link, self._bucket, read_key)
-        self._following = False
+        self._gate, self._following = asyncio.Lock(), False
 
     async def start(self) -> None:
-        await self._mirror.start()
-        self._following = True
+        async with self._gate:
+            await self._mirror.start()
+            self._following = True
 
     async def stop(self) -> None:
-        self._following = False
-        await self._mirror.stop()
+        async with self._gate:
+            self._following = False
+            await self._mirror.stop()
 
     async def find(self, key_id: str) -> KeyRecord | None:
         if self._following and self._mirror.is_fresh:
             return self._mirror.get(key_id)
-        found = await self._look(key_id)
-        return found[1] if found is not None else None
+        entry = await self._bucket.get(key_id)
+        if entry is None or entry.value is None:
+            return None
+        try:
+            return read_key(entry.value)
+        except Corrupt:
+            log.exception("a key record cannot be read; it opens nothing", key_id=key_id)
+            return None
 
     async def add(self, record: KeyRecord) -> bool:
         written = await self._bucket.write(record.key_id, encode_key(record), 0)
@@ -42,25 +55,30 @@ class JetStreamKeys:
         return written is not None
 
     async def revoke(self, key_id: str, now: float) -> KeyRecord | None:
+        return await self._change(
+            key_id, lambda record: record if record.revoked_at is not None else replace(record, revoked_at=now)
+        )
+
+    async def used(self, key_id: str, at: float) -> None:
+        await self._change(
+            key_id, lambda record: record if at <= (record.last_used_at or 0.0) else replace(record, last_used_at=at)
+        )
+
+    async def _change(self, key_id: str, change: Callable[[KeyRecord], KeyRecord]) -> KeyRecord | None:
+        """Write what `change` makes of the record, over exactly what it was given. None: there is no such key."""
         for _ in range(_ROUNDS_MAX):
-            found = await self._look(key_id)
-            if found is None:
+            entry = await self._bucket.get(key_id)
+            if entry is None or entry.value is None:
                 return None
-            revision, record = found
-            if record.revoked_at is not None:
+            record = read_key(entry.value)
+            changed = change(record)
+            if changed is record:
                 return record
-            revoked = replace(record, revoked_at=now)
-            written = await self._bucket.write(key_id, encode_key(revoked), revision)
+            written = await self._bucket.write(key_id, encode_over(changed, entry.value), entry.revision)
             if written is not None:
                 self._mirror.note(written)
-                return revoked
+                return changed
         raise Unavailable(f"the record of key {key_id} changes too fast")
 
     async def all(self) -> list[KeyRecord]:
         return sorted(self._mirror.all(), key=lambda record: (record.created_at, record.key_id))
-
-    async def _look(self, key_id: str) -> tuple[int, KeyRecord] | None:
-        entry = await self._bucket.get(key_id)
-        if entry is None or entry.value is None:
-            return None
-        return entry.revision, read_key(entry.value)

@@ -22,13 +22,20 @@ class Keys(Protocol):
         """End the following. May be called twice, or without a start."""
 
     async def find(self, key_id: str) -> KeyRecord | None:
-        """The record, revoked or not. Raises Unavailable while the answer might be out of date."""
+        """The record, whether it still opens or not. Raises Unavailable while the answer might be out of date.
+
+        A record that nobody can read counts as none.
+        """
 
     async def add(self, record: KeyRecord) -> bool:
         """Store a new key. False: the id is taken, and nothing changed."""
 
     async def revoke(self, key_id: str, now: float) -> KeyRecord | None:
         """Revoke a key for good; the first time counts (FLOW-474). None: there is no such key."""
+
+    async def used(self, key_id: str, at: float) -> None:
+        """Write down that the key was used at `at`, unless a later use is known; all else stays, above all the end
+        of a key that was revoked meanwhile. An unknown key is passed over. Two round trips."""
 
     async def all(self) -> list[KeyRecord]:
         """Every key, revoked ones included, oldest first; O(keys). Only on a store that was started."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from pyoco_server.core.states import WorkerState
-from pyoco_server.core.worker_record import WorkerRecord, encode_worker, read_worker, take_over
+from pyoco_server.core.worker_record import WorkerRecord, encode_over, encode_worker, hide, read_worker, take_over
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.bucket import Bucket, Entry, TtlRefused
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.mirror import Mirror
 
@@ -18,36 +19,46 @@ log = get_logger(__name__)
 
 #: A record changes hands rarely: more rounds than this mean that two processes fight over one id.
 _ROUNDS_MAX = 10
+#: An operator's word takes two round trips, a worker's heartbeat one: of many it must find a gap.
+_HIDE_ROUNDS_MAX = 100
+#: How long a list waits for the watch to be heard again, after a reconnect or during an election.
+_FRESH_SECONDS = 2.0
+#: A removed record leaves a marker, so that whoever was away for less than this learns of it.
+_MARKER = {"KV-Operation": "DEL", "Nats-TTL": "86400s"}
 
 
 class JetStreamRegistry:
     def __init__(self, link: Link, bucket: str, disconnect_seconds: float) -> None:
-        self._bucket = Bucket(link, bucket)
+        self._link, self._bucket = link, Bucket(link, bucket)
         self._mirror = Mirror(link, self._bucket, read_worker)
-        self._following = False
+        self._gate, self._following = asyncio.Lock(), False
         self._disconnect_seconds = disconnect_seconds
         #: What we last saw of our own records: saves the read before each heartbeat.
         self._seen: dict[str, tuple[int, WorkerRecord | None]] = {}
 
     async def start(self) -> None:
-        await self._mirror.start()
-        self._following = True
+        async with self._gate:
+            await self._mirror.start()
+            self._following = True
 
     async def stop(self) -> None:
-        self._following = False
-        await self._mirror.stop()
+        async with self._gate:
+            self._following = False
+            await self._mirror.stop()
 
     async def announce(self, record: WorkerRecord) -> WorkerRecord:
+        seen = self._seen.get(record.worker_id)
+        remembered = seen[1] if seen is not None else None
         for _ in range(_ROUNDS_MAX):
-            revision, stored = self._seen.get(record.worker_id) or await self._look(record.worker_id)
+            revision, stored = seen or await self._look(record.worker_id)
             self._warn_of_twin(record, stored)
-            mine = take_over(record, stored)
+            mine = take_over(record, stored or remembered)  # a record that was removed loses nothing by that
             written = await self._bucket.write(record.worker_id, encode_worker(mine), revision)
             if written is not None:
                 self._mirror.note(written)
                 self._seen[record.worker_id] = (written.revision, mine)
                 return mine
-            self._seen.pop(record.worker_id, None)
+            seen = None
         raise Unavailable(f"the record of worker {record.worker_id} changes too fast")
 
     async def retire(self, record: WorkerRecord) -> bool:
@@ -68,17 +79,48 @@ class JetStreamRegistry:
         return (await self._look(worker_id))[1]
 
     async def all(self) -> list[WorkerRecord]:
+        deadline = time.monotonic() + _FRESH_SECONDS
+        while not (self._following and self._mirror.is_fresh):
+            if not self._following or not self._link.is_up or time.monotonic() > deadline:
+                raise Unavailable("what is known of the workers may be out of date")
+            await asyncio.sleep(0.02)
         return self._mirror.all()
+
+    async def hide(self, worker_id: str, hidden: bool, now: float) -> WorkerRecord | None:
+        for _ in range(_HIDE_ROUNDS_MAX):
+            entry = await self._bucket.get(worker_id)
+            stored = _read(entry)
+            if entry is None or entry.value is None or stored is None:
+                return None
+            wanted = hide(stored, hidden, now)
+            if wanted is stored:
+                self._mirror.note(entry)
+                return stored
+            written = await self._bucket.write(worker_id, encode_over(wanted, entry.value), entry.revision)
+            if written is not None:
+                self._mirror.note(written)
+                return wanted
+        raise Unavailable(f"the record of worker {worker_id} changes too fast")
+
+    async def remove(self, record: WorkerRecord) -> bool:
+        revision, stored = await self._look(record.worker_id)
+        if stored != record:
+            return False
+        marker = await self._mark(record.worker_id, revision)
+        if marker is None:
+            return False
+        self._mirror.note(Entry(marker.key, marker.revision, None))
+        return True
+
+    async def _mark(self, worker_id: str, revision: int) -> Entry | None:
+        try:
+            return await self._bucket.write(worker_id, b"", revision, _MARKER)
+        except TtlRefused:  # a bucket from before: its markers stay, some 150 bytes for each worker there ever was
+            return await self._bucket.write(worker_id, b"", revision, {"KV-Operation": "DEL"})
 
     async def _look(self, worker_id: str) -> tuple[int, WorkerRecord | None]:
         entry = await self._bucket.get(worker_id)
-        if entry is None or entry.value is None:
-            return (entry.revision if entry is not None else 0), None
-        try:
-            return entry.revision, read_worker(entry.value)
-        except Corrupt:
-            log.exception("a worker record cannot be read; it is replaced", worker_id=worker_id)
-            return entry.revision, None
+        return (entry.revision if entry is not None else 0), _read(entry)
 
     def _warn_of_twin(self, mine: WorkerRecord, stored: WorkerRecord | None) -> None:
         if stored is None or stored.instance_id == mine.instance_id or stored.state is WorkerState.STOPPED_GRACEFUL:
@@ -89,3 +131,13 @@ class JetStreamRegistry:
                 worker_id=mine.worker_id,
                 other_instance=stored.instance_id,
             )
+
+
+def _read(entry: Entry | None) -> WorkerRecord | None:
+    if entry is None or entry.value is None:
+        return None
+    try:
+        return read_worker(entry.value)
+    except Corrupt:
+        log.exception("a worker record cannot be read; it counts as none", worker_id=entry.key)
+        return None

@@ -16,7 +16,7 @@ class Registry(Protocol):
     """
 
     async def start(self) -> None:
-        """Begin to follow every change, for a process that reads often. Returns once all is known."""
+        """Begin to follow every change, for a process that reads often. Returns once all is known. May be repeated."""
 
     async def stop(self) -> None:
         """End the following. May be called twice, or without a start."""
@@ -24,7 +24,8 @@ class Registry(Protocol):
     async def announce(self, record: WorkerRecord) -> WorkerRecord:
         """Write my record over whatever is there, keeping the operator's fields. Returns what was stored.
 
-        Finding another live instance under the same id logs a warning and takes the record over (FLOW-200).
+        Finding another live instance under the same id logs a warning and takes the record over (FLOW-200). A record
+        that was removed is made anew.
         """
 
     async def retire(self, record: WorkerRecord) -> bool:
@@ -34,4 +35,18 @@ class Registry(Protocol):
         """The newest record, or None."""
 
     async def all(self) -> list[WorkerRecord]:
-        """Every worker ever seen; O(workers). Only on a registry that was started."""
+        """Every worker there is; O(workers), no round trip. Only on a registry that was started.
+
+        Raises Unavailable while the answer might be out of date: at once without a connection, and after a moment
+        with one that is silent.
+        """
+
+    async def hide(self, worker_id: str, hidden: bool, now: float) -> WorkerRecord | None:
+        """Write down whether the worker is to be shown, and leave all else as it is. None: there is no such worker.
+
+        Two round trips, more while the worker writes at the same moment. Whoever asks this registry afterwards reads
+        what was written.
+        """
+
+    async def remove(self, record: WorkerRecord) -> bool:
+        """Take exactly this record out. False: it has changed or gone meanwhile, and nothing happened."""

@@ -1,0 +1,213 @@
+"""`/workers`: who works, and who is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.hide_worker import hide_worker
+from pyoco_server.actions.list_workers import SeenWorker, WorkerFilter, list_workers, see_worker
+from pyoco_server.core.names import WORKER_ID_LENGTH_MAX
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import ALIVE
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import Malformed, read_body, read_flag
+from pyoco_server.doors.http.state import state_of
+from pyoco_server.errors import InvalidWorkersRequest, Problem
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+LIMIT_MAX = 500
+_BODY_BYTES_MAX = 64 * 1024
+_SCOPES = {"active": ALIVE, "all": frozenset(WorkerState)}
+
+
+class MalformedWorkersRequest(InvalidWorkersRequest, Malformed):
+    """The request does not have the shape it should have: answered with the list of what is wrong where."""
+
+
+class _Patch(msgspec.Struct):
+    hidden: bool
+
+
+_read_patch = msgspec.json.Decoder(_Patch).decode
+
+
+async def get_workers(request: Request) -> Response:
+    seen = await list_workers(state_of(request).backend, read_workers_query(request.query_params))
+    return json_answer([_shown(each) for each in seen])
+
+
+async def get_worker(request: Request) -> Response:
+    return json_answer(_shown(await see_worker(state_of(request).backend, request.path_params["worker_id"])))
+
+
+async def patch_worker(request: Request) -> Response:
+    hidden = read_hidden(await read_body(request, _BODY_BYTES_MAX))
+    record = await hide_worker(state_of(request).backend, request.path_params["worker_id"], hidden)
+    return json_answer({"worker_id": record.worker_id, "hidden": record.hidden, "updated_at": record.updated_at})
+
+
+def read_workers_query(query: QueryParams) -> WorkerFilter:
+    """FLOW-136 to FLOW-139. Raises MalformedWorkersRequest with every bad value (FLOW-142)."""
+    problems: list[Problem] = []
+
+    def wrong(name: str, message: str) -> None:
+        problems.append(Problem(("query", name), message, "value"))
+
+    states = _SCOPES.get(query.get("scope", "active"))
+    if states is None:
+        wrong("scope", f"must be one of {', '.join(_SCOPES)}")
+    state = query.get("state")
+    if state is not None and state not in WorkerState.__members__:
+        wrong("state", f"must be one of {', '.join(WorkerState)}")
+    include_hidden = read_flag(query.get("include_hidden", "false"))
+    if include_hidden is None:
+        wrong("include_hidden", "must be true or false")
+    limit_text = query.get("limit", str(LIMIT_MAX))
+    limit = int(limit_text) if limit_text.isascii() and limit_text.isdecimal() and len(limit_text) < 5 else 0
+    if not 1 <= limit <= LIMIT_MAX:
+        wrong("limit", f"must be a whole number from 1 to {LIMIT_MAX}")
+    if problems or states is None or include_hidden is None:
+        raise MalformedWorkersRequest(problems[0].msg, problems=tuple(problems))
+    if state is not None:
+        states &= {WorkerState(state)}  # FLOW-137: both conditions hold
+    return WorkerFilter(states=states, include_hidden=include_hidden, tag=query.get("tag"), limit=limit)
+
+
+def read_hidden(body: bytes) -> bool:
+    """FLOW-143: a JSON boolean and nothing else. Raises MalformedWorkersRequest."""
+    try:
+        return _read_patch(body).hidden
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        is_field = isinstance(error, msgspec.ValidationError) and "hidden" in str(error)
+        message = "must be true or false" if is_field else 'must be an object, for example {"hidden": true}'
+        loc = ("body", "hidden") if is_field else ("body",)
+        raise MalformedWorkersRequest(message, problems=(Problem(loc, message, "type"),)) from error
+
+
+def _shown(seen: SeenWorker) -> dict[str, Any]:
+    """FLOW-140. What is not known is null."""
+    record = seen.record
+    return {
+        "worker_id": record.worker_id,
+        "instance_id": record.instance_id,
+        "state": seen.state,
+        "hidden": record.hidden,
+        "updated_at": record.updated_at,
+        "last_seen_at": record.last_seen_at,
+        "last_heartbeat_at": record.last_heartbeat_at,
+        "heartbeat_at": record.last_heartbeat_at,
+        "last_pull_at": record.last_pull_at,
+        "tags": record.tags,
+        "slots": record.slots,
+        "running": record.running,
+        "current_run_id": record.current_run_id,
+        "last_run_status": record.last_run_status,
+        "stopped_at": record.stopped_at,
+        "stop_reason": record.stop_reason,
+        "host_restarts": record.host_restarts,
+        "versions": record.versions,
+        "wheel_sync": record.wheel_sync,
+    }
+
+
+_OR_TEXT, _OR_NUMBER = schemas.or_null(schemas.TEXT), schemas.or_null(schemas.NUMBER)
+_STATE = {"type": "string", "enum": list(WorkerState)}
+_WORKER = {
+    "worker_id": schemas.TEXT,
+    "instance_id": schemas.TEXT,
+    "state": _STATE,
+    "hidden": schemas.FLAG,
+    "updated_at": _OR_NUMBER,
+    "last_seen_at": schemas.NUMBER,
+    "last_heartbeat_at": schemas.NUMBER,
+    "heartbeat_at": schemas.NUMBER,
+    "last_pull_at": _OR_NUMBER,
+    "tags": schemas.TEXTS,
+    "slots": schemas.COUNT,
+    "running": schemas.TEXTS,
+    "current_run_id": _OR_TEXT,
+    "last_run_status": _OR_TEXT,
+    "stopped_at": _OR_NUMBER,
+    "stop_reason": _OR_TEXT,
+    "host_restarts": schemas.COUNT,
+    "versions": schemas.OBJECT,
+    "wheel_sync": schemas.or_null(schemas.OBJECT),
+}
+
+SCHEMAS: dict[str, Any] = {
+    "Worker": schemas.object_of(
+        _WORKER,
+        ["worker_id", "state", "hidden", "last_seen_at", "tags"],
+        "A worker, by its own word; `state` is DISCONNECTED when it has been silent. Instants are unix seconds.",
+    ),
+    "WorkerPatchRequest": schemas.object_of({"hidden": schemas.FLAG}, ["hidden"], "Whether lists leave it out."),
+    "WorkerPatched": schemas.object_of(
+        {name: _WORKER[name] for name in ("worker_id", "hidden")} | {"updated_at": schemas.NUMBER},
+        ["worker_id", "hidden", "updated_at"],
+        "The operator's word as it is kept, and when it last changed.",
+    ),
+}
+
+_PATH_WORKER_ID = {
+    "name": "worker_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": WORKER_ID_LENGTH_MAX},
+    "description": "The name the worker was started with.",
+}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/workers",
+        endpoint=get_workers,
+        summary="List workers, those heard of last first",
+        description="Workers belong to no tenant: whoever may come in sees all of them.",
+        parameters=(
+            schemas.query(
+                "scope",
+                {"type": "string", "enum": list(_SCOPES), "default": "active"},
+                "`active`: workers that are RUNNING or IDLE. `all`: stopped and silent ones, too.",
+            ),
+            schemas.query("state", _STATE, "Exact state, within the scope: use it with `scope=all`."),
+            schemas.query("include_hidden", schemas.FLAG | {"default": False}, "Hidden workers, too."),
+            schemas.query("tag", schemas.TEXT, "Workers that serve this tag."),
+            schemas.query(
+                "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_MAX}, "How many."
+            ),
+        ),
+        answer=schemas.json_response(schemas.array_of(schemas.ref("Worker")), "The workers there are."),
+        errors=(422,),
+        tags=("workers",),
+    ),
+    Operation(
+        method="GET",
+        path="/workers/{worker_id}",
+        endpoint=get_worker,
+        summary="Read a worker, hidden or not",
+        parameters=(_PATH_WORKER_ID,),
+        answer=schemas.json_response(schemas.ref("Worker"), "What is known of the worker."),
+        errors=(404,),
+        tags=("workers",),
+    ),
+    Operation(
+        method="PATCH",
+        path="/workers/{worker_id}",
+        endpoint=patch_worker,
+        summary="Hide a worker from lists, or show it again",
+        description="For display only: a hidden worker goes on taking jobs. Heartbeats and restarts keep the flag.",
+        parameters=(_PATH_WORKER_ID,),
+        body=schemas.json_body(schemas.ref("WorkerPatchRequest")),
+        answer=schemas.json_response(schemas.ref("WorkerPatched"), "Written down."),
+        errors=(404, 413, 422),
+        tags=("workers",),
+    ),
+)

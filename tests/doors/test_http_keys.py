@@ -1,0 +1,406 @@
+"""One entrance for every way in, keys that end, and the patience with bad ones (section 14 of the contract)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from gateways import Gateway, error, fresh_gateway, listening, open_gateway
+from pyoco_server.core.api_key import KeyRecord, make_key
+from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.doors.http.slowdown import Slowdown
+from pyoco_server.http_api import create_app
+from pyoco_server.ports.nats.link import Link
+from servers import config_for
+from waiting import eventually
+
+OPEN = {operation.path for operation in OPERATIONS if operation.open}
+MISSING, REFUSED = error(14, "api key required"), error(15, "api key invalid")
+TOO_MANY = error(29, "too many bad api keys")
+BAD = {"X-API-Key": f"pyoco_0123456789abcdef_{'x' * 43}"}
+
+
+@pytest.fixture
+async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    """Authentication is on."""
+    async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key") as gateway:
+        yield gateway
+
+
+async def a_key(gateway: Gateway, **more: Any) -> tuple[dict[str, str], KeyRecord]:
+    """The headers of somebody who may come in, and the record of their key."""
+    plain, made = make_key("team-a", "", time.time(), secrets.token_hex, secrets.token_urlsafe)
+    record = replace(made, **more)
+    assert await gateway.backend.keys.add(record)
+    return {"X-API-Key": plain}, record
+
+
+# Every way in
+
+
+def spellings(path: str) -> set[str]:
+    """The path as it is, and as somebody writes it who hopes that nobody looks."""
+    first, _, rest = path[1:].partition("/")
+    return {
+        path,
+        f"{path}/",
+        f"/{path}",
+        f"//{path}",
+        f"/.{path}",
+        f"/..{path}",
+        f"{path}/.",
+        f"{path}/..",
+        f"/health/..{path}",
+        f"/health{path}",
+        f"/health/../..{path}",
+        f"{path}/../health",
+        f"{path}//health",
+        f"{path};/health",
+        f"{path}?/health",
+        f"{path}#/health",
+        f"{path}\x00",
+        f"{path} ",
+        f" {path}",
+        path[1:],
+        path.upper(),
+        path.title(),
+        f"/{first}//{rest}",
+        f"/{first}/./{rest}",
+        f"/x/../{first}/{rest}",
+        path.replace("/", "\\"),
+        path.replace("/", "%2f"),
+        "".join(f"%{ord(letter):02x}" for letter in path),
+        f"http://gateway{path}",
+        f"{path}%2e%2e",
+    }
+
+
+def everywhere() -> list[str]:
+    """Every path the application serves, the framework's own included."""
+    routes = create_app(config_for("nats://127.0.0.1:1")).routes
+    paths = {route.path for route in routes if isinstance(route, Route)} | {each.path for each in OPERATIONS}
+    return sorted(re.sub(r"\{.*?\}", str(uuid.UUID(int=0)), path) for path in paths)
+
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "NONSENSE", "get", "")
+
+
+async def ask(gateway: Gateway, method: str, path: str, **more: Any) -> tuple[int, Any]:
+    """A request as a server hands it over, with a path that no client would send. Nobody reads its body."""
+    answer: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the body was read before the key")
+
+    async def send(message: Any) -> None:
+        answer.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [],
+        "server": ("gateway", 80),
+        "client": ("127.0.0.1", 1),
+    } | more
+    await gateway.app(scope, receive, send)
+    return answer[0]["status"], b"".join(part.get("body", b"") for part in answer[1:])
+
+
+class TestEveryWayIn:
+    @pytest.mark.parametrize("path", [*everywhere(), "/", "/nothing", "/static/app.js", "/dashboard", "/metrics"])
+    async def test_asks_for_a_key_however_it_is_written(self, gateway: Gateway, path: str) -> None:
+        """FLOW-45, FLOW-46, FLOW-262: closed unless it is, letter by letter, a path that is listed as open"""
+        for spelling in sorted(spellings(path)):
+            if spelling in OPEN:
+                continue
+            for method in METHODS:
+                status, body = await ask(gateway, method, spelling)
+                assert (status, json.loads(body)) == (401, MISSING), (method, spelling)
+
+    @pytest.mark.parametrize("path", sorted(OPEN))
+    async def test_that_is_open_has_nothing_behind_it(self, gateway: Gateway, path: str) -> None:
+        """FLOW-45: any method but a look is not allowed, rather than passed on"""
+        for method in METHODS:
+            status, _ = await ask(gateway, method, path)
+            assert status in ({200, 503} if method in {"GET", "HEAD"} else {405}), method  # 503: not ready yet
+
+    async def test_under_another_root_is_closed_too(self, gateway: Gateway) -> None:
+        """FLOW-45: whoever mounts us elsewhere opens nothing by that"""
+        for root in ("/api", "/health", "/runs"):
+            for path in ("/runs", f"{root}/runs", f"{root}/workers", f"{root}/docs", f"{root}/openapi.json"):
+                status, _ = await ask(gateway, "GET", path, root_path=root)
+                assert status == 401, (root, path)
+
+    async def test_is_closed_on_a_real_socket(self, gateway: Gateway) -> None:
+        """FLOW-45: as bytes on the wire"""
+        targets = [
+            b"/runs",
+            b"//runs",
+            b"/./runs",
+            b"/health/../runs",
+            b"/%72uns",
+            b"/runs/",
+            b"*",
+            b"/workers?x=/health",
+        ]
+        targets += [b"http://gateway/runs", b"/health%2f..%2fruns", b"/health%00", b"/health;x", b"/Health", b"/ready/"]
+        async with listening(gateway.app) as port:
+            for target in targets:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                method = b"OPTIONS" if target == b"*" else b"GET"
+                writer.write(b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % (method, target))
+                async with asyncio.timeout(5):
+                    answer = await reader.read()
+                writer.close()
+                assert answer.startswith(b"HTTP/1.1 401 "), (target, answer)
+
+
+class TestAKey:
+    @pytest.mark.parametrize("name", ["X-API-Key", "x-api-key", "api_key", "key", "token", "access_token", "bearer"])
+    async def test_in_the_address_opens_nothing(self, gateway: Gateway, name: str) -> None:
+        """FLOW-258, FLOW-261: addresses end up in logs and histories"""
+        headers, _ = await a_key(gateway)
+        plain = headers["X-API-Key"]
+        answer = await gateway.client.get("/runs", params={name: plain})
+        assert (answer.status_code, answer.json()) == (401, MISSING)
+        answer = await gateway.client.get(f"/{plain}/runs")
+        assert answer.status_code == 401
+
+    async def test_in_a_cookie_or_as_a_password_opens_nothing(self, gateway: Gateway) -> None:
+        """FLOW-261"""
+        plain = (await a_key(gateway))[0]["X-API-Key"]
+        for headers in (
+            {"Cookie": f"X-API-Key={plain}"},
+            {"Authorization": plain},
+            {"Authorization": f"Token {plain}"},
+        ):
+            assert (await gateway.client.get("/runs", headers=headers)).status_code == 401
+        assert (await gateway.client.get("/runs", auth=("pyoco", plain))).status_code == 401
+
+    async def test_in_the_header_of_the_settings_counts_before_a_bearer(self, gateway: Gateway) -> None:
+        """FLOW-261; DESIGN 9.7: right or wrong, in whichever order they come"""
+        good = (await a_key(gateway))[0]["X-API-Key"].encode()
+        bad = BAD["X-API-Key"].encode()
+        for mine, bearer, status in ((good, bad, 200), (bad, good, 403), (good, good, 200), (b"", good, 200)):
+            both = [(b"X-API-Key", mine), (b"Authorization", b"Bearer " + bearer)]
+            for headers in (both, both[::-1]):
+                assert (await gateway.client.get("/runs", headers=headers)).status_code == status
+
+    async def test_sent_twice_counts_where_it_comes_first(self, gateway: Gateway) -> None:
+        good, bad = (await a_key(gateway))[0]["X-API-Key"].encode(), BAD["X-API-Key"].encode()
+        for name, form in ((b"X-API-Key", b"%s"), (b"Authorization", b"Bearer %s")):
+            for values, status in (((good, bad), 200), ((bad, good), 403), ((b"", good), 200)):
+                headers = [(name, form % value) for value in values]
+                assert (await gateway.client.get("/runs", headers=headers)).status_code == status, values
+
+    async def test_may_be_configured_to_come_as_authorization(self, link: Link, nats_url: str, tmp_path: Path) -> None:
+        """FLOW-261"""
+        named = {"http_auth_mode": "api_key", "http_api_key_header": "Authorization"}
+        async with fresh_gateway(link, nats_url, tmp_path, **named) as gateway:
+            plain = (await a_key(gateway))[0]["X-API-Key"]
+            tried = (f"Bearer {plain}", plain, "Bearer", "")
+            statuses = [
+                (await gateway.client.get("/runs", headers={"Authorization": each})).status_code for each in tried
+            ]
+            assert statuses == [200, 401, 401, 401]
+
+    async def test_that_has_expired_is_refused_like_any_other_bad_one(self, gateway: Gateway) -> None:
+        """FLOW-52, FLOW-263: the answer does not tell which"""
+        expired, _ = await a_key(gateway, expires_at=time.time() - 1)
+        revoked, _ = await a_key(gateway, revoked_at=1.0)
+        lasting, _ = await a_key(gateway, expires_at=time.time() + 3600)
+        answers = [await gateway.client.get("/runs", headers=headers) for headers in (expired, revoked, BAD)]
+        assert {(answer.status_code, answer.content, tuple(answer.headers.items())) for answer in answers} == {
+            (403, answers[0].content, tuple(answers[0].headers.items()))
+        }
+        assert answers[0].json() == REFUSED
+        assert (await gateway.client.get("/runs", headers=lasting)).status_code == 200
+
+    async def test_stops_at_the_moment_it_expires(self, gateway: Gateway) -> None:
+        """FLOW-265"""
+        headers, record = await a_key(gateway, expires_at=2_000_000_000.0)
+        state = gateway.app.state.gateway
+        for now, status in ((1_999_999_999.9, 200), (2_000_000_000.0, 403)):
+            state.backend = replace(state.backend, clock=lambda now=now: now)
+            assert (await gateway.client.get("/workers", headers=headers)).status_code == status
+        assert record.revoked_at is None
+
+    async def test_whose_record_cannot_be_read_opens_nothing(
+        self, gateway: Gateway, link: Link, tmp_path: Path
+    ) -> None:
+        """FLOW-263"""
+        headers, record = await a_key(gateway)
+        odd = {
+            "key_id": record.key_id,
+            "tenant_id": "a",
+            "key_hash": record.key_hash,
+            "created_at": 1,
+            "expires_at": "x",
+        }
+        await link.store(f"$KV.{gateway.config.auth_kv_bucket}.{record.key_id}", json.dumps(odd).encode())
+        async with open_gateway(replace(gateway.config, data_dir=str(tmp_path / "other"))) as other:
+            for following in (True, False):
+                if not following:
+                    await other.backend.keys.stop()
+                answer = await other.client.get("/workers", headers=headers)
+                assert (answer.status_code, answer.json()) == (403, REFUSED)
+
+    async def test_that_is_used_says_so_after_a_while(self, gateway: Gateway) -> None:
+        headers, record = await a_key(gateway)
+        before = time.time()
+        for _ in range(5):
+            assert (await gateway.client.get("/workers", headers=headers)).status_code == 200
+        await gateway.client.get("/workers", headers=BAD)
+        found = await gateway.backend.keys.find(record.key_id)
+        assert found == record  # nothing is written on the way of a request
+        gateway.app.state.gateway.key_uses.nudge()
+
+        async def is_written() -> bool:
+            found = await gateway.backend.keys.find(record.key_id)
+            return found is not None and before <= (found.last_used_at or 0) <= time.time()
+
+        await eventually(is_written)
+        assert [each.key_id for each in await gateway.backend.keys.all()] == [record.key_id]
+
+    async def test_that_was_used_says_so_when_the_gateway_stops(self, gateway: Gateway, tmp_path: Path) -> None:
+        headers, record = await a_key(gateway)
+
+        async def is_written(since: float) -> bool:
+            found = await gateway.backend.keys.find(record.key_id)
+            return found is not None and (found.last_used_at or 0) >= since
+
+        async with open_gateway(replace(gateway.config, data_dir=str(tmp_path / "other"))) as other:
+            assert (await other.client.get("/workers", headers=headers)).status_code == 200
+            other.app.state.gateway.key_uses.nudge()
+            await eventually(lambda: is_written(0.1))
+            again = time.time()
+            assert (await other.client.get("/workers", headers=headers)).status_code == 200
+        await eventually(lambda: is_written(again), 2)
+
+
+async def test_without_authentication_no_uses_are_collected(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """FLOW-266"""
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        for _ in range(20):
+            assert (await gateway.client.get("/workers", headers=BAD)).status_code == 200
+        assert "KeyUses" not in {task.get_name() for task in asyncio.all_tasks()}
+        assert gateway.app.state.gateway.slowdown._addresses == {}
+
+
+# Patience with bad keys
+
+
+@dataclass
+class Brake:
+    """Instead of a sleep: notes for how long, and holds on until it is let go."""
+
+    asked: list[float] = field(default_factory=list)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        await self.go.wait()
+
+
+def with_brake(gateway: Gateway, sleep: Callable[[float], Awaitable[object]]) -> None:
+    gateway.app.state.gateway.slowdown = Slowdown(lambda: 1000.0, sleep)
+
+
+def client_at(gateway: Gateway, host: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app, client=(host, 1)), base_url="http://gateway")
+
+
+class TestBadKeys:
+    async def test_are_answered_at_once_at_first_and_then_later_but_always_the_same(self, gateway: Gateway) -> None:
+        """FLOW-263"""
+        brake = Brake()
+        brake.go.set()
+        with_brake(gateway, brake.sleep)
+        answers = [await gateway.client.get("/runs", headers=BAD) for _ in range(15)]
+        assert {(answer.status_code, answer.content) for answer in answers} == {(403, answers[0].content)}
+        assert answers[0].json() == REFUSED
+        assert brake.asked == [0.1, 0.2, 0.4, 0.8, 1.6]
+
+    async def test_never_delay_a_good_one_from_the_same_address(self, gateway: Gateway) -> None:
+        """Behind a proxy all have one address"""
+        good, _ = await a_key(gateway)
+        brake = Brake()
+        with_brake(gateway, brake.sleep)
+        for _ in range(10):
+            assert (await gateway.client.get("/runs", headers=BAD)).status_code == 403
+        waiting = [asyncio.create_task(gateway.client.get("/runs", headers=BAD)) for _ in range(8)]
+        await eventually(lambda: len(brake.asked) == 8)
+        for _ in range(3):
+            assert (await gateway.client.get("/runs", headers=good)).status_code == 200
+            assert (await gateway.client.get("/runs")).status_code == 401
+            refused = await gateway.client.post("/runs", headers=BAD, json={"flow_name": "f"})
+            assert (refused.status_code, refused.json()) == (429, TOO_MANY)
+            assert refused.headers["retry-after"] == "2"
+        assert not any(task.done() for task in waiting)
+        brake.go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {403}
+
+    async def test_of_one_address_leave_others_alone(self, gateway: Gateway) -> None:
+        brake = Brake()
+        with_brake(gateway, brake.sleep)
+        async with client_at(gateway, "10.0.0.1") as bad, client_at(gateway, "10.0.0.2") as clumsy:
+            for _ in range(10):
+                await bad.get("/runs", headers=BAD)
+            waiting = asyncio.create_task(bad.get("/runs", headers=BAD))
+            await eventually(lambda: len(brake.asked) == 1)
+            assert (await clumsy.get("/runs", headers=BAD)).status_code == 403
+            brake.go.set()
+            await waiting
+
+    async def test_are_counted_without_an_address_too(self, gateway: Gateway) -> None:
+        """A server on a Unix socket knows none"""
+        brake = Brake()
+        brake.go.set()
+        with_brake(gateway, brake.sleep)
+        headers = [(b"x-api-key", BAD["X-API-Key"].encode())]
+        for _ in range(11):
+            status, _ = await ask(gateway, "GET", "/runs", client=None, headers=headers)
+            assert status == 403
+        assert brake.asked == [0.1]
+
+    async def test_cannot_hide_behind_a_header(self, gateway: Gateway) -> None:
+        brake = Brake()
+        brake.go.set()
+        with_brake(gateway, brake.sleep)
+        for n in range(12):
+            await gateway.client.get("/runs", headers=BAD | {"X-Forwarded-For": f"10.0.0.{n}", "Forwarded": f"for={n}"})
+        assert brake.asked == [0.1, 0.2]
+
+    async def test_that_are_missing_are_not_counted(self, gateway: Gateway) -> None:
+        brake = Brake()
+        with_brake(gateway, brake.sleep)
+        for _ in range(50):
+            assert (await gateway.client.get("/runs")).status_code == 401
+        assert brake.asked == []
+
+    async def test_really_take_their_time(self, gateway: Gateway) -> None:
+        """With the clock on the wall"""
+        for _ in range(10):
+            await gateway.client.get("/runs", headers=BAD)
+        began = time.monotonic()
+        assert (await gateway.client.get("/runs", headers=BAD)).status_code == 403
+        assert 0.1 <= time.monotonic() - began < 1.0
