@@ -1,0 +1,109 @@
+"""Say why a run has not begun."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pyoco_server.actions.measure import crowd_of
+from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.states import RunState
+from pyoco_server.core.waiting import Queueing, WaitReason, tell, waits, why
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.index.port import Ahead
+
+__all__ = ["OldestAhead", "Wait", "explain_wait"]
+
+log = get_logger(__name__)
+
+#: Places further back are not counted out.
+_AHEAD_MAX = 10_000
+#: The explanation is a kindness: the answer does not wait longer for it.
+_SECONDS_MAX = 0.5
+
+
+@dataclass(frozen=True)
+class OldestAhead:
+    """The run that has waited longest before this one. Of another tenant's, only the age is told."""
+
+    age_seconds: float
+    run_id: str | None = None
+    submitted_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Why a run waits, and what that was concluded from."""
+
+    reason: WaitReason
+    message: str
+    message_ja: str
+    #: 1: it is next. An estimate: jobs are taken by time of submission, unless they have to be repeated.
+    position: int
+    #: It is further back than `position` says: counting was stopped there.
+    position_capped: bool
+    #: Workers with the run's tag, and their slots together.
+    workers_alive: int
+    slots: int
+    slots_busy: int
+    oldest_ahead: OldestAhead | None
+
+
+async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wait | None:
+    """None: the run does not wait, or it cannot be told. No round trip: index and registry are at hand.
+
+    O(workers + log runs + runs ahead, at most 10,000). Costs nothing for a run that somebody executes or that has
+    ended. It may lag by a moment: by a heartbeat of a worker, and by what the index has not heard yet.
+    """
+    if not waits(run):
+        return None
+    try:
+        async with asyncio.timeout(_SECONDS_MAX):
+            ahead = await _ahead(backend, run)
+            workers = [record for record in await backend.registry.all() if run.tag in record.tags]
+    except (Unavailable, TimeoutError) as error:
+        log.warning("cannot tell why the run waits", run_id=run.run_id, error=error)
+        return None
+    now = backend.clock()
+    crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec)
+    facts = Queueing(
+        tag=run.tag,
+        waited_seconds=now - run.updated_at,
+        ahead=ahead.count,
+        ahead_capped=ahead.count >= _AHEAD_MAX,
+        workers_alive=crowd.alive,
+        workers_gone=crowd.gone,
+        slots=crowd.slots,
+        slots_busy=crowd.slots_busy,
+    )
+    reason = why(facts)
+    message, message_ja = tell(reason, facts)
+    return Wait(
+        reason=reason,
+        message=message,
+        message_ja=message_ja,
+        position=ahead.count + 1,
+        position_capped=facts.ahead_capped,
+        workers_alive=crowd.alive,
+        slots=crowd.slots,
+        slots_busy=crowd.slots_busy,
+        oldest_ahead=_oldest(ahead, caller, now),
+    )
+
+
+async def _ahead(backend: GatewayBackend, run: Run) -> Ahead:
+    if run.status is RunState.RUNNING:
+        return Ahead(0, None)  # handed back: the queue repeats a job before it delivers a new one
+    return await backend.index.ahead(run.tag, run.submitted_at, run.run_id, _AHEAD_MAX)
+
+
+def _oldest(ahead: Ahead, caller: Caller, now: float) -> OldestAhead | None:
+    oldest = ahead.oldest
+    if oldest is None:
+        return None
+    age = max(0.0, now - oldest.submitted_at)
+    if caller.tenant_id is not None and caller.tenant_id != ahead.oldest_tenant_id:  # FLOW-273, FLOW-275
+        return OldestAhead(age)
+    return OldestAhead(age, oldest.run_id, oldest.submitted_at)

@@ -1,0 +1,49 @@
+"""`/metrics`: figures for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.measure import measure
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.exposition import CONTENT_TYPE, Moment, render
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import state_of
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+async def get_metrics(request: Request) -> Response:
+    """FLOW-129 to FLOW-135"""
+    state = state_of(request)
+    await state.settled()
+    await state.letters_settled()
+    moment = Moment(
+        figures=await measure(state.backend, state.tally.lag),
+        tally=state.tally,
+        operations=request.app.state.operations,
+        watchers=state.hub.count,
+        version=request.app.version,
+    )
+    return Response(await render(moment), headers={"Content-Type": CONTENT_TYPE})
+
+
+SCHEMAS: dict[str, Any] = {}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/metrics",
+        endpoint=get_metrics,
+        summary="Read the metrics",
+        description="In the text format of Prometheus, version 0.0.4. The figures cover all tenants.",
+        answer={
+            "description": "The figures of this moment.",
+            "content": {"text/plain": {"schema": schemas.TEXT}},
+        },
+        tags=("metrics",),
+    ),
+)

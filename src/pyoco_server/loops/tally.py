@@ -1,0 +1,138 @@
+"""Counts what happens to runs while this process watches: durations, waits, repeats."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyoco_server.actions.measure import Lag
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import TERMINAL
+from pyoco_server.ports.runs.port import Changes, Stored
+
+__all__ = ["OTHER_FLOWS", "Ends", "Histogram", "Tally"]
+
+#: How many flows are told apart. Names are the users' own: without a limit each new one would cost memory for ever.
+_FLOWS_MAX = 200
+#: Where the flows beyond that are counted, all together.
+OTHER_FLOWS = "(other)"
+#: Label texts are cut here; a stranger's record may hold a name of any length.
+_NAME_LENGTH_MAX = 512
+#: Runs on a second or later attempt that are kept in mind. The oldest is forgotten first.
+_REPEATED_MAX = 10_000
+
+
+class Histogram:
+    """How many values fell between which bounds, and their sum. Seconds."""
+
+    #: Upper bounds, from a flow that does nothing to one that takes an afternoon; the last bucket has none.
+    BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.BOUNDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self.BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+@dataclass
+class Ends:
+    """The runs of one flow that ended in one way."""
+
+    #: From the submission to the beginning of the last attempt.
+    wait: Histogram = field(default_factory=Histogram)
+    #: From the beginning of the last attempt to the end.
+    duration: Histogram = field(default_factory=Histogram)
+
+
+class Tally:
+    """Listens to the feed. What was there before this process watched is history, and is not counted.
+
+    Every run ends once in the feed, so each is counted once; what the feed says again, after the index was opened
+    anew, is known by its revision. While the connection is down nothing is lost: the feed goes on where it stopped.
+
+    What it cannot do: count a run that ended while no gateway of this process ran. And every gateway counts every
+    run: figures of several gateways are views of the same runs, not parts of a sum.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        #: By flow and end.
+        self.ends: dict[tuple[str, str], Ends] = {}
+        #: Attempts beyond a run's first.
+        self.redeliveries = 0
+        self.lag = Lag()
+        self._flows: set[str] = set()
+        #: The newest attempt seen, of runs that are on their second or a later one.
+        self._attempts: dict[str, int] = {}
+        self._epoch: str | None = None
+        self._is_live = False
+        self._live_since = 0.0
+        #: Everything up to here has been counted or is history.
+        self._revision = 0
+
+    def on_changes(self, changes: Changes) -> None:
+        """A listener of the feeder: O(changes), and next to nothing for a run that has not ended. Never raises."""
+        if changes.epoch != self._epoch:
+            self._epoch, self._is_live, self._revision = changes.epoch, False, 0
+            self._attempts.clear()
+        items, counted = changes.items, self._revision
+        if items:
+            self._revision = max(counted, items[-1].revision)
+        if not self._is_live:
+            if changes.caught_up:
+                self._is_live, self._live_since = True, self._clock()
+            return
+        for item in items:
+            if item.revision <= counted:
+                continue
+            if type(item) is not Stored:
+                self._attempts.pop(item.run_id, None)  # type: ignore[union-attr]  # the check is quicker than isinstance
+                continue
+            run = item.run
+            if run.attempt not in (1, 0):
+                self._on_repeat(run)
+            if run.status in TERMINAL:
+                self._on_end(run)
+
+    def _on_repeat(self, run: Run) -> None:
+        if type(run.attempt) is not int or run.attempt < 2 or type(run.run_id) is not str:
+            return  # a stranger's record
+        before = self._attempts.pop(run.run_id, None)
+        if before is None:
+            # Seen for the first time: this attempt may have begun before we watched, and so may earlier ones.
+            self.redeliveries += run.start_time is not None and run.start_time >= self._live_since
+        else:
+            self.redeliveries += max(0, run.attempt - before)
+        if run.status not in TERMINAL:
+            self._attempts[run.run_id] = run.attempt
+            if len(self._attempts) > _REPEATED_MAX:
+                del self._attempts[next(iter(self._attempts))]
+
+    def _on_end(self, run: Run) -> None:
+        if run.start_time is None or run.end_time is None:
+            return  # it never began
+        ends = self._ends_of(run)
+        # Clocks of gateway and workers may differ by seconds (FLOW-209): nothing takes less than no time.
+        ends.wait.observe(max(0.0, run.start_time - run.submitted_at))
+        ends.duration.observe(max(0.0, run.end_time - run.start_time))
+
+    def _ends_of(self, run: Run) -> Ends:
+        flow = run.flow_name if type(run.flow_name) is str else str(run.flow_name)
+        if flow not in self._flows:
+            # Lone surrogates, which a stranger's JSON may hold, cannot be sent.
+            flow = flow[:_NAME_LENGTH_MAX].encode("utf-8", "replace").decode()
+            if flow not in self._flows:
+                if len(self._flows) < _FLOWS_MAX:
+                    self._flows.add(flow)
+                else:
+                    flow = OTHER_FLOWS
+        key = flow, run.status.value
+        found = self.ends.get(key)
+        if found is None:
+            found = self.ends[key] = Ends()
+        return found

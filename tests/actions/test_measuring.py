@@ -1,0 +1,120 @@
+"""How far lists are behind, found by trying."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pyoco_server.actions.measure import Lag, crowd_of
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.backend import GatewayBackend
+
+
+class Store:
+    """As much of runs and index as the lag is about: what was stored last, and how far lists have come."""
+
+    def __init__(self) -> None:
+        self.stored = self.listed = 0
+        self.is_up = True
+
+    async def newest(self) -> int:
+        if not self.is_up:
+            raise Unavailable("nobody answers")
+        return self.stored
+
+    async def applied(self, revision: int, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.listed < revision:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.001)
+        return True
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+async def lag_of(lag: Lag, store: Store, seconds: float = 0.02) -> float:
+    backend: Any = SimpleNamespace(runs=store, index=store)
+    return await lag.measure(cast(GatewayBackend, backend), seconds)
+
+
+async def test_lists_that_show_everything_are_not_behind(store: Store) -> None:
+    store.stored = store.listed = 7
+    assert await lag_of(Lag(), store) < 0.02
+    assert await lag_of(Lag(), Store()) < 0.02
+
+
+async def test_what_shows_a_moment_later_is_told_as_that_moment(store: Store) -> None:
+    store.stored = 7
+    asyncio.get_running_loop().call_later(0.1, setattr, store, "listed", 7)
+    assert 0.09 < await lag_of(Lag(), store, 5) < 1
+
+
+async def test_what_does_not_show_is_behind_since_it_was_first_asked_for(store: Store) -> None:
+    lag = Lag()
+    store.stored = 7
+    first = await lag_of(lag, store)
+    assert first >= 0.02
+    await asyncio.sleep(0.1)
+    store.stored = 9
+    second = await lag_of(lag, store)
+    assert second >= first + 0.1
+    store.listed = 8  # the first question is answered, the second is not
+    assert 0.02 <= await lag_of(lag, store) < 0.1
+    store.listed = 9
+    assert await lag_of(lag, store) < 0.02
+
+
+async def test_another_bucket_begins_anew(store: Store) -> None:
+    """Its revisions are small again: what was asked for of the old one will never show"""
+    lag = Lag()
+    store.stored = 1000
+    await lag_of(lag, store)
+    await asyncio.sleep(0.1)
+    store.stored = 3
+    assert await lag_of(lag, store) < 0.1
+    store.listed = 3
+    assert await lag_of(lag, store) < 0.02
+
+
+async def test_an_outage_is_told_as_such(store: Store) -> None:
+    """FLOW-135"""
+    store.is_up = False
+    with pytest.raises(Unavailable):
+        await lag_of(Lag(), store)
+
+
+def test_an_empty_crowd_has_nothing() -> None:
+    assert vars(crowd_of([], 0.0, 20.0)) == {"alive": 0, "slots": 0, "slots_busy": 0, "gone": 0}
+
+
+def test_only_the_living_have_slots() -> None:
+    def worker(state: WorkerState, seen: float, slots: int, *running: str) -> WorkerRecord:
+        return WorkerRecord(
+            worker_id="w",
+            instance_id="i",
+            state=state,
+            tags=(),
+            last_seen_at=seen,
+            last_heartbeat_at=seen,
+            slots=slots,
+            running=running,
+        )
+
+    crowd = [
+        worker(WorkerState.IDLE, 80.0, 2),
+        worker(WorkerState.RUNNING, 100.0, 4, "a", "b"),
+        worker(WorkerState.RUNNING, 100.0, 1, "a", "b"),
+        worker(WorkerState.RUNNING, 79.9, 8, "c"),
+        worker(WorkerState.STOPPED_GRACEFUL, 100.0, 16),
+    ]
+    assert vars(crowd_of(crowd, 100.0, 20.0)) == {"alive": 3, "slots": 7, "slots_busy": 3, "gone": 2}
