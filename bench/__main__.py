@@ -1,4 +1,4 @@
-"""`python -m bench [submit] [latency] [drain] [memory] [parts]`: all of them without a name. Takes about two minutes.
+"""`python -m bench [NAME …]`: all measurements of the table below without a name. Takes some minutes.
 
 Everything runs on this machine as real processes. Rates are medians of interleaved rounds; compare ratios, not rates.
 """
@@ -9,15 +9,20 @@ import os
 import platform
 import sys
 
-from bench import drain, latency, memory, parts, submit
+from bench import authenticated, batch, drain, latency, lists, memory, parts, scrape, submit, watching
 from bench.stack import stack
 
 _MEASURES = {
     "submit": submit.main,
+    "batch": batch.main,
     "latency": latency.main,
+    "watch": watching.main,
     "drain": drain.main,
     "memory": memory.main,
+    "lists": lists.main,
     "parts": parts.main,
+    "metrics": scrape.main,
+    "auth": authenticated.main,
 }
 
 

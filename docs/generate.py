@@ -19,10 +19,12 @@ import pyoco_server
 from pyoco_server import config, errors
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.states import MOVES, TERMINAL, RunState, TaskState, WorkerState
+from pyoco_server.core.waiting import WaitReason
 from pyoco_server.doors.http.answers import STATUS
-from pyoco_server.doors.http.app import OPERATIONS
-from pyoco_server.doors.http.operations import Operation, openapi_paths
-from pyoco_server.doors.http.schemas import SCHEMAS
+from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
+from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
+from pyoco_server.doors.http.operations import Meter, Operation, openapi_paths
+from pyoco_server.loops.tally import Histogram
 
 __all__ = ["commands", "pages"]
 
@@ -38,6 +40,7 @@ def pages() -> dict[str, str]:
         "docs/STATES.md": states_page(),
         "docs/reference/cli.md": cli_page(),
         "docs/reference/errors.md": errors_page(),
+        "docs/reference/metrics.md": metrics_page(),
         "docs/reference/python.md": python_page(),
         "docs/reference/routes.md": routes_page(),
         "docs/reference/settings.md": config.reference(),
@@ -102,7 +105,7 @@ def states_page() -> str:
         if source in sources
     ]
     ends = [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
-    remarks = _remarks(RunState)
+    remarks, waits = _remarks(RunState), _remarks(WaitReason)
     moves = [
         (f"`{move}`", ", ".join(source for source in RunState if source in sources), target.value, _MOVES_TOLD[move])
         for move, (sources, target) in MOVES.items()
@@ -122,6 +125,11 @@ def states_page() -> str:
         "A cancel request outranks whatever the work did: a run that is CANCELLING ends CANCELLED, even when its last "
         "task has just ended well. Every move is a compare-and-set on the revision of the record, so of two writers "
         "one loses and looks again.",
+        "## Why a run waits",
+        "`GET /runs/{run_id}` of a run that no worker has taken tells in `waiting` why, with its place in the queue of "
+        "its tag, estimated, and how many workers and slots serve that tag. Besides PENDING runs that is a run that "
+        "was handed back.",
+        _table(("Reason", "Meaning"), ((f"`{reason}`", waits[reason.name]) for reason in WaitReason)),
         "## States of a task",
         "A task is a step of a flow: " + ", ".join(f"`{state}`" for state in TaskState) + ". When a run ends, what had "
         "not ended in it is settled: a running task becomes FAILED in a failed run and CANCELLED in a cancelled one; a "
@@ -183,7 +191,7 @@ def _operation(operation: Operation, document: dict[str, Any]) -> str:
 
 
 def _answer_type(answer: dict[str, Any]) -> str:
-    return _type(answer["content"]["application/json"]["schema"])
+    return _type(next(iter(answer["content"].values()))["schema"]) if answer["content"] else ""
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -252,6 +260,40 @@ def _statuses(number: int) -> list[str]:
     kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.PyocoError)]
     met = {next(STATUS[base] for base in kind.__mro__ if base in STATUS) for kind in kinds if kind.number == number}
     return [str(status) for status in sorted(met) if status != 500 or number == errors.PyocoError.number]
+
+
+# Metrics
+
+
+def metrics_page() -> str:
+    rows = (
+        (f"`{each.name}`", each.kind, ", ".join(f"`{name}`" for name in each.labels), each.help) for each in METRICS
+    )
+    return _page(
+        "Metrics",
+        "What `GET /metrics` tells, in the text format of Prometheus (version 0.0.4). The figures cover all tenants. "
+        "With authentication on, the scrape needs an API key like every other request; any valid one will do. While "
+        "NATS is away, or lists are not whole yet, the answer is 503 `ERR-PYOCO-0003`.",
+        _table(("Metric", "Type", "Labels", "Meaning"), rows),
+        "On Linux the process tells of itself, too: " + ", ".join(f"`{name}`" for name in PROCESS_METRICS) + ".",
+        "## Bounds",
+        "A scrape asks NATS three questions and never looks at single runs; it costs a few microseconds per line. A "
+        "gateway tells 200 flows apart and counts further ones as `(other)`. `outcome` is the state a run ended in; a "
+        "run that never began has neither a wait nor a duration.",
+        _table(
+            ("Histogram", "Upper bounds in seconds"),
+            (("of runs", _bounds(Histogram.BOUNDS)), ("of requests", _bounds(Meter.BOUNDS))),
+        ),
+        "## Several gateways",
+        "Gauges tell what is stored: every gateway gives the same answer, within a moment. The histograms of runs and "
+        "`pyoco_run_redeliveries_total` tell what one gateway saw since it started, and each sees every run: look at "
+        "one of them, or at the largest, and do not add them up. Runs that ended while a gateway was down are missing "
+        "there. `pyoco_http_request_duration_seconds` and what the process tells belong to that gateway alone.",
+    )
+
+
+def _bounds(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 # Commands

@@ -22,9 +22,13 @@ from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
+from pyoco_server.ports.letters.jetstream import JetStreamLetters
+from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
+from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 
@@ -38,6 +42,7 @@ __all__ = [
     "open_gateway_backend",
     "open_index",
     "open_keys",
+    "open_letter_index",
     "thread_executor",
     "versions",
 ]
@@ -104,7 +109,7 @@ async def open_backend(
 @contextlib.asynccontextmanager
 async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[GatewayBackend]:
     """What a gateway reaches, with registry and keys kept in memory. Raises Unavailable."""
-    with open_index(config) as index:
+    with open_index(config) as index, open_letter_index(config) as letter_index:
         async with _linked(config, "pyoco-gateway", Patience()) as link:
             await ensure(link, resources_of(config))
             backend = GatewayBackend(
@@ -114,7 +119,11 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
                 registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
                 keys=JetStreamKeys(link, config.auth_kv_bucket),
                 index=index,
+                letters=JetStreamLetters(link, config),
+                letter_index=letter_index,
                 flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
+                workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+                receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
                 clock=time.time,
                 new_id=_Ids(),
                 is_up=lambda: link.is_up,
@@ -133,6 +142,13 @@ def open_index(config: NatsBackendConfig) -> Iterator[SqliteIndex]:
     """An index of runs for this process alone. Raises UsageError."""
     with index_slot(Path(config.data_dir) / "index", config.runs_kv_bucket) as path:
         yield SqliteIndex(path)
+
+
+@contextlib.contextmanager
+def open_letter_index(config: NatsBackendConfig) -> Iterator[SqliteLetterIndex]:
+    """An index of dead letters for this process alone. Raises UsageError."""
+    with index_slot(Path(config.data_dir) / "index", f"letters.{config.dlq_stream}") as path:
+        yield SqliteLetterIndex(path)
 
 
 @contextlib.asynccontextmanager

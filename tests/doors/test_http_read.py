@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from pathlib import Path
@@ -15,12 +16,15 @@ from gateways import (
     ended,
     error,
     fresh_gateway,
+    stored,
     submit,
 )
 from pyoco_server.core.outcome import Completed, Failed, Progress
+from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
 
 
@@ -48,6 +52,17 @@ class TestRead:
         assert snapshot["tasks"] == {"a": "SUCCEEDED"}
         assert snapshot["task_records_truncated"] is False
         assert snapshot.get("task_records") == (PROGRESS.task_records if has_records else None)
+
+    async def test_a_stranger_s_record_is_shown_in_strict_json(self, gateway: Gateway, link: Link) -> None:
+        """FLOW-345: half a surrogate pair, which UTF-8 cannot hold, in a record that is not ours."""
+        run_id = await submit(gateway)
+        found = await stored(gateway, run_id)
+        data = json.dumps(to_snapshot(found.run) | {"params": {"x": "\ud800"}}).encode()
+        await Bucket(link, gateway.config.runs_kv_bucket).write(run_id, data, found.revision)
+        answer = await gateway.client.get(f"/runs/{run_id}")
+        assert (answer.status_code, answer.json()["params"]) == (200, {"x": "?"})
+        listed = await gateway.client.get("/runs?include=full")
+        assert [run["params"] for run in listed.json()] == [{"x": "?"}]
 
     async def test_a_worker_s_fields_are_shown(self, gateway: Gateway) -> None:
         """FLOW-88, FLOW-340, FLOW-344"""

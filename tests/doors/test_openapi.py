@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
+from contracts.registry import a_worker
 from gateways import Gateway, fresh_gateway
 from pyoco_server import errors as all_errors
 from pyoco_server.core.outcome import Failed, Progress
@@ -155,7 +157,7 @@ class TestDocument:
             assert each["description"]
             assert each["schema"]
             assert each["required"] == (each["in"] == "path")
-        assert ("requestBody" in item) == (method == "POST")
+        assert ("requestBody" in item) == (method in {"POST", "PATCH"})
         for answer in item["responses"].values():
             assert answer["description"]
             for content in answer["content"].values():
@@ -166,21 +168,40 @@ class TestDocument:
         [
             ("GET /health", "200"),
             ("GET /ready", "200 503"),
-            ("POST /runs", "200 401 403 413 422 503"),
-            ("POST /runs/yaml", "200 401 403 413 422 503"),
+            ("POST /runs", "200 401 403 409 413 422 503"),
+            ("POST /runs/yaml", "200 401 403 409 413 422 503"),
+            ("POST /runs/batch", "200 401 403 413 422 503"),
+            ("POST /runs/{run_id}/rerun", "200 401 403 404 409 413 422 503"),
             ("GET /runs", "200 401 403 422 503"),
             ("GET /runs/{run_id}", "200 401 403 404 503"),
             ("GET /runs/{run_id}/tasks", "200 401 403 404 503"),
             ("POST /runs/{run_id}/cancel", "200 401 403 404 413 422 503"),
+            ("POST /runs/cancel", "200 401 403 413 422 503"),
+            ("GET /runs/{run_id}/watch", "200 204 401 403 404 422 503"),
+            ("GET /metrics", "200 401 403 503"),
+            ("GET /workers", "200 401 403 422 503"),
+            ("GET /workers/{worker_id}", "200 401 403 404 503"),
+            ("PATCH /workers/{worker_id}", "200 401 403 404 413 422 503"),
+            ("GET /dlq", "200 401 403 422 503"),
+            ("GET /dlq/counts", "200 401 403 503"),
+            ("GET /dlq/{letter_id}", "200 401 403 404 503"),
+            ("POST /dlq/redrive", "200 401 403 413 422 503"),
+            ("POST /dlq/{letter_id}/redrive", "200 401 403 404 409 413 422 503"),
+            ("DELETE /dlq", "200 401 403 422 503"),
+            ("DELETE /dlq/{letter_id}", "200 401 403 404 503"),
         ],
     )
     def test_every_status_it_can_give_is_documented(self, operation: str, statuses: str) -> None:
         """Section 6 of the contract. A 500 is a defect, and no operation promises one."""
         method, path = operation.split()
         item = DOCUMENT["paths"][path][method.lower()]
-        assert " ".join(item["responses"]) == statuses
+        assert " ".join(status for status in item["responses"] if status != "429") == statuses
+        assert ("429" in item["responses"]) == ("403" in item["responses"])  # the entrance gives both, or neither
         for status, answer in item["responses"].items():
-            schema = answer["content"]["application/json"]["schema"]
+            assert (answer["content"] == {}) == (status == "204")
+            if status == "204":
+                continue
+            (schema,) = (content["schema"] for content in answer["content"].values())
             assert (schema == {"$ref": "#/components/schemas/Error"}) == (status != "200")
 
     def test_the_table_above_is_whole(self) -> None:
@@ -256,6 +277,7 @@ class TestServed:
     async def test_every_answer_is_what_the_document_says(self, gateway: Gateway) -> None:
         """A run in each of its stages, and every kind of refusal, against the schemas"""
         run_id = (await gateway.client.post("/runs", json={"flow_name": "f", "params": {"a": [1]}})).json()["run_id"]
+        await gateway.backend.registry.announce(a_worker("w"))
         asked = [
             ("GET", "/health", None),
             ("GET", "/ready", None),
@@ -269,6 +291,15 @@ class TestServed:
             ("GET", "/runs?limit=0", None),
             ("GET", "/runs/{run_id}/tasks", None),
             ("POST", "/runs/{run_id}/cancel", b"[]"),
+            ("POST", "/runs/{run_id}/rerun", b""),
+            ("POST", "/runs/{run_id}/rerun", b'{"params": {"b": 1}, "tag": "gpu", "tags": ["x"]}'),
+            ("POST", "/runs/{run_id}/rerun", b'{"tag": "a b"}'),
+            ("POST", "/runs/batch", b'{"runs": [{"flow_name": "f"}, {"flow_name": ""}, 5]}'),
+            ("POST", "/runs/batch", b'{"runs": []}'),
+            ("POST", "/runs/batch", b" " * (9 << 20)),
+            ("GET", "/workers", None),
+            ("GET", "/workers?limit=0", None),
+            ("PATCH", "/workers/{worker_id}", b"{}"),
         ]
         cancel = ("POST", "/runs/{run_id}/cancel", b"")
         for status in ("PENDING", "RUNNING", "CANCELLING", "CANCELLED"):
@@ -279,6 +310,18 @@ class TestServed:
         for request in [*asked, cancel]:
             await self._check(gateway, *request, run_id)
             await self._check(gateway, *request, str(uuid.uuid4()))
+
+    async def test_an_event_is_what_the_document_says(self, gateway: Gateway) -> None:
+        run_id = (await gateway.client.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+        for _ in range(3):
+            await self._move_on(gateway, run_id)
+        answer = await gateway.client.get(f"/runs/{run_id}/watch?include=records")
+        (content,) = DOCUMENT["paths"]["/runs/{run_id}/watch"]["get"]["responses"]["200"]["content"].items()
+        assert answer.headers["content-type"].partition(";")[0] == content[0]
+        (data,) = (line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: "))
+        event = json.loads(data)
+        assert event["snapshot"]["status"] == "CANCELLED"
+        assert faults(event, content[1]["schema"]) == []
 
     async def _check(self, gateway: Gateway, method: str, path: str, body: bytes | None, run_id: str) -> None:
         answer = await gateway.client.request(method, path.replace("{run_id}", run_id), content=body)

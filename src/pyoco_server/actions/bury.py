@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 async def bury(backend: Backend, letter: DeadLetter, letter_id: str) -> None:
     """Best effort: a letter that cannot be written is logged, and nothing else changes (FLOW-336)."""
-    if letter.reason is DeadReason.EXECUTION_ERROR and not backend.config.dlq_publish_execution_error:
+    if letter.reason == DeadReason.EXECUTION_ERROR and not backend.config.dlq_publish_execution_error:
         return  # FLOW-335
     try:
         await backend.queue.bury(letter, letter_id)

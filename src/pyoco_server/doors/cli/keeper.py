@@ -17,7 +17,10 @@ __all__ = ["cli", "main"]
 @click.command(cls=Command, example="pyoco-keeper --nats-url nats://127.0.0.1:4222")
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 def cli(nats_url: str | None) -> int:
-    """Do what has to be done now and then for all runs. Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
+    """Do what belongs to no single run: end the runs that no worker would ever take, those whose jobs were delivered
+    too often, and cancelled ones that nobody works on; clear the worker registry. Several may run; one is enough.
+
+    Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
@@ -31,11 +34,16 @@ def cli(nats_url: str | None) -> int:
 
 
 async def _keep(config: NatsBackendConfig) -> int:
-    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415 - not for --help
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
+    from pyoco_server.loops.advisories import Advisories  # noqa: PLC0415
+    from pyoco_server.loops.canceller import Canceller  # noqa: PLC0415
     from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
     from pyoco_server.loops.loop import Loop  # noqa: PLC0415
+    from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
     from pyoco_server.wiring import open_backend, open_index  # noqa: PLC0415
 
@@ -44,15 +52,20 @@ async def _keep(config: NatsBackendConfig) -> int:
     with open_index(config) as index:
         async with open_backend(config, "pyoco-keeper") as backend:
             feeder = IndexFeeder(backend.runs, index)
-            duties: list[Loop] = [KeeperHeartbeat(backend), Rescuer(backend, index, feeder)]
+            duties: list[Loop] = [
+                KeeperHeartbeat(backend),
+                Advisories(backend),
+                Canceller(backend, index, feeder),
+                Rescuer(backend, index, feeder),
+                RegistrySweeper(backend),
+            ]
             await feeder.start()
             for duty in duties:
                 await duty.start()
             log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
             await stop.wait()
             log.info("the keeper stops", signal=stop.name)
-            for duty in duties:
-                await duty.stop()
+            await asyncio.gather(*(duty.stop() for duty in duties))
             await feeder.stop()
     return stop.exit_code
 

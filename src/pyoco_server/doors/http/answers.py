@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from pyoco_server.core.snapshot import encode
 from pyoco_server.errors import (
     CATALOGUE,
+    Conflict,
+    Corrupt,
     KeyMissing,
     KeyRefused,
     NotFound,
     Problem,
     PyocoError,
+    RateLimited,
     Refused,
     TooLarge,
     Unavailable,
 )
 
-__all__ = ["error_answer", "error_body", "json_answer", "plain_error", "schema_answer", "status_of"]
+__all__ = ["encode_json", "error_answer", "error_body", "json_answer", "plain_error", "schema_answer", "status_of"]
 
 #: The only place where an error meets an HTTP status. The nearest class wins.
 STATUS: dict[type[PyocoError], int] = {
     KeyMissing: 401,
     KeyRefused: 403,
     NotFound: 404,
+    Conflict: 409,
     TooLarge: 413,
     Refused: 422,
+    RateLimited: 429,
     Unavailable: 503,
     PyocoError: 500,
 }
@@ -53,8 +60,19 @@ class JsonAnswer(Response):
         ]
 
 
+def encode_json(content: Any) -> bytes:
+    """Strict JSON. Raises Corrupt for what has no such form; only a stranger's record can hold it."""
+    try:
+        return _encode(content)
+    except (TypeError, ValueError, OverflowError, RecursionError):  # half a surrogate pair, a number too large
+        try:
+            return encode(content)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Corrupt("a stored record cannot be written as strict JSON") from error
+
+
 def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return JsonAnswer(_encode(content), status, headers)
+    return JsonAnswer(encode_json(content), status, headers)
 
 
 def error_body(error: PyocoError) -> dict[str, Any]:
@@ -101,6 +119,8 @@ def plain_error(status: int, phrase: str, number: int) -> Response:
 def _headers(error: PyocoError) -> dict[str, str] | None:
     if isinstance(error, Unavailable):
         return {"Retry-After": "1"}
+    if isinstance(error, RateLimited):
+        return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
     if isinstance(error, KeyMissing):
         return {"WWW-Authenticate": "Bearer"}
     return None

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pyoco_server.doors.http import health, runs, schemas
+from pyoco_server.doors.http import cancel_many, dlq, health, lists, metrics, repeat, runs, schemas, watch, workers
 from pyoco_server.doors.http.answers import error_answer, plain_error, schema_answer, status_of
 from pyoco_server.doors.http.guard import Guard
 from pyoco_server.doors.http.operations import Operation, openapi_paths
@@ -23,14 +23,15 @@ from pyoco_server.doors.http.requests import Malformed, MalformedQuery
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError, Refused
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import GatewayBackend
 
-__all__ = ["OPERATIONS", "build_app"]
+__all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 
 log = get_logger(__name__)
 
-OPERATIONS: tuple[Operation, ...] = (*health.OPERATIONS, *runs.OPERATIONS)
+_MODULES = (health, runs, lists, cancel_many, repeat, watch, workers, dlq, metrics)
+OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
+SCHEMAS = {name: schema for module in (schemas, *_MODULES) for name, schema in module.SCHEMAS.items()}
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 
@@ -60,15 +61,15 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_backend() as backend:
-            feeder = IndexFeeder(backend.runs, backend.index)
-            await feeder.start()
-            app.state.gateway = State(backend, feeder)
+            state = app.state.gateway = State(backend)
             try:
+                await state.start()
                 yield
             finally:
-                await feeder.stop()
+                await state.stop()
 
     app = Gateway(title="pyoco-server", version=metadata.version("pyoco-server"), lifespan=lifespan, redoc_url=None)
+    app.state.operations = OPERATIONS  # with their meters
     # Listed for whoever looks at `app.routes`; the guard reaches the endpoints by a shorter way.
     for operation in OPERATIONS:
         app.router.routes.append(Route(operation.path, operation.endpoint, methods=[operation.method]))
@@ -88,7 +89,7 @@ def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
                 "description": "Ask for work over HTTP, and it runs, once, somewhere, while you watch.",
             },
             "paths": openapi_paths(OPERATIONS),
-            "components": {"schemas": schemas.SCHEMAS, "securitySchemes": schemas.security(api_key_header)},
+            "components": {"schemas": SCHEMAS, "securitySchemes": schemas.security(api_key_header)},
         }
     return app.openapi_schema
 

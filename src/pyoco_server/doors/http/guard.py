@@ -6,18 +6,20 @@ over the routes) costs as much as a whole submission; it stays there for what is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pyoco_server.actions.authenticate import NOBODY, authenticate
+from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.answers import error_answer, plain_error
-from pyoco_server.doors.http.operations import Endpoint, Operation
-from pyoco_server.errors import PyocoError
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import State
+from pyoco_server.errors import KeyRefused, PyocoError
 from pyoco_server.logs import get_logger
 
 __all__ = ["Guard", "Table"]
@@ -31,7 +33,7 @@ class _Node:
 
     steps: dict[str, _Node] = field(default_factory=dict)
     any: _Node | None = None
-    endpoints: dict[str, tuple[Endpoint, tuple[str, ...]]] = field(default_factory=dict)
+    operations: dict[str, tuple[Operation, tuple[str, ...]]] = field(default_factory=dict)
 
 
 class Table:
@@ -49,22 +51,24 @@ class Table:
                     node = node.any
                 else:
                     node = node.steps.setdefault(segment, _Node())
-            node.endpoints[operation.method] = (operation.endpoint, tuple(names))
+            node.operations[operation.method] = (operation, tuple(names))
             if operation.method == "GET":
-                node.endpoints["HEAD"] = node.endpoints["GET"]
+                node.operations["HEAD"] = node.operations["GET"]
 
-    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]] | None:
-        """The endpoint and its path parameters; None when this is no operation of ours."""
+    def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]] | None:
+        """The operation and its path parameters; None when this is none of ours."""
         for node, values in _matches(self._root, path.split("/"), 1, ()):
-            found = node.endpoints.get(method)
+            found = node.operations.get(method)
             if found is not None:
-                endpoint, names = found
-                return endpoint, dict(zip(names, values, strict=True))
+                operation, names = found
+                return operation, dict(zip(names, values, strict=True))
         return None
 
     def methods(self, path: str) -> list[str]:
         """What may be done on this path; nothing when it is none of ours."""
-        return sorted({method for node, _ in _matches(self._root, path.split("/"), 1, ()) for method in node.endpoints})
+        return sorted(
+            {method for node, _ in _matches(self._root, path.split("/"), 1, ()) for method in node.operations}
+        )
 
 
 def _matches(
@@ -102,13 +106,12 @@ class Guard:
             await plain_error(403, "cross-site request", 2)(scope, receive, send)
             return
         if scope["path"] not in self._open:
-            backend = scope["app"].state.gateway.backend
-            if backend.config.http_auth_mode == "none":
+            state: State = scope["app"].state.gateway
+            if state.backend.config.http_auth_mode == "none":
                 scope["caller"] = NOBODY
             else:
                 try:
-                    key = _key(Headers(scope=scope), backend.config.http_api_key_header)
-                    scope["caller"] = await authenticate(backend, key)
+                    scope["caller"] = await _admit(state, scope)
                 except PyocoError as error:
                     log.info("refused at the entrance", path=scope["path"], error=error)
                     await error_answer(error)(scope, receive, send)
@@ -117,12 +120,14 @@ class Guard:
         if found is None:
             await self._pass_on(scope, receive, send)
             return
-        endpoint, scope["path_params"] = found
+        operation, scope["path_params"] = found
         request = Request(scope, receive)
+        began = time.perf_counter()
         try:
-            answer = await endpoint(request)
+            answer = await operation.endpoint(request)
         except Exception as error:  # noqa: BLE001  (the top of a door: every error becomes an answer and is logged)
             answer = await self._on_error(request, error)
+        operation.meter.answered(answer.status_code, time.perf_counter() - began)
         await answer(scope, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,10 +141,33 @@ class Guard:
         await answer(scope, receive, send)
 
 
-def _key(headers: Headers, name: str) -> str | None:
-    """One key, two ways to send it: the header of the settings, or `Authorization: Bearer`."""
-    key = headers.get(name)
-    if key and name.lower() != "authorization":
-        return key
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() or None if scheme.lower() == "bearer" else None
+async def _admit(state: State, scope: Scope) -> Caller:
+    """Who asks, by the key that was sent. Raises what the entrance answers with: for a bad key, perhaps not at once."""
+    key = _key(scope["headers"], state.backend.config.http_api_key_header)
+    try:
+        caller = await authenticate(state.backend, key)
+    except KeyRefused:
+        client = scope.get("client")
+        await state.slowdown.refused(client[0] if client else None)
+        raise
+    if caller.api_key_id is not None:
+        state.key_uses.note(caller.api_key_id)
+    return caller
+
+
+def _key(headers: Iterable[tuple[bytes, bytes]], name: str) -> str | None:
+    """One key, two ways to send it: the header of the settings, or `Authorization: Bearer`. Never in the address.
+
+    When both are there the header of the settings counts, right or wrong: `Authorization` may have been put there by
+    somebody on the way. An empty header is none; of several with one name the first that is not empty counts.
+    """
+    wanted = name.lower().encode("latin-1")
+    bearer = b""
+    for header, value in headers:
+        if header == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if not bearer and scheme.lower() == b"bearer":
+                bearer = token.strip()
+        elif header == wanted and value:
+            return value.decode("latin-1")
+    return bearer.decode("latin-1") if bearer else None

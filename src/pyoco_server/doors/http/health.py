@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from pyoco_server.doors.http.state import state_of
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.ports.runs.port import NO_RUN
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "SCHEMAS"]
 
 _READY_SECONDS = 2.0
 
@@ -42,6 +43,9 @@ async def get_ready(request: Request) -> Response:
     facts = {"status": "not ready", "nats": usable, "index": indexed}
     return json_answer(error_body(Unavailable()) | facts, 503, {"Retry-After": "1"})
 
+
+#: In `schemas.py`: others use them, too.
+SCHEMAS: dict[str, Any] = {}
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,9 +10,28 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["Endpoint", "Operation", "openapi_paths"]
+__all__ = ["Endpoint", "Meter", "Operation", "openapi_paths"]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Meter:
+    """How often an operation was answered with which status, and how long that took until the first byte."""
+
+    #: Upper bounds in seconds; the last bucket has none.
+    BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+    def __init__(self) -> None:
+        #: By status: answers per bucket, and their seconds together.
+        self.statuses: dict[int, tuple[list[int], list[float]]] = {}
+
+    def answered(self, status: int, seconds: float) -> None:
+        """Under a microsecond: it is on the way of every request."""
+        counts = self.statuses.get(status)
+        if counts is None:
+            counts = self.statuses[status] = ([0] * (len(self.BOUNDS) + 1), [0.0])
+        counts[0][bisect_left(self.BOUNDS, seconds)] += 1
+        counts[1][0] += seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +47,23 @@ class Operation:
     description: str = ""
     body: dict[str, Any] | None = None
     parameters: tuple[dict[str, Any], ...] = ()
-    #: Error statuses besides 401, 403 and 503.
+    #: Answers without a body, by status, and when they are given.
+    more_answers: dict[int, str] = field(default_factory=dict)
+    #: Error statuses besides 401, 403, 429 and 503.
     errors: tuple[int, ...] = ()
     open: bool = False
     tags: tuple[str, ...] = field(default=("runs",))
+    meter: Meter = field(default_factory=Meter, compare=False)
 
 
 _WORDS = {
     401: "No API key was sent (only with authentication on).",
     403: "The API key does not open this server (only with authentication on).",
-    404: "There is no such run, or it belongs to another tenant.",
+    404: "There is no such thing, or it belongs to another tenant.",
+    409: "It does not fit what is there; `detail` says why.",
     413: "The body is larger than it may be.",
     422: "The request is not valid; `errors` says what is wrong and where.",
+    429: "Too many requests with a bad API key came from this address.",
     503: "NATS is not available; try again.",
 }
 
@@ -52,12 +77,13 @@ def openapi_paths(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 
 def _document(operation: Operation) -> dict[str, Any]:
-    statuses = (*operation.errors, 503) if operation.open else (*operation.errors, 401, 403, 503)
+    statuses = (*operation.errors, 503) if operation.open else (*operation.errors, 401, 403, 429, 503)
     document: dict[str, Any] = {
         "operationId": operation.endpoint.__name__,
         "summary": operation.summary,
         "tags": list(operation.tags),
         "responses": {"200": operation.answer}
+        | {str(status): {"description": text, "content": {}} for status, text in operation.more_answers.items()}
         | {str(status): _error(status) for status in sorted(statuses) if operation.path != "/health"},
     }
     if operation.description:

@@ -1,50 +1,50 @@
-"""`/runs`: submit, read, list, cancel."""
+"""`/runs`: submit, read, cancel."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.list_runs import list_runs, list_whole_runs
+from pyoco_server.actions.explain_wait import Wait, explain_wait
 from pyoco_server.actions.read import WorkerFacts, read_run, worker_facts
-from pyoco_server.actions.submit import submit
-from pyoco_server.core.run import Caller, Submission
+from pyoco_server.actions.submit_once import submit_once
+from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.core.snapshot import to_snapshot
-from pyoco_server.core.states import RunState
+from pyoco_server.core.waiting import waits
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.forms import read_workflow_form
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import (
+from pyoco_server.doors.http.requests import read_body, read_reason, wants_records
+from pyoco_server.doors.http.state import State, caller_of, state_of
+from pyoco_server.doors.http.submissions import (
+    KEY_PARAMETER,
+    REPLAYED,
     check_flow_name,
     check_tag,
-    read_body,
-    read_list_query,
-    read_reason,
+    read_key,
     read_submission,
-    wants_records,
 )
-from pyoco_server.doors.http.state import State, caller_of, state_of
-from pyoco_server.ports.index.port import Summary
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def submit_run(request: Request) -> Response:
     state = state_of(request)
+    key = read_key(request)
     ask = read_submission(await read_body(request), state.backend.config.default_tag)
-    return await _accept(state, caller_of(request), ask)
+    return await _accept(state, caller_of(request), ask, key)
 
 
 async def submit_run_yaml(request: Request) -> Response:
     state = state_of(request)
     config = state.backend.config
+    key = read_key(request)
     form = await read_workflow_form(request, config.workflow_yaml_max_bytes)
     tag = config.default_tag if form.tag is None else form.tag
     check_flow_name(form.flow_name)
@@ -60,20 +60,29 @@ async def submit_run_yaml(request: Request) -> Response:
         workflow_yaml_sha256=file.sha256,
         workflow_yaml_bytes=file.size,
     )
-    return await _accept(state, caller_of(request), ask)
+    return await _accept(state, caller_of(request), ask, key)
 
 
-async def _accept(state: State, caller: Caller, ask: Submission) -> Response:
-    stored = await submit(state.backend, caller, ask)
-    state.written(stored.revision)
-    return json_answer({"run_id": stored.run.run_id, "status": "PENDING"})
+async def _accept(state: State, caller: Caller, ask: Submission, key: str | None) -> Response:
+    accepted = await submit_once(state.backend, caller, ask, key)
+    state.written(accepted.stored.revision)
+    headers = REPLAYED if accepted.replayed else None
+    return json_answer({"run_id": accepted.stored.run.run_id, "status": "PENDING"}, headers=headers)
 
 
 async def get_run(request: Request) -> Response:
     state = state_of(request)
     found = await read_run(state.backend, caller_of(request), request.path_params["run_id"])
     facts = await worker_facts(state.backend, found.run)
-    return json_answer(_public(found, facts, records=wants_records(request.query_params)))
+    wait = await _wait(state, caller_of(request), found.run)
+    return json_answer(_public(found, facts, wait, records=wants_records(request.query_params)))
+
+
+async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
+    """Best effort, as FLOW-93. An index that is still being made knows too little of what is ahead."""
+    if not waits(run) or not await state.feeder.caught_up(0):
+        return None
+    return await explain_wait(state.backend, caller, run)
 
 
 async def get_run_tasks(request: Request) -> Response:
@@ -91,17 +100,6 @@ async def get_run_tasks(request: Request) -> Response:
     )
 
 
-async def get_runs(request: Request) -> Response:
-    state = state_of(request)
-    asked = read_list_query(request.query_params)
-    await state.settled()
-    if asked.whole:
-        runs = await list_whole_runs(state.backend, caller_of(request), asked.wanted, asked.limit)
-        return json_answer([to_snapshot(run) for run in runs])
-    lines = await list_runs(state.backend, caller_of(request), asked.wanted, asked.limit)
-    return json_answer([_line(line) for line in lines])
-
-
 async def cancel_run(request: Request) -> Response:
     state = state_of(request)
     reason = read_reason(await read_body(request))
@@ -112,7 +110,7 @@ async def cancel_run(request: Request) -> Response:
     return json_answer(snapshot)
 
 
-def _public(found: Stored, facts: WorkerFacts | None, *, records: bool) -> dict[str, Any]:
+def _public(found: Stored, facts: WorkerFacts | None, wait: Wait | None, *, records: bool) -> dict[str, Any]:
     """FLOW-88 to FLOW-93."""
     snapshot = to_snapshot(found.run)
     if not records:
@@ -122,17 +120,24 @@ def _public(found: Stored, facts: WorkerFacts | None, *, records: bool) -> dict[
         snapshot["worker_heartbeat_at"] = facts.heartbeat_at
         snapshot["worker_tags"] = facts.tags
         snapshot["worker_state"] = facts.state
+    if wait is not None:
+        snapshot["waiting"] = _waiting(wait)
     return snapshot
 
 
-def _line(summary: Summary) -> dict[str, Any]:
-    """FLOW-109: what is not known is left out."""
-    return {name: value for name, value in asdict(summary).items() if value is not None}
+def _waiting(wait: Wait) -> dict[str, Any]:
+    """What the caller may not know is left out; that nothing is ahead is told."""
+    oldest = wait.oldest_ahead
+    told = {name: value for name, value in vars(oldest).items() if value is not None} if oldest is not None else None
+    return {**vars(wait), "oldest_ahead": told}
 
 
 _RUN = schemas.json_response(schemas.ref("RunSnapshot"), "The latest state of the run.")
 _ACCEPTED = schemas.json_response(schemas.ref("RunAccepted"), "Recorded and queued.")
 _TEXT = {"type": "string"}
+
+#: In `schemas.py`: others use them, too.
+SCHEMAS: dict[str, Any] = {}
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -141,52 +146,30 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=submit_run,
         summary="Submit a run of a named flow",
         description="200 means that the run is recorded and its job is queued; both survive a crash of the gateway.",
+        parameters=(KEY_PARAMETER,),
         body=schemas.json_body(schemas.ref("RunSubmitRequest")),
         answer=_ACCEPTED,
-        errors=(413, 422),
+        errors=(409, 413, 422),
     ),
     Operation(
         method="POST",
         path="/runs/yaml",
         endpoint=submit_run_yaml,
         summary="Submit a run of an uploaded flow.yaml",
+        parameters=(KEY_PARAMETER,),
         body={
             "required": True,
             "content": {"multipart/form-data": {"schema": schemas.ref("RunSubmitYamlRequest")}},
         },
         answer=_ACCEPTED,
-        errors=(413, 422),
-    ),
-    Operation(
-        method="GET",
-        path="/runs",
-        endpoint=get_runs,
-        summary="List runs, newest update first",
-        parameters=(
-            schemas.query("status", {"type": "string", "enum": list(RunState)}, "Exact status."),
-            schemas.query("flow", _TEXT, "Exact flow name."),
-            schemas.query("tag", _TEXT, "The routing tag, or one of the labels."),
-            schemas.query("kind", {"type": "string", "enum": ["flow", "exec", "pack"]}, "Kind of run."),
-            schemas.query(
-                "workflow_yaml_sha256", {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}, "Runs of this flow.yaml."
-            ),
-            schemas.query("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}, "How many."),
-            schemas.query(
-                "include",
-                {"type": "array", "items": _TEXT},
-                "`full`, `all` or `records`: whole snapshots instead of summaries.",
-            ),
-        ),
-        answer=schemas.json_response(
-            schemas.array_of({"anyOf": [schemas.ref("RunSummary"), schemas.ref("RunSnapshot")]}), "The newest runs."
-        ),
-        errors=(422,),
+        errors=(409, 413, 422),
     ),
     Operation(
         method="GET",
         path="/runs/{run_id}",
         endpoint=get_run,
         summary="Read a run",
+        description="A run that no worker has taken says in `waiting` why, if that can be told.",
         parameters=(
             schemas.path_run_id,
             schemas.query(

@@ -6,8 +6,27 @@ from typing import Any
 
 from pyoco_server.core.names import TAG_PATTERN
 from pyoco_server.core.states import RunState, TaskState
+from pyoco_server.core.waiting import WaitReason
 
-__all__ = ["SCHEMAS", "array_of", "json_body", "json_response", "path_run_id", "query", "ref", "security"]
+__all__ = [
+    "COUNT",
+    "FLAG",
+    "NUMBER",
+    "OBJECT",
+    "SCHEMAS",
+    "STATUS",
+    "TEXT",
+    "TEXTS",
+    "array_of",
+    "json_body",
+    "json_response",
+    "object_of",
+    "or_null",
+    "path_run_id",
+    "query",
+    "ref",
+    "security",
+]
 
 
 def ref(name: str) -> dict[str, Any]:
@@ -38,58 +57,60 @@ path_run_id: dict[str, Any] = {
     "description": "The id that the submission was answered with.",
 }
 
-_TEXT = {"type": "string"}
-_NUMBER = {"type": "number"}
-_FLAG = {"type": "boolean"}
-_COUNT = {"type": "integer"}
-_OBJECT = {"type": "object", "additionalProperties": True}
-_TEXTS = array_of(_TEXT)
+TEXT = {"type": "string"}
+NUMBER = {"type": "number"}
+FLAG = {"type": "boolean"}
+COUNT = {"type": "integer"}
+OBJECT = {"type": "object", "additionalProperties": True}
+TEXTS = array_of(TEXT)
 
 
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+def or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _object(properties: dict[str, Any], required: list[str], description: str) -> dict[str, Any]:
+def object_of(properties: dict[str, Any], required: list[str], description: str) -> dict[str, Any]:
     return {"type": "object", "description": description, "properties": properties, "required": required}
 
 
 _TASKS = {"type": "object", "additionalProperties": {"type": "string", "enum": list(TaskState)}}
-_STATUS = {"type": "string", "enum": list(RunState)}
+STATUS = {"type": "string", "enum": list(RunState)}
 
 _SNAPSHOT: dict[str, Any] = {
     "run_id": {"type": "string", "format": "uuid"},
-    "kind": _TEXT,
-    "flow_name": _TEXT,
-    "status": _STATUS,
-    "tag": _TEXT,
-    "tags": _TEXTS,
-    "params": _OBJECT,
-    "params_truncated": _FLAG,
+    "kind": TEXT,
+    "flow_name": TEXT,
+    "status": STATUS,
+    "tag": TEXT,
+    "tags": TEXTS,
+    "params": OBJECT,
+    "params_truncated": FLAG,
     "tasks": _TASKS,
-    "task_records": _OBJECT,
-    "task_records_truncated": _FLAG,
-    "attempt": _COUNT,
-    "attempt_id": _TEXT,
-    "worker_id": _TEXT,
-    "instance_id": _TEXT,
-    "submitted_at": _NUMBER,
-    "start_time": _or_null(_NUMBER),
-    "end_time": _or_null(_NUMBER),
-    "heartbeat_at": _NUMBER,
-    "updated_at": _NUMBER,
-    "error": _or_null(_TEXT),
-    "reason": _TEXT,
-    "workflow_yaml_sha256": _TEXT,
-    "workflow_yaml_bytes": _COUNT,
-    "tenant_id": _TEXT,
-    "api_key_id": _TEXT,
-    "cancel_requested_at": _NUMBER,
-    "cancel_reason": _TEXT,
-    "worker_alive": _FLAG,
-    "worker_heartbeat_at": _or_null(_NUMBER),
-    "worker_tags": _or_null(_TEXTS),
-    "worker_state": _or_null(_TEXT),
+    "task_records": OBJECT,
+    "task_records_truncated": FLAG,
+    "attempt": COUNT,
+    "attempt_id": TEXT,
+    "worker_id": TEXT,
+    "instance_id": TEXT,
+    "submitted_at": NUMBER,
+    "start_time": or_null(NUMBER),
+    "end_time": or_null(NUMBER),
+    "heartbeat_at": NUMBER,
+    "updated_at": NUMBER,
+    "error": or_null(TEXT),
+    "reason": TEXT,
+    "workflow_yaml_sha256": TEXT,
+    "workflow_yaml_bytes": COUNT,
+    "tenant_id": TEXT,
+    "api_key_id": TEXT,
+    "cancel_requested_at": NUMBER,
+    "cancel_reason": TEXT,
+    "rerun_of": {"type": "string", "format": "uuid"},
+    "worker_alive": FLAG,
+    "worker_heartbeat_at": or_null(NUMBER),
+    "worker_tags": or_null(TEXTS),
+    "worker_state": or_null(TEXT),
+    "waiting": ref("RunWaiting"),
 }
 _SUMMARY = (
     "run_id",
@@ -107,22 +128,22 @@ _SUMMARY = (
     "error",
 )
 
-_LOC = array_of({"anyOf": [_TEXT, _COUNT]})
-_PROBLEM = _object({"loc": _LOC, "msg": _TEXT, "type": _TEXT}, ["loc", "msg", "type"], "One thing that is wrong.")
+_LOC = array_of({"anyOf": [TEXT, COUNT]})
+_PROBLEM = object_of({"loc": _LOC, "msg": TEXT, "type": TEXT}, ["loc", "msg", "type"], "One thing that is wrong.")
 _TAG = {"type": "string", "pattern": TAG_PATTERN, "maxLength": 128}
 
 SCHEMAS: dict[str, Any] = {
-    "RunSubmitRequest": _object(
+    "RunSubmitRequest": object_of(
         {
             "flow_name": {"type": "string", "minLength": 1, "maxLength": 512},
-            "params": _or_null(_OBJECT),
-            "tag": _or_null(_TAG),
-            "tags": _or_null({"type": "array", "items": {"type": "string", "maxLength": 512}, "maxItems": 100}),
+            "params": or_null(OBJECT),
+            "tag": or_null(_TAG),
+            "tags": or_null({"type": "array", "items": {"type": "string", "maxLength": 512}, "maxItems": 100}),
         },
         ["flow_name"],
         "A run of a flow that the workers know by name.",
     ),
-    "RunSubmitYamlRequest": _object(
+    "RunSubmitYamlRequest": object_of(
         {
             "workflow": {"type": "string", "format": "binary", "minLength": 1, "description": "The flow.yaml, UTF-8."},
             "flow_name": {"type": "string", "minLength": 1, "maxLength": 512},
@@ -131,44 +152,74 @@ SCHEMAS: dict[str, Any] = {
         ["workflow", "flow_name"],
         "A run of an uploaded flow. Its params are the file's flow.defaults.",
     ),
-    "RunAccepted": _object(
+    "RunAccepted": object_of(
         {"run_id": {"type": "string", "format": "uuid"}, "status": {"type": "string", "enum": ["PENDING"]}},
         ["run_id", "status"],
         "The run is recorded and queued; both are durable.",
     ),
-    "RunCancelRequest": _object({"reason": _or_null({"type": "string", "maxLength": 4096})}, [], "Why, if you like."),
-    "RunSnapshot": _object(
+    "RunCancelRequest": object_of({"reason": or_null({"type": "string", "maxLength": 4096})}, [], "Why, if you like."),
+    "RunSnapshot": object_of(
         _SNAPSHOT,
         ["run_id", "flow_name", "status", "params", "tasks", "heartbeat_at", "updated_at"],
         "The latest state of a run. More fields may follow at any time. Instants are unix seconds.",
     ),
-    "RunTasks": _object(
+    "RunWaiting": object_of(
+        {
+            "reason": {"type": "string", "enum": list(WaitReason)},
+            "message": TEXT,
+            "message_ja": TEXT,
+            "position": {"type": "integer", "minimum": 1},
+            "position_capped": FLAG,
+            "workers_alive": COUNT,
+            "slots": COUNT,
+            "slots_busy": COUNT,
+            "oldest_ahead": or_null(ref("RunAhead")),
+        },
+        [
+            "reason",
+            "message",
+            "message_ja",
+            "position",
+            "position_capped",
+            "workers_alive",
+            "slots",
+            "slots_busy",
+            "oldest_ahead",
+        ],
+        "Why a run that no worker has taken is not executed yet, and its place in the queue of its tag, estimated.",
+    ),
+    "RunAhead": object_of(
+        {"run_id": {"type": "string", "format": "uuid"}, "submitted_at": NUMBER, "age_seconds": NUMBER},
+        ["age_seconds"],
+        "The run that has waited longest before this one. Of another tenant's, only the age is told.",
+    ),
+    "RunTasks": object_of(
         {name: _SNAPSHOT[name] for name in ("run_id", "flow_name", "status", "tasks")}
-        | {"task_records": _OBJECT, "task_records_truncated": _FLAG},
+        | {"task_records": OBJECT, "task_records_truncated": FLAG},
         ["run_id", "flow_name", "status", "tasks", "task_records", "task_records_truncated"],
         "The tasks of a run, with what is known of each.",
     ),
-    "RunSummary": _object(
+    "RunSummary": object_of(
         {name: _SNAPSHOT[name] for name in _SUMMARY},
         ["run_id", "status", "updated_at"],
         "One line of a list.",
     ),
     "Problem": _PROBLEM,
-    "Error": _object(
+    "Error": object_of(
         {
-            "detail": {"anyOf": [_TEXT, array_of(ref("Problem"))]},
-            "err_id": _TEXT,
-            "msg_id": _TEXT,
-            "message": _TEXT,
-            "message_ja": _TEXT,
+            "detail": {"anyOf": [TEXT, array_of(ref("Problem"))]},
+            "err_id": TEXT,
+            "msg_id": TEXT,
+            "message": TEXT,
+            "message_ja": TEXT,
             "errors": array_of(ref("Problem")),
         },
         ["detail", "err_id", "msg_id", "message", "message_ja"],
         "Every 4xx and 5xx answer.",
     ),
-    "Health": _object({"status": _TEXT}, ["status"], "The gateway's own word."),
-    "Ready": _object(
-        {"status": _TEXT, "nats": _FLAG, "index": _FLAG}, ["status"], "Whether this gateway can take work."
+    "Health": object_of({"status": TEXT}, ["status"], "The gateway's own word."),
+    "Ready": object_of(
+        {"status": TEXT, "nats": FLAG, "index": FLAG}, ["status"], "Whether this gateway can take work."
     ),
 }
 

@@ -7,8 +7,14 @@ from typing import cast
 from starlette.requests import Request
 
 from pyoco_server.core.run import Caller
+from pyoco_server.doors.http.event_stream import server_is_stopping
+from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.loops.hub import Hub, Lookout
+from pyoco_server.loops.key_uses import KeyUses
+from pyoco_server.loops.letter_feeder import LetterFeeder
+from pyoco_server.loops.tally import Tally
 from pyoco_server.ports.backend import GatewayBackend
 
 __all__ = ["State", "caller_of", "state_of"]
@@ -18,9 +24,29 @@ _SETTLE_SECONDS = 1.0
 
 
 class State:
-    def __init__(self, backend: GatewayBackend, feeder: IndexFeeder) -> None:
-        self.backend, self.feeder = backend, feeder
+    def __init__(self, backend: GatewayBackend) -> None:
+        self.backend = backend
+        self.hub, self.tally = Hub(), Tally()
+        self.feeder = IndexFeeder(backend.runs, backend.index, self.hub.on_changes, self.tally.on_changes)
+        self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
+        self.letter_feeder = LetterFeeder(backend.letters, backend.letter_index)
         self._revision = 0
+        self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
+
+    async def start(self) -> None:
+        """Returns once lists are being made. Raises Unavailable."""
+        await self.feeder.start()
+        await self.letter_feeder.start()
+        await self.lookout.start()
+        if self.backend.config.http_auth_mode != "none":
+            await self.key_uses.start()
+
+    async def stop(self) -> None:
+        self.hub.close()
+        await self.lookout.stop()
+        await self.key_uses.stop()
+        await self.letter_feeder.stop()
+        await self.feeder.stop()
 
     def written(self, revision: int) -> None:
         self._revision = max(self._revision, revision)
@@ -33,6 +59,13 @@ class State:
             raise Unavailable("lists are not whole yet: the index is still being made")
         self.feeder.hurry()
         await self.backend.index.applied(self._revision, _SETTLE_SECONDS)
+
+    async def letters_settled(self) -> None:
+        """Returns once lists of dead letters are true. Raises Unavailable when they cannot be."""
+        if not self.backend.is_up():
+            raise Unavailable("lists stand still while there is no connection to NATS")
+        if not await self.letter_feeder.caught_up(_SETTLE_SECONDS):
+            raise Unavailable("lists are not whole yet: the index of dead letters is still being made")
 
 
 def state_of(request: Request) -> State:

@@ -1,0 +1,59 @@
+"""Put the work of one dead letter to work again."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.delete_letter import forget_letters
+from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
+from pyoco_server.actions.show_letter import find_letter, find_run
+from pyoco_server.actions.submit import Accepted
+from pyoco_server.core.run import Caller
+from pyoco_server.errors import NotRepeatable, Problem, RunNotFound
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import GatewayBackend
+
+__all__ = ["redrive"]
+
+log = get_logger(__name__)
+
+
+async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, change: Change = UNCHANGED) -> Accepted:
+    """Submit what its run was submitted with as a new run, then delete the letter. In that order.
+
+    An end is final, so the dead run stays as it is; the new one names it in `rerun_of`. It is submitted under an
+    idempotency key made from the dead run's id, with a space in it, as no user can send one: two clicks, two gateways
+    or two letters of one run lead to one new run, for as long as keys are remembered. Three round trips and those of
+    `rerun`.
+
+    What a crash leaves behind:
+      before the new run  nothing, or what a crash of `rerun` leaves;
+      after it            a new run and the letter: the next redrive finds that run, and deletes the letter.
+    Unavailable after the new run means the same: repeat it.
+
+    Raises LetterNotFound; NotRepeatable when there is no run, it has not ended, or what it was submitted with is gone;
+    KeyReused when it was redriven with another change before; Refused when the change is not possible.
+    """
+    found = await find_letter(backend, caller, letter_id)
+    run = await find_run(backend, caller, found)
+    if run is None:
+        raise _not_repeatable("tells of no run that is still kept", "run_gone")
+    if not run.is_terminal:
+        raise _not_repeatable(f"tells of a run that is {run.status} now", "not_ended")
+    try:
+        accepted = await rerun(backend, caller, run.run_id, change, f"redrive {run.run_id}")
+    except RunNotFound as error:
+        raise _not_repeatable("tells of no run that is still kept", "run_gone") from error
+    await backend.letters.delete(found.letter_id)
+    await forget_letters(backend, {found.letter_id})
+    log.info(
+        "redriven",
+        letter_id=found.letter_id,
+        reason=found.letter.reason,
+        run_id=accepted.stored.run.run_id,
+        rerun_of=run.run_id,
+        replayed=accepted.replayed,
+    )
+    return accepted
+
+
+def _not_repeatable(message: str, kind: str) -> NotRepeatable:
+    return NotRepeatable(f"the letter {message}", problems=(Problem(("path", "letter_id"), message, kind),))

@@ -1,0 +1,65 @@
+"""Put the work of many dead letters to work again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyoco_server.actions.redrive import redrive
+from pyoco_server.actions.walk_letters import Span, walk_letters
+from pyoco_server.core.run import Caller
+from pyoco_server.errors import LetterNotFound, PyocoError, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.letters.port import LetterFilter, StoredLetter
+
+__all__ = ["PROBLEMS_MAX", "Redriven", "redrive_many"]
+
+log = get_logger(__name__)
+
+PROBLEMS_MAX = 20
+
+
+@dataclass
+class Redriven:
+    """What became of a request."""
+
+    #: Letters that were looked at. Those that were neither redriven nor failed had just gone.
+    matched: int = 0
+    redriven: int = 0
+    failed: int = 0
+    #: Why, of the first few, by the letters' ids.
+    problems: list[tuple[int, PyocoError]] = field(default_factory=list)
+    #: Where another request would go on; None: nothing is left.
+    next_before: int | None = None
+    #: The newest of our own writes.
+    revision: int = 0
+
+
+async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: LetterFilter, span: Span) -> Redriven:
+    """Each as `redrive` does it, without a change. One that cannot be redriven stays, and the walk goes on below it.
+
+    A crash leaves some redriven and some not; the same request again redrives the others. Raises Unavailable when
+    nothing was done at all.
+    """
+    done = Redriven()
+
+    async def each(item: StoredLetter) -> None:
+        try:
+            accepted = await redrive(backend, caller, str(item.letter_id))
+        except LetterNotFound:
+            return  # redriven or deleted by somebody else a moment ago
+        except Unavailable:
+            raise
+        except PyocoError as error:
+            done.failed += 1
+            log.info("a dead letter cannot be redriven", letter_id=item.letter_id, error=error)
+            if len(done.problems) < PROBLEMS_MAX:
+                done.problems.append((item.letter_id, error))
+        else:
+            done.redriven += 1
+            done.revision = max(done.revision, accepted.stored.revision)
+
+    walked = await walk_letters(backend, caller, wanted, span, each)
+    done.matched, done.next_before = walked.matched, walked.next_before
+    log.info("redrove dead letters", matched=done.matched, redriven=done.redriven, failed=done.failed)
+    return done

@@ -1,0 +1,334 @@
+"""`/dlq`: the dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.count_letters import count_letters
+from pyoco_server.actions.delete_letter import delete_letter
+from pyoco_server.actions.delete_letters import delete_letters
+from pyoco_server.actions.list_letters import list_letters
+from pyoco_server.actions.redrive import redrive
+from pyoco_server.actions.redrive_many import PROBLEMS_MAX, redrive_many
+from pyoco_server.actions.show_letter import show_letter
+from pyoco_server.core.outcome import DeadReason
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.letter_requests import (
+    CURSOR_LENGTH_MAX,
+    FILTERS,
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    NAME_LENGTH_MAX,
+    PAGE_DEFAULT,
+    PAGE_MAX,
+    read_letter_deletion,
+    read_letter_query,
+    read_letter_selection,
+    write_cursor,
+)
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import read_body
+from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.doors.http.submissions import REPLAYED, read_change
+from pyoco_server.errors import PyocoError
+from pyoco_server.ports.letters.port import StoredLetter
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+_DETAIL_LENGTH_MAX = 500
+
+
+async def get_letters(request: Request) -> Response:
+    state = state_of(request)
+    asked = read_letter_query(request.query_params)
+    await state.letters_settled()
+    page = await list_letters(state.backend, caller_of(request), asked.wanted, asked.limit, asked.before)
+    items = [_line(item) for item in page.items]
+    return json_answer({"items": items, "next_cursor": write_cursor(page.next_before)})
+
+
+async def get_letter_counts(request: Request) -> Response:
+    state = state_of(request)
+    await state.letters_settled()
+    counts = await count_letters(state.backend, caller_of(request))
+    return json_answer({"total": counts.total, "groups": [vars(group) for group in counts.groups]})
+
+
+async def get_letter(request: Request) -> Response:
+    view = await show_letter(state_of(request).backend, caller_of(request), request.path_params["letter_id"])
+    letter = _line(view.found)
+    if view.run_status is not None:
+        letter["run_status"] = view.run_status
+    return json_answer(letter | {"redrivable": view.redrivable})
+
+
+async def redrive_letter(request: Request) -> Response:
+    state, letter_id = state_of(request), request.path_params["letter_id"]
+    change = read_change(await read_body(request))
+    accepted = await redrive(state.backend, caller_of(request), letter_id, change)
+    state.written(accepted.stored.revision)
+    run = accepted.stored.run
+    answer = {"id": letter_id, "run_id": run.run_id, "rerun_of": run.rerun_of, "status": "PENDING"}
+    return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
+
+
+async def redrive_letters(request: Request) -> Response:
+    state = state_of(request)
+    wanted, span = read_letter_selection(await read_body(request))
+    await state.letters_settled()
+    done = await redrive_many(state.backend, caller_of(request), wanted, span)
+    state.written(done.revision)
+    answer = {
+        "matched": done.matched,
+        "redriven": done.redriven,
+        "failed": done.failed,
+        "more": done.next_before is not None,
+        "next_cursor": write_cursor(done.next_before),
+        "problems": [_problem(letter_id, error) for letter_id, error in done.problems],
+    }
+    return json_answer(answer)
+
+
+async def delete_one_letter(request: Request) -> Response:
+    letter_id = request.path_params["letter_id"]
+    await delete_letter(state_of(request).backend, caller_of(request), letter_id)
+    return json_answer({"id": letter_id, "deleted": True})
+
+
+async def delete_many_letters(request: Request) -> Response:
+    state = state_of(request)
+    wanted, span = read_letter_deletion(request.query_params)
+    await state.letters_settled()
+    done = await delete_letters(state.backend, caller_of(request), wanted, span)
+    return json_answer({"matched": done.matched, "deleted": done.deleted, "more": done.more})
+
+
+def _line(item: StoredLetter) -> dict[str, Any]:
+    """FLOW-331 to FLOW-334: `error` always, the rest when known."""
+    known = {name: value for name, value in vars(item.letter).items() if value is not None or name == "error"}
+    return {"id": str(item.letter_id), **known}
+
+
+def _problem(letter_id: int, error: PyocoError) -> dict[str, str]:
+    return {"id": str(letter_id), "err_id": error.text.err_id, "detail": str(error)[:_DETAIL_LENGTH_MAX]}
+
+
+_ID = {"type": "string", "pattern": "^[1-9][0-9]*$", "description": "The letter's place in its stream."}
+_UUID = {"type": "string", "format": "uuid"}
+_COUNT = {"type": "integer", "minimum": 0}
+_NAME = {"type": "string", "maxLength": NAME_LENGTH_MAX}
+_CURSOR = schemas.or_null(schemas.TEXT) | {"description": "Ask again with it as `cursor`; null: nothing follows."}
+_REASON = {"type": "string", "description": f"One of {', '.join(DeadReason)}, or what a stranger wrote."}
+
+_LETTER: dict[str, Any] = {
+    "id": _ID,
+    "timestamp": schemas.NUMBER,
+    "reason": _REASON,
+    "error": schemas.or_null(schemas.TEXT),
+    "tag": schemas.TEXT,
+    "run_id": schemas.TEXT,
+    "flow_name": schemas.TEXT,
+    "tags": schemas.TEXTS,
+    "worker_id": schemas.TEXT,
+    "num_delivered": _COUNT,
+    "subject": schemas.TEXT | {"description": "The subject of the original job."},
+    "tenant_id": schemas.TEXT,
+    "api_key_id": schemas.TEXT,
+}
+_ALWAYS = ["id", "timestamp", "reason", "error", "tag"]
+
+SCHEMAS: dict[str, Any] = {
+    "DeadLetter": schemas.object_of(
+        _LETTER, _ALWAYS, "A job set aside, and why. What is not known is left out; it holds neither params nor YAML."
+    ),
+    "DeadLetterDetail": schemas.object_of(
+        _LETTER
+        | {
+            "run_status": schemas.STATUS | {"description": "What its run is now; left out when it is no longer kept."},
+            "redrivable": schemas.FLAG | {"description": "Whether all is there that a redrive needs."},
+        },
+        [*_ALWAYS, "redrivable"],
+        "A job set aside, and what there is of its run now.",
+    ),
+    "DeadLetterPage": schemas.object_of(
+        {"items": schemas.array_of(schemas.ref("DeadLetter")), "next_cursor": _CURSOR},
+        ["items", "next_cursor"],
+        "Some letters, the newest first.",
+    ),
+    "DeadLetterGroup": schemas.object_of(
+        {
+            "reason": _REASON,
+            "flow_name": schemas.or_null(schemas.TEXT) | {"description": "null: the jobs did not tell."},
+            "count": _COUNT,
+            "newest_at": schemas.NUMBER,
+        },
+        ["reason", "flow_name", "count", "newest_at"],
+        "Letters of one reason and one flow.",
+    ),
+    "DeadLetterCounts": schemas.object_of(
+        {"total": _COUNT, "groups": schemas.array_of(schemas.ref("DeadLetterGroup")) | {"maxItems": 1000}},
+        ["total", "groups"],
+        "How many there are, the largest groups first.",
+    ),
+    "DeadLetterRedriven": schemas.object_of(
+        {"id": _ID, "run_id": _UUID, "rerun_of": _UUID, "status": {"type": "string", "enum": ["PENDING"]}},
+        ["id", "run_id", "rerun_of", "status"],
+        "The new run is recorded and queued, and the letter is gone.",
+    ),
+    "DeadLettersRedriveRequest": schemas.object_of(
+        {name: schemas.or_null(_NAME) for name in FILTERS}
+        | {
+            "limit": schemas.or_null({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}),
+            "cursor": schemas.or_null({"type": "string", "maxLength": CURSOR_LENGTH_MAX}),
+            "all": {"type": "boolean", "default": False},
+        },
+        [],
+        "Which letters: a filter (all that is set must hold), or `all`. Fields it does not know are refused.",
+    )
+    | {"additionalProperties": False},
+    "DeadLetterProblem": schemas.object_of(
+        {"id": _ID, "err_id": schemas.TEXT, "detail": schemas.TEXT},
+        ["id", "err_id", "detail"],
+        "Why one letter could not be redriven.",
+    ),
+    "DeadLettersRedriven": schemas.object_of(
+        {
+            "matched": _COUNT | {"description": "Letters looked at; some may have gone just before."},
+            "redriven": _COUNT,
+            "failed": _COUNT | {"description": "Cannot be redriven; they stay."},
+            "more": schemas.FLAG | {"description": "There may be more that fit."},
+            "next_cursor": _CURSOR | {"description": "Goes on below those that failed; null: nothing is left."},
+            "problems": schemas.array_of(schemas.ref("DeadLetterProblem")) | {"maxItems": PROBLEMS_MAX},
+        },
+        ["matched", "redriven", "failed", "more", "next_cursor", "problems"],
+        "What became of the request, in numbers.",
+    ),
+    "DeadLetterDeleted": schemas.object_of(
+        {"id": _ID, "deleted": {"type": "boolean", "enum": [True]}}, ["id", "deleted"], "The letter is gone."
+    ),
+    "DeadLettersDeleted": schemas.object_of(
+        {
+            "matched": _COUNT | {"description": "Letters looked at; some may have gone just before."},
+            "deleted": _COUNT,
+            "more": schemas.FLAG | {"description": "There may be more that fit: ask again."},
+        },
+        ["matched", "deleted", "more"],
+        "What became of the request, in numbers.",
+    ),
+}
+
+_LETTER_ID: dict[str, Any] = {
+    "name": "letter_id",
+    "in": "path",
+    "required": True,
+    "schema": _ID,
+    "description": "The `id` of a letter in a list.",
+}
+_FILTER_WORDS = {
+    "reason": "Exact reason.",
+    "flow": "Exact flow name; empty: letters whose job did not tell.",
+    "tag": "The routing tag, or one of the labels.",
+    "run_id": "Letters of this run.",
+}
+_FILTERS = tuple(schemas.query(name, _NAME, text) for name, text in _FILTER_WORDS.items())
+_TAGS = ("dead letters",)
+
+
+def _limit(default: int, highest: int) -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": 1, "maximum": highest, "default": default}
+    return schemas.query("limit", schema, "How many at most.")
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/dlq",
+        endpoint=get_letters,
+        summary="List dead letters, newest first",
+        description="A letter that expires, or is deleted through another gateway, leaves the list in a few seconds.",
+        parameters=(
+            *_FILTERS,
+            _limit(PAGE_DEFAULT, PAGE_MAX),
+            schemas.query(
+                "cursor", {"type": "string", "maxLength": CURSOR_LENGTH_MAX}, "`next_cursor` of the page before."
+            ),
+        ),
+        answer=schemas.json_response(schemas.ref("DeadLetterPage"), "One page."),
+        errors=(422,),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="GET",
+        path="/dlq/counts",
+        endpoint=get_letter_counts,
+        summary="Count dead letters by reason and flow",
+        answer=schemas.json_response(schemas.ref("DeadLetterCounts"), "The counts, kept and never scanned."),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="GET",
+        path="/dlq/{letter_id}",
+        endpoint=get_letter,
+        summary="Read a dead letter",
+        parameters=(_LETTER_ID,),
+        answer=schemas.json_response(schemas.ref("DeadLetterDetail"), "The letter, and what its run is now."),
+        errors=(404,),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="POST",
+        path="/dlq/redrive",
+        endpoint=redrive_letters,
+        summary="Redrive many dead letters",
+        description="Each as if it were redriven alone, the newest first. Takes 20 s at most. Letters that come in "
+        "meanwhile are left for the next request.",
+        body=schemas.json_body(schemas.ref("DeadLettersRedriveRequest")),
+        answer=schemas.json_response(schemas.ref("DeadLettersRedriven"), "How many were redriven."),
+        errors=(413, 422),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="POST",
+        path="/dlq/{letter_id}/redrive",
+        endpoint=redrive_letter,
+        summary="Redrive a dead letter",
+        description="What its run was submitted with becomes a new run, as by `POST /runs/{run_id}/rerun`, and the "
+        "letter is deleted. Asked for twice, it still happens once. 409 when there is no run, or what it was "
+        "submitted with is no longer kept.",
+        parameters=(_LETTER_ID,),
+        body=schemas.json_body(schemas.ref("RunRerunRequest"), required=False),
+        answer=schemas.json_response(schemas.ref("DeadLetterRedriven"), "Recorded and queued."),
+        errors=(404, 409, 413, 422),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="DELETE",
+        path="/dlq",
+        endpoint=delete_many_letters,
+        summary="Delete many dead letters",
+        description="Needs a filter, or `all=true`. Their runs stay as they are. Takes 20 s at most.",
+        parameters=(
+            *_FILTERS,
+            _limit(LIMIT_DEFAULT, LIMIT_MAX),
+            schemas.query("all", {"type": "boolean", "default": False}, "`true`: every letter, when no filter is set."),
+        ),
+        answer=schemas.json_response(schemas.ref("DeadLettersDeleted"), "How many were deleted."),
+        errors=(422,),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="DELETE",
+        path="/dlq/{letter_id}",
+        endpoint=delete_one_letter,
+        summary="Delete a dead letter",
+        description="Its run stays as it is.",
+        parameters=(_LETTER_ID,),
+        answer=schemas.json_response(schemas.ref("DeadLetterDeleted"), "It is gone."),
+        errors=(404,),
+        tags=_TAGS,
+    ),
+)

@@ -1,0 +1,159 @@
+"""Which dead letters are asked for, as it comes in over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.datastructures import QueryParams
+
+from pyoco_server.actions.walk_letters import Span
+from pyoco_server.core.dead_letter import read_letter_id
+from pyoco_server.doors.http.requests import MalformedQuery, decode, wrong
+from pyoco_server.errors import Problem
+from pyoco_server.ports.letters.port import LetterFilter
+
+__all__ = [
+    "CURSOR_LENGTH_MAX",
+    "FILTERS",
+    "LIMIT_DEFAULT",
+    "LIMIT_MAX",
+    "NAME_LENGTH_MAX",
+    "PAGE_DEFAULT",
+    "PAGE_MAX",
+    "LetterQuery",
+    "read_letter_deletion",
+    "read_letter_query",
+    "read_letter_selection",
+    "write_cursor",
+]
+
+#: Each narrows the choice down.
+FILTERS = ("reason", "flow", "tag", "run_id")
+NAME_LENGTH_MAX = 512
+CURSOR_LENGTH_MAX = 64
+PAGE_DEFAULT, PAGE_MAX = 50, 200
+LIMIT_DEFAULT, LIMIT_MAX = 1000, 10_000
+
+_CURSOR = "dlq1."
+
+
+@dataclass(frozen=True)
+class LetterQuery:
+    """What `GET /dlq` was asked for."""
+
+    wanted: LetterFilter
+    limit: int
+    before: int | None
+
+
+def write_cursor(before: int | None) -> str | None:
+    return None if before is None else base64.urlsafe_b64encode(f"{_CURSOR}{before}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> int | None:
+    """None: none of ours. One number has one form: what we would not write we do not read."""
+    if len(text) > CURSOR_LENGTH_MAX or not text.isascii():
+        return None
+    try:
+        plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    before = read_letter_id(plain.removeprefix(_CURSOR))
+    return before if before is not None and write_cursor(before) == text else None
+
+
+def read_letter_query(query: QueryParams) -> LetterQuery:
+    """Raises MalformedQuery with every bad value. Names it does not know are passed over (FLOW-44)."""
+    problems: list[Problem] = []
+    wanted = _filter(query, problems)
+    limit = _limit(query, PAGE_DEFAULT, PAGE_MAX, problems)
+    before = _read_cursor(query["cursor"]) if "cursor" in query else None
+    if "cursor" in query and before is None:
+        problems.append(_problem("cursor", "is not one that a list was answered with"))
+    _refuse(problems)
+    return LetterQuery(wanted, limit, before)
+
+
+def read_letter_deletion(query: QueryParams) -> tuple[LetterFilter, Span]:
+    """Which letters to delete. Raises MalformedQuery with every bad value.
+
+    A misspelt filter would delete every letter: here, unlike elsewhere (FLOW-44), what is not known is refused.
+    """
+    problems: list[Problem] = []
+    wanted = _filter(query, problems)
+    limit = _limit(query, LIMIT_DEFAULT, LIMIT_MAX, problems)
+    known = {*FILTERS, "limit", "all"}
+    problems += [_problem(name[:NAME_LENGTH_MAX], "is not known here") for name in query if name not in known]
+    if query.get("all", "true") not in ("true", "false"):
+        problems.append(_problem("all", "must be true or false"))
+    if wanted == LetterFilter() and query.get("all") != "true":
+        problems.append(
+            Problem(("query",), "nothing says which letters to delete: give a filter, or all=true", "missing")
+        )
+    _refuse(problems)
+    return wanted, Span(limit)
+
+
+def _filter(query: QueryParams, problems: list[Problem]) -> LetterFilter:
+    for name in FILTERS:
+        if len(query.getlist(name)) > 1:
+            problems.append(_problem(name, "is given twice"))
+        elif len(query.get(name, "")) > NAME_LENGTH_MAX:
+            problems.append(_problem(name, f"has at most {NAME_LENGTH_MAX} characters"))
+    reason, flow, tag, run_id = map(query.get, FILTERS)
+    return LetterFilter(reason=reason, flow=flow, tag=tag, run_id=run_id)
+
+
+def _limit(query: QueryParams, default: int, highest: int, problems: list[Problem]) -> int:
+    text = query.get("limit", str(default))
+    limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
+    if not 1 <= limit <= highest:
+        problems.append(_problem("limit", f"must be a whole number from 1 to {highest}"))
+    return limit
+
+
+def _problem(name: str, message: str) -> Problem:
+    return Problem(("query", name), message, "value")
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise MalformedQuery(problems[0].msg, problems=tuple(problems))
+
+
+_Name = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
+
+
+class _Selection(msgspec.Struct, forbid_unknown_fields=True):
+    """A misspelt filter would redrive every letter: what is not known is refused."""
+
+    reason: _Name | None = None
+    flow: _Name | None = None
+    tag: _Name | None = None
+    run_id: _Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None = None
+    cursor: Annotated[str, Meta(max_length=CURSOR_LENGTH_MAX)] | None = None
+    all: bool = False
+
+
+_read_selection = msgspec.json.Decoder(_Selection).decode
+
+
+def read_letter_selection(body: bytes) -> tuple[LetterFilter, Span]:
+    """Which letters to redrive. Raises Malformed with what is wrong and where."""
+    wire: _Selection = decode(_read_selection, body)
+    wanted = LetterFilter(reason=wire.reason, flow=wire.flow, tag=wire.tag, run_id=wire.run_id)
+    if wanted == LetterFilter() and not wire.all:
+        message = 'nothing says which letters to redrive: give a filter, or `"all": true`'
+        raise wrong(("body",), message, "missing")
+    before = None
+    if wire.cursor is not None:
+        before = _read_cursor(wire.cursor)
+        if before is None:
+            raise wrong(("body", "cursor"), "is not one that a request was answered with", "value")
+    return wanted, Span(wire.limit or LIMIT_DEFAULT, before)

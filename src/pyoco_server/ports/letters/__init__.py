@@ -1,0 +1,1 @@
+"""The dead letters: jobs set aside, with their reasons."""

@@ -1,0 +1,43 @@
+"""The index of dead letters in one SQLite file per gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from pyoco_server.ports.index.port import EVERYBODY, Mark
+from pyoco_server.ports.letters import sqlite_tables as tables
+from pyoco_server.ports.letters.port import LetterChanges, LetterCount, LetterFilter, LetterPage
+from pyoco_server.ports.letters.sqlite_query import counts, page, total
+from pyoco_server.ports.sqlite.file import SqliteFile
+
+__all__ = ["SqliteLetterIndex"]
+
+
+class SqliteLetterIndex:
+    def __init__(self, path: Path) -> None:
+        self._file = SqliteFile(path, tables.LAYOUT)
+
+    async def open(self) -> Mark:
+        return await self._file.open()
+
+    async def close(self) -> None:
+        await self._file.close()
+
+    async def apply(self, changes: LetterChanges) -> None:
+        await self._file.write(lambda connection: tables.apply(connection, changes))
+
+    async def forget(self, letter_ids: Collection[int]) -> None:
+        await self._file.write(lambda connection: tables.forget(connection, letter_ids))
+
+    async def reset(self, epoch: str) -> None:
+        await self._file.write(lambda connection: tables.reset(connection, epoch))
+
+    async def page(self, wanted: LetterFilter, limit: int, before: int | None = None) -> LetterPage:
+        return await self._file.read(lambda connection: page(connection, wanted, limit, before))
+
+    async def counts(self, tenant_id: str = EVERYBODY) -> list[LetterCount]:
+        return await self._file.read(lambda connection: counts(connection, tenant_id))
+
+    async def total(self, tenant_id: str = EVERYBODY) -> int:
+        return await self._file.read(lambda connection: total(connection, tenant_id))
