@@ -1,0 +1,71 @@
+"""Who asks is found out in one place, and what that needs of the world."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from faulty_ports import BEFORE, Trouble, with_trouble
+from pyoco_server import wiring
+from pyoco_server.actions.authenticate import NOBODY, authenticate
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.api_key import make_key
+from pyoco_server.core.run import Caller
+from pyoco_server.errors import KeyMissing, KeyRefused, Unavailable
+from pyoco_server.ports.backend import GatewayBackend
+
+
+@pytest.fixture
+async def backend(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[GatewayBackend]:
+    closed = replace(config, data_dir=str(tmp_path), http_auth_mode="api_key", auth_pepper="pepper")
+    async with wiring.open_gateway_backend(closed) as backend:
+        yield backend
+
+
+async def a_key(backend: GatewayBackend) -> tuple[str, Caller]:
+    plain, record = make_key("team-a", "pepper", time.time(), secrets.token_hex, secrets.token_urlsafe)
+    assert await backend.keys.add(record)
+    return plain, Caller("team-a", record.key_id)
+
+
+async def test_a_key_says_whose_it_is(backend: GatewayBackend) -> None:
+    """FLOW-272"""
+    plain, caller = await a_key(backend)
+    assert await authenticate(backend, plain) == caller
+
+
+async def test_a_key_that_cannot_be_looked_up_is_neither_right_nor_wrong(backend: GatewayBackend) -> None:
+    """FLOW-264"""
+    plain, caller = await a_key(backend)
+    troubled = with_trouble(backend, Trouble({"keys.find": [BEFORE]}), "keys")
+    with pytest.raises(Unavailable):
+        await authenticate(troubled, plain)
+    assert await authenticate(troubled, plain) == caller
+
+
+@pytest.mark.parametrize("plain", ["nonsense", "*", ">", "pyoco_0123456789abcdef_short", "é", " ", "x" * 100_000])
+async def test_what_cannot_be_a_key_is_refused_without_a_question(backend: GatewayBackend, plain: str) -> None:
+    """FLOW-263, FLOW-269: nobody makes the store work by guessing"""
+    trouble = Trouble()
+    with pytest.raises(KeyRefused):
+        await authenticate(with_trouble(backend, trouble, "keys"), plain)
+    assert trouble.calls == []
+
+
+@pytest.mark.parametrize("plain", [None, ""])
+async def test_no_key_is_missing(backend: GatewayBackend, plain: str | None) -> None:
+    """FLOW-262"""
+    with pytest.raises(KeyMissing):
+        await authenticate(backend, plain)
+
+
+async def test_when_keys_are_off_nobody_is_told_apart(backend: GatewayBackend) -> None:
+    """FLOW-266"""
+    opened = replace(backend, config=replace(backend.config, http_auth_mode="none"))
+    for plain in (None, "nonsense", (await a_key(backend))[0]):
+        assert await authenticate(opened, plain) == NOBODY

@@ -1,0 +1,201 @@
+"""The feeder of the dead letters' index: restarts, trouble, and ten tasks that start and stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.letters import a_letter, changes, letter_ids, some_letters
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import Unavailable
+from pyoco_server.loops import letter_feeder
+from pyoco_server.loops.letter_feeder import LetterFeeder
+from pyoco_server.ports.letters.jetstream import JetStreamLetters
+from pyoco_server.ports.letters.port import LetterChanges
+from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.queue.jetstream import JetStreamQueue
+from waiting import eventually
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> SqliteLetterIndex:
+    return SqliteLetterIndex(tmp_path / "letters.db")
+
+
+@pytest.fixture
+def letters(link: Link, prepared: NatsBackendConfig) -> JetStreamLetters:
+    return JetStreamLetters(link, prepared, 0.05)
+
+
+@pytest.fixture
+def queue(link: Link, prepared: NatsBackendConfig) -> JetStreamQueue:
+    return JetStreamQueue(link, prepared)
+
+
+async def shows(index: SqliteLetterIndex, *wanted: int) -> None:
+    async def is_so() -> bool:
+        try:
+            return await letter_ids(index) == list(wanted)
+        except Unavailable:  # it is being opened again
+            return False
+
+    await eventually(is_so)
+
+
+def running() -> set[asyncio.Task[object]]:
+    return {each for each in asyncio.all_tasks() if each.get_name() == "LetterFeeder"}
+
+
+async def test_the_index_follows_what_comes_and_what_goes(
+    letters: JetStreamLetters, index: SqliteLetterIndex, queue: JetStreamQueue
+) -> None:
+    feeder = LetterFeeder(letters, index)
+    await feeder.start()
+    assert await feeder.caught_up(5)
+    for number in range(3):
+        await queue.bury(a_letter(), f"{number}")
+    await shows(index, 3, 2, 1)
+    await letters.delete(2)
+    await shows(index, 3, 1)
+    await feeder.stop()
+
+
+async def test_a_restart_reads_what_is_new_and_drops_what_went_meanwhile(
+    letters: JetStreamLetters, index: SqliteLetterIndex, queue: JetStreamQueue
+) -> None:
+    feeder = LetterFeeder(letters, index)
+    await feeder.start()
+    for number in range(4):
+        await queue.bury(a_letter(), f"{number}")
+    await shows(index, 4, 3, 2, 1)
+    await feeder.stop()
+    assert not await feeder.caught_up(0)
+    await letters.delete(1)
+    await letters.delete(3)
+    await queue.bury(a_letter(), "new")
+    asked: list[tuple[int, str]] = []
+
+    class Noting(JetStreamLetters):
+        def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[LetterChanges, None]:
+            asked.append((after, epoch))
+            return super().changes(after, epoch)
+
+    again = LetterFeeder(Noting(letters._link, _config(letters), 0.05), index)
+    await again.start()
+    assert await again.caught_up(5)
+    assert await letter_ids(index) == [5, 4, 2], "true means that what went is not shown either"
+    assert [after for after, _ in asked] == [4]
+    await again.stop()
+
+
+def _config(letters: JetStreamLetters) -> NatsBackendConfig:
+    return NatsBackendConfig(dlq_stream=letters._stream, dlq_subject_prefix=letters._prefix[:-1])
+
+
+async def test_a_stream_made_anew_is_read_anew(
+    link: Link,
+    prepared: NatsBackendConfig,
+    letters: JetStreamLetters,
+    index: SqliteLetterIndex,
+    queue: JetStreamQueue,
+) -> None:
+    feeder = LetterFeeder(letters, index)
+    await feeder.start()
+    for number in range(3):
+        await queue.bury(a_letter(tag="old"), f"{number}")
+    await shows(index, 3, 2, 1)
+    await link.api(f"STREAM.DELETE.{prepared.dlq_stream}", {}, dict[str, Any])
+    await ensure(link, resources_of(prepared))
+    await queue.bury(a_letter(tag="new"), "new")
+    await shows(index, 1)
+    assert await letter_ids(index, tag="new") == [1]
+    assert await index.total() == 1
+    await feeder.stop()
+
+
+async def test_a_damaged_index_is_built_anew(
+    letters: JetStreamLetters,
+    index: SqliteLetterIndex,
+    queue: JetStreamQueue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    feeder = LetterFeeder(letters, index)
+    await feeder.start()
+    for number in range(40):
+        await queue.bury(a_letter(error="x" * 4000), f"{number}")
+    await shows(index, *range(40, 0, -1))
+    await feeder.stop()
+    await feeder.start()
+    file = tmp_path / "letters.db"
+    with file.open("r+b") as damaged:
+        damaged.seek(4096)
+        damaged.write(b"\xff" * (file.stat().st_size - 4096))
+    await queue.bury(a_letter(), "the one that finds out")
+    await shows(index, *range(41, 0, -1))
+    assert await feeder.caught_up(5)
+    assert "built anew" in caplog.text
+    await feeder.stop()
+
+
+async def test_trouble_with_a_write_is_repeated_from_the_mark(
+    index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    starts: list[int] = []
+
+    class Feed:
+        async def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[LetterChanges, None]:
+            starts.append(after)
+            items = some_letters(4)
+            yield changes(*items[after : after + 2])
+            if len(starts) < 3:
+                raise ValueError("a feed that falls over")
+            yield changes(*items[2:])
+            await asyncio.Event().wait()
+
+    feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
+    await feeder.start()
+    await shows(index, 4, 3, 2, 1)
+    await eventually(lambda: starts == [0, 2, 4])
+    await feeder.stop()
+
+
+async def test_an_index_that_cannot_be_opened_stops_the_start(letters: JetStreamLetters, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    feeder = LetterFeeder(letters, SqliteLetterIndex(tmp_path / "file" / "letters.db"))
+    with pytest.raises(Unavailable):
+        await feeder.start()
+    assert running() == set()
+    await feeder.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_ten_tasks_start_and_stop_it_at_random_and_afterwards_nothing_runs(
+    letters: JetStreamLetters, index: SqliteLetterIndex, seed: int
+) -> None:
+    """DESIGN 6"""
+    chance = random.Random(seed)
+    feeder = LetterFeeder(letters, index)
+
+    async def meddle() -> None:
+        for _ in range(6):
+            await chance.choice([feeder.start, feeder.start, feeder.stop])()
+            await asyncio.sleep(chance.choice([0, 0, 0.002]))
+            assert len(running()) <= 1
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(meddle() for _ in range(10)))
+        await feeder.stop()
+    assert running() == set()
+    with pytest.raises(Unavailable):
+        await letter_ids(index)
