@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from importlib import metadata
@@ -24,6 +23,7 @@ from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.letters.jetstream import JetStreamLetters
 from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
+from pyoco_server.ports.nats.clock import StoreClock, open_clock
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
@@ -70,6 +70,14 @@ async def _linked(config: NatsBackendConfig, name: str, patience: Patience) -> A
         await link.close()
 
 
+@contextlib.asynccontextmanager
+async def _prepared(link: Link, config: NatsBackendConfig) -> AsyncIterator[StoreClock]:
+    """Everything that is missing is made, and the store's own time known. Raises Unavailable."""
+    await ensure(link, resources_of(config))
+    async with open_clock(link, f"KV_{config.runs_kv_bucket}") as clock:
+        yield clock
+
+
 class _Ids:
     """Fresh UUIDs (version 4, FLOW-36) as text. Randomness is drawn for many at once: a call to the system for each
     would let go of the interpreter each time."""
@@ -93,14 +101,13 @@ async def open_backend(
     config: NatsBackendConfig, name: str, patience: Patience = WORKER_PATIENCE
 ) -> AsyncIterator[Backend]:
     """What a worker or a keeper reaches. Raises Unavailable."""
-    async with _linked(config, name, patience) as link:
-        await ensure(link, resources_of(config))
+    async with _linked(config, name, patience) as link, _prepared(link, config) as clock:
         yield Backend(
             config=config,
             runs=_runs(link, config),
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
-            clock=time.time,
+            clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
         )
@@ -110,8 +117,7 @@ async def open_backend(
 async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[GatewayBackend]:
     """What a gateway reaches, with registry and keys kept in memory. Raises Unavailable."""
     with open_index(config) as index, open_letter_index(config) as letter_index:
-        async with _linked(config, "pyoco-gateway", Patience()) as link:
-            await ensure(link, resources_of(config))
+        async with _linked(config, "pyoco-gateway", Patience()) as link, _prepared(link, config) as clock:
             backend = GatewayBackend(
                 config=config,
                 runs=_runs(link, config),
@@ -124,7 +130,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
                 flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
                 workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
                 receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
-                clock=time.time,
+                clock=clock,
                 new_id=_Ids(),
                 is_up=lambda: link.is_up,
             )

@@ -31,20 +31,15 @@ class JetStreamRegistry:
     def __init__(self, link: Link, bucket: str, disconnect_seconds: float) -> None:
         self._link, self._bucket = link, Bucket(link, bucket)
         self._mirror = Mirror(link, self._bucket, read_worker)
-        self._gate, self._following = asyncio.Lock(), False
         self._disconnect_seconds = disconnect_seconds
         #: What we last saw of our own records: saves the read before each heartbeat.
         self._seen: dict[str, tuple[int, WorkerRecord | None]] = {}
 
     async def start(self) -> None:
-        async with self._gate:
-            await self._mirror.start()
-            self._following = True
+        await self._mirror.start()
 
     async def stop(self) -> None:
-        async with self._gate:
-            self._following = False
-            await self._mirror.stop()
+        await self._mirror.stop()
 
     async def announce(self, record: WorkerRecord) -> WorkerRecord:
         seen = self._seen.get(record.worker_id)
@@ -74,14 +69,14 @@ class JetStreamRegistry:
         raise Unavailable(f"the record of worker {record.worker_id} changes too fast")
 
     async def find(self, worker_id: str) -> WorkerRecord | None:
-        if self._following and self._mirror.is_fresh:
+        if self._mirror.is_fresh:
             return self._mirror.get(worker_id)
         return (await self._look(worker_id))[1]
 
     async def all(self) -> list[WorkerRecord]:
         deadline = time.monotonic() + _FRESH_SECONDS
-        while not (self._following and self._mirror.is_fresh):
-            if not self._following or not self._link.is_up or time.monotonic() > deadline:
+        while not self._mirror.is_fresh:
+            if not self._mirror.is_following or not self._link.is_up or time.monotonic() > deadline:
                 raise Unavailable("what is known of the workers may be out of date")
             await asyncio.sleep(0.02)
         return self._mirror.all()
@@ -125,7 +120,7 @@ class JetStreamRegistry:
     def _warn_of_twin(self, mine: WorkerRecord, stored: WorkerRecord | None) -> None:
         if stored is None or stored.instance_id == mine.instance_id or stored.state is WorkerState.STOPPED_GRACEFUL:
             return
-        if stored.is_alive(time.time(), self._disconnect_seconds):
+        if stored.is_alive(mine.last_seen_at, self._disconnect_seconds):
             log.warning(
                 "another live worker has this id; its record is taken over",
                 worker_id=mine.worker_id,

@@ -1,0 +1,35 @@
+"""The one flow of the chaos tests: every execution leaves a trace. Hosts load it with this folder on PYTHONPATH."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from pyoco import Flow, task
+
+__all__ = ["resolve"]
+
+
+def _write(path: str, word: str, token: str) -> None:
+    """One write below PIPE_BUF in append mode: lines of many processes do not mix."""
+    line = f"{word} {token} {time.monotonic()} {os.getpid()}\n".encode()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
+
+
+def leaves_a_trace(path: str, token: str, seconds: float = 0.0) -> str:
+    _write(path, "began", token)
+    time.sleep(seconds)
+    _write(path, "ended", token)
+    return Path(path).name
+
+
+FLOW = Flow(name="trace") >> task(leaves_a_trace)
+
+
+def resolve(flow_name: str) -> Flow:
+    return {"trace": FLOW}[flow_name]
