@@ -1,0 +1,230 @@
+"""Every error id that HTTP can answer with is provoked through the door, and told in both languages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import httpx
+import pytest
+
+from backends import recorded
+from gateways import Gateway, fresh_gateway, open_gateway
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.doors.http.state import State
+from pyoco_server.errors import CATALOGUE
+from pyoco_server.http_api import create_app
+from pyoco_server.ports.nats.link import Link
+from servers import NatsServer, config_for
+
+#: Section 27.2 of the contract, word for word: these are product texts. Later ids are ours.
+CONTRACT = {
+    1: ("The health check failed.", "稼働確認に失敗しました"),
+    2: ("The request is invalid.", "リクエストが不正です"),
+    3: ("NATS is not available.", "NATSが利用できません"),
+    4: (
+        "An orphan run may remain (best-effort cleanup failed).",
+        "孤児runが残っている可能性があります（best-effort cleanup失敗）",
+    ),
+    5: ("The run was not found.", "runが見つかりません"),
+    6: ("The flow was not found.", "flowが見つかりません"),
+    7: ("The execution failed.", "実行に失敗しました"),
+    8: ("The terminal state could not be recorded.", "terminal状態の記録に失敗しました"),
+    9: ("The in_progress ACK could not be sent.", "in_progress ACK の送信に失敗しました"),
+    10: ("The snapshot is too large.", "スナップショットが大きすぎます"),
+    11: ("Publishing to the DLQ failed (best effort).", "DLQへのpublishに失敗しました（best-effort）"),
+    12: ("An invalid job was received.", "不正なジョブを受信しました"),
+    13: ("Log output failed (best effort).", "ログ出力に失敗しました（best-effort）"),
+    14: ("An API key is required.", "API key が必要です"),
+    15: ("The API key is invalid.", "API key が無効です"),
+    16: ("The workflow file is too large.", "ワークフローファイルが大きすぎます"),
+    17: ("The list query is invalid.", "一覧クエリが不正です"),
+    18: ("The command-line arguments are invalid.", "コマンドライン引数が不正です"),
+    19: ("The workers request is invalid.", "workersリクエストが不正です"),
+    20: ("The worker was not found.", "workerが見つかりません"),
+    21: (
+        "The cancellation did not finish within the grace period (best effort).",
+        "取消が猶予時間内に完了しませんでした（best-effort）",
+    ),
+    22: ("A wheel of the same or an older version is rejected.", "同一または過去バージョンのwheelは登録できません"),
+    23: ("The wheel was not found.", "wheelが見つかりません"),
+    24: ("The wheel synchronisation failed (best effort).", "wheelの同期に失敗しました（best-effort）"),
+}
+#: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
+ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24}
+#: Whoever adds the first of these routes provokes these ids here.
+OF_WHEELS = {22, 23}
+
+
+@dataclass(frozen=True)
+class Provoked:
+    """One request, and what it has to be answered with."""
+
+    number: int
+    status: int
+    #: FLOW-51 to FLOW-62. None: the list of what is wrong (FLOW-50).
+    detail: str | None
+    ask: Callable[[Gateway], Awaitable[httpx.Response]]
+    #: The operation whose document must know the status; empty: none of ours was asked.
+    operation: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.number:04d} {self.status} {self.detail or 'problems'}"
+
+
+def sends(method: str, path: str, **more: Any) -> Callable[[Gateway], Awaitable[httpx.Response]]:
+    async def ask(gateway: Gateway) -> httpx.Response:
+        return await gateway.client.request(method, path, **more)
+
+    return ask
+
+
+def uploads(workflow: str) -> Callable[[Gateway], Awaitable[httpx.Response]]:
+    return sends("POST", "/runs/yaml", files={"workflow": ("flow.yaml", workflow)}, data={"flow_name": "main"})
+
+
+async def _reuses_a_key(gateway: Gateway) -> httpx.Response:
+    headers = {"Idempotency-Key": "once"}
+    await gateway.client.post("/runs", json={"flow_name": "one"}, headers=headers)
+    return await gateway.client.post("/runs", json={"flow_name": "another"}, headers=headers)
+
+
+async def _repeats_what_is_no_flow(gateway: Gateway) -> httpx.Response:
+    made, _ = await recorded(gateway.backend)
+    await gateway.backend.runs.replace(replace(made.run, kind="exec"), made.revision)
+    return await gateway.client.post(f"/runs/{made.run.run_id}/rerun")
+
+
+async def _watches_where_there_is_no_room(gateway: Gateway) -> httpx.Response:
+    made, _ = await recorded(gateway.backend)
+    state: State = gateway.app.state.gateway
+    state.hub._followers_max = 0
+    return await gateway.client.get(f"/runs/{made.run.run_id}/watch")
+
+
+async def _meets_a_defect(gateway: Gateway) -> httpx.Response:
+    """One that only we can have made."""
+    with mock.patch.object(gateway.backend.runs, "find", side_effect=ZeroDivisionError):
+        return await gateway.client.get(f"/runs/{SOMEONE}")
+
+
+DOCUMENT = create_app(NatsBackendConfig()).openapi()
+SOMEONE = str(uuid.UUID(int=7, version=4))
+LARGE = "x" * 300_000
+
+OPEN = [
+    Provoked(2, 422, None, sends("POST", "/runs", json={}), "POST /runs"),
+    Provoked(2, 422, "invalid request", uploads("flow: {}"), "POST /runs/yaml"),
+    Provoked(2, 413, "request body too large", sends("POST", "/runs", content=b" " * 2_000_000), "POST /runs"),
+    Provoked(2, 404, "not found", sends("GET", "/nothing")),
+    Provoked(2, 405, "method not allowed", sends("DELETE", "/runs")),
+    Provoked(2, 403, "cross-site request", sends("POST", "/runs", headers={"Sec-Fetch-Site": "cross-site"})),
+    Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}"), "GET /runs/{run_id}"),
+    Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}/tasks"), "GET /runs/{run_id}/tasks"),
+    Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}/watch"), "GET /runs/{run_id}/watch"),
+    Provoked(5, 404, "run not found", sends("POST", f"/runs/{SOMEONE}/cancel"), "POST /runs/{run_id}/cancel"),
+    Provoked(5, 404, "run not found", sends("POST", f"/runs/{SOMEONE}/rerun"), "POST /runs/{run_id}/rerun"),
+    Provoked(16, 413, "workflow file too large", uploads(LARGE), "POST /runs/yaml"),
+    Provoked(17, 422, None, sends("GET", "/runs?limit=0"), "GET /runs"),
+    Provoked(17, 422, None, sends("GET", "/runs?cursor=nonsense"), "GET /runs"),
+    Provoked(19, 422, None, sends("GET", "/workers?scope=nonsense"), "GET /workers"),
+    Provoked(19, 422, None, sends("PATCH", "/workers/anna", json={"hidden": 1}), "PATCH /workers/{worker_id}"),
+    Provoked(20, 404, "worker not found", sends("GET", "/workers/nobody"), "GET /workers/{worker_id}"),
+    Provoked(
+        20,
+        404,
+        "worker not found",
+        sends("PATCH", "/workers/nobody", json={"hidden": True}),
+        "PATCH /workers/{worker_id}",
+    ),
+    Provoked(25, 500, "internal error", _meets_a_defect),
+    Provoked(26, 409, "idempotency key reused", _reuses_a_key, "POST /runs"),
+    Provoked(27, 404, "dead letter not found", sends("GET", "/dlq/7"), "GET /dlq/{letter_id}"),
+    Provoked(27, 404, "dead letter not found", sends("DELETE", "/dlq/7"), "DELETE /dlq/{letter_id}"),
+    Provoked(27, 404, "dead letter not found", sends("POST", "/dlq/7/redrive"), "POST /dlq/{letter_id}/redrive"),
+    Provoked(28, 409, "run cannot be repeated", _repeats_what_is_no_flow, "POST /runs/{run_id}/rerun"),
+    Provoked(30, 503, "too many watchers", _watches_where_there_is_no_room, "GET /runs/{run_id}/watch"),
+]
+
+
+async def _guesses_many_keys(gateway: Gateway) -> httpx.Response:
+    """As many at once as no honest caller would send."""
+    guesses = [
+        asyncio.create_task(gateway.client.get("/runs", headers={"X-API-Key": f"pyoco_{number}_x"}))
+        for number in range(40)
+    ]
+    answers = await asyncio.gather(*guesses)
+    return next(answer for answer in answers if answer.status_code == 429)
+
+
+CLOSED = [
+    Provoked(14, 401, "api key required", sends("GET", "/runs"), "GET /runs"),
+    Provoked(15, 403, "api key invalid", sends("GET", "/runs", headers={"X-API-Key": "no"}), "GET /runs"),
+    Provoked(29, 429, "too many bad api keys", _guesses_many_keys, "GET /runs"),
+]
+WITHOUT_NATS = [
+    Provoked(3, 503, "nats unavailable", sends("POST", "/runs", json={"flow_name": "f"}), "POST /runs"),
+    Provoked(3, 503, "nats unavailable", sends("GET", f"/runs/{SOMEONE}"), "GET /runs/{run_id}"),
+]
+
+
+def check(answer: httpx.Response, wanted: Provoked) -> None:
+    """FLOW-50, FLOW-565, FLOW-566: five members, the pair of ids, both languages; and the document knows the status."""
+    assert answer.status_code == wanted.status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    body = json.loads(answer.content.decode("utf-8"))
+    text = CATALOGUE[wanted.number]
+    assert body["err_id"] == f"ERR-PYOCO-{wanted.number:04d}"
+    assert body["msg_id"] == f"MSG-PYOCO-{wanted.number:04d}"
+    assert (body["message"], body["message_ja"]) == (text.en, text.ja)
+    assert body["detail"] == (body["errors"] if wanted.detail is None else wanted.detail)
+    if wanted.operation:
+        method, path = wanted.operation.split()
+        assert str(wanted.status) in DOCUMENT["paths"][path][method.lower()]["responses"]
+
+
+@pytest.fixture
+async def closed_gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key", auth_pepper="pepper") as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("wanted", OPEN, ids=str)
+async def test_it_is_answered_with_its_id_in_both_languages(gateway: Gateway, wanted: Provoked) -> None:
+    """FLOW-50, FLOW-53 to FLOW-61, FLOW-565, FLOW-566"""
+    check(await wanted.ask(gateway), wanted)
+
+
+@pytest.mark.parametrize("wanted", CLOSED, ids=str)
+async def test_the_entrance_tells_its_ids_in_both_languages(closed_gateway: Gateway, wanted: Provoked) -> None:
+    """FLOW-51, FLOW-52"""
+    check(await wanted.ask(closed_gateway), wanted)
+
+
+async def test_an_outage_is_told_in_both_languages(own_nats_server: NatsServer, tmp_path: Path) -> None:
+    """FLOW-47, FLOW-62"""
+    async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+        own_nats_server.kill()
+        answers = await asyncio.gather(*(wanted.ask(gateway) for wanted in WITHOUT_NATS))
+    for answer, wanted in zip(answers, WITHOUT_NATS, strict=True):
+        check(answer, wanted)
+
+
+def test_every_id_is_provoked_or_told_elsewhere() -> None:
+    provoked = {wanted.number for wanted in (*OPEN, *CLOSED, *WITHOUT_NATS)}
+    assert provoked | ELSEWHERE | OF_WHEELS == CATALOGUE.keys()
+    assert not provoked & (ELSEWHERE | OF_WHEELS)
+    assert not [operation.path for operation in OPERATIONS if operation.path.startswith("/wheels")]
+
+
+@pytest.mark.parametrize("number", CONTRACT)
+def test_the_texts_are_those_of_the_contract(number: int) -> None:
+    """FLOW-565, FLOW-566"""
+    assert (CATALOGUE[number].en, CATALOGUE[number].ja) == CONTRACT[number]

@@ -1,0 +1,239 @@
+"""schemathesis asks every operation of the OpenAPI document, those to come included, in valid ways and in others.
+
+Whatever it asks, no answer is a 5xx, and every answer is one that the document promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import requests
+import schemathesis
+from schemathesis import Case
+from schemathesis.checks import (
+    CheckFunction,
+    content_type_conformance,
+    negative_data_rejection,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from backends import opened_backend, recorded
+from chaos import gateway_alone, is_ready
+from gateways import FLOW_YAML
+from pyoco_server.actions.cancel import cancel
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.api_key import make_key
+from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter, letter_of
+from pyoco_server.core.outcome import Completed, DeadReason, Failed, Outcome, Progress
+from pyoco_server.core.run import Caller, Owner, claim, conclude
+from pyoco_server.http_api import create_app
+from pyoco_server.loops.worker import Badge
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import open_keys
+from servers import NatsServer
+from waiting import eventually
+
+#: A request that hangs fails.
+SECONDS_MAX = 10.0
+CHECKS: list[CheckFunction] = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+#: What does not fit where, and why.
+EXEMPT: dict[str, CheckFunction] = {
+    # Each item gets its own answer.
+    "POST /runs/batch": negative_data_rejection,
+    # OpenAPI 3.1 has no words for a stream of events: its schema is that of their data. `_check_events` looks at that.
+    "GET /runs/{run_id}/watch": response_schema_conformance,
+}
+DOCUMENT = create_app(NatsBackendConfig()).openapi()
+
+
+def schema(examples: int, *, corners: bool = False) -> schemathesis.BaseSchema:
+    """The same requests every time: what fails here fails again. With `corners`, also one request for each bound, each
+    missing and each wrong thing that the document knows."""
+    # No keys of its own: a bad one is answered slowly, on purpose.
+    generation = {"deterministic": True, "max-examples": examples, "with-security-parameters": False}
+    settings = {"seed": 1, "generation": generation, "phases": {"coverage": {"enabled": corners}}}
+    return schemathesis.openapi.from_dict(DOCUMENT, config=schemathesis.Config.from_dict(settings))
+
+
+#: Finds something that is there, by the name of a path parameter. The number says which, if there are several.
+Known = dict[str, Callable[[int], str]]
+
+
+@dataclass
+class Door:
+    """A gateway process, and what it was asked and answered."""
+
+    address: str
+    session: requests.Session
+    known: Known
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def ask(self, case: Case[Any]) -> None:
+        label = case.operation.label
+        self._aim(case, label)
+        answer = case.call(self.address, self.session, timeout=SECONDS_MAX)
+        self.answers[label, answer.status_code] += 1
+        case.validate_response(answer, checks=[check for check in CHECKS if check is not EXEMPT.get(label)])
+        if answer.headers.get("content-type", [""])[0].startswith("text/event-stream"):
+            _check_events(answer.text)
+
+    def _aim(self, case: Case[Any], label: str) -> None:
+        """At something that is there, half of the time: whatever schemathesis thinks of is not. The same request is
+        aimed the same way each time."""
+        dice = zlib.crc32(repr((case.path_parameters, case.query, case.headers, case.body)).encode())
+        if case.meta is None or not case.meta.generation.mode.is_positive or dice % 2:
+            return
+        for name in case.path_parameters:
+            find = self.known.get("ended_run_id" if label.endswith("/watch") else name)
+            if find is not None:
+                case.path_parameters[name] = find(dice // 2)
+        body: Any = case.body
+        if label == "POST /runs/yaml" and isinstance(body, dict):
+            body["workflow"] = FLOW_YAML.encode()
+
+    def check_that_it_also_said_yes(self) -> None:
+        """Otherwise nothing but refusals was looked at."""
+        granted = {label for label, status in self.answers if status == 200}
+        reachable = {label for label, _ in self.answers if _path_names(label) <= self.known.keys()}
+        assert reachable - granted == set()
+
+
+def _path_names(label: str) -> set[str]:
+    return {part.strip("{}") for part in label.split("/") if part.startswith("{")}
+
+
+def _check_events(text: str) -> None:
+    """Each event is one JSON object, as documented."""
+    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data:")]
+    schema = {"$ref": "#/components/schemas/RunWatchEvent", "components": DOCUMENT["components"]}
+    for event in events:
+        jsonschema_rs.validate(schema, json.loads(event))
+
+
+async def _seed(config: NatsBackendConfig) -> Known:
+    """Runs in every state, a worker, and as many dead letters as are asked for: they are deleted, too."""
+    async with opened_backend(config) as backend:
+        progress = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "ü"}})
+        failed = (await _run(backend, Failed(message="on purpose", progress=progress))).run
+        ended = [(await _run(backend, Completed(progress=progress))).run.run_id, failed.run_id]
+        others = [(await _run(backend, None)).run.run_id for _ in range(2)]
+        await cancel(backend, Caller(), others[0], "because")
+        others.append((await recorded(backend))[0].run.run_id)
+        badge = Badge(backend, Owner("anna", "a1"), ["default"], 1, {})
+        await backend.registry.announce(badge.describe())
+    letter = letter_of(failed, DeadReason.EXECUTION_ERROR, time.time())
+    runs = [*ended, *others]
+    return {
+        "run_id": lambda dice: runs[dice % len(runs)],
+        "ended_run_id": lambda dice: ended[dice % len(ended)],  # a watch of one ends
+        "worker_id": lambda _: "anna",
+        "letter_id": lambda _: asyncio.run(_bury(config, letter)),
+    }
+
+
+async def _bury(config: NatsBackendConfig, letter: DeadLetter) -> str:
+    """The id of a new dead letter."""
+    link = await open_link(config.nats_url, "tests")
+    try:
+        return str(await link.store(f"{config.dlq_subject_prefix}.{letter.tag}", encode_dead_letter(letter)))
+    finally:
+        await link.close()
+
+
+async def _run(backend: Backend, outcome: Outcome | None) -> Stored:
+    """A run that a worker holds, or one that has ended."""
+    stored, job = await recorded(backend)
+    await backend.queue.put(job)
+    run = claim(stored.run, Owner("anna", "a1"), "attempt-1", time.time())
+    run = run if outcome is None else conclude(run, outcome, time.time())
+    written = await backend.runs.replace(run, stored.revision)
+    assert isinstance(written, Stored)
+    return written
+
+
+@contextlib.contextmanager
+def _served(folder: Path, **settings: str) -> Iterator[tuple[str, NatsBackendConfig]]:
+    """A gateway process of its own, on a NATS of its own."""
+    nats = NatsServer(folder / "nats")
+    nats.start()
+    config = NatsBackendConfig(nats_url=nats.url, data_dir=str(folder / "data"), **settings)  # type: ignore[arg-type]
+    try:
+        with gateway_alone(config, folder) as (process, address):
+            asyncio.run(eventually(lambda: is_ready(address), 30.0))
+            yield address, config
+            assert process.is_alive, process.last_words
+    finally:
+        nats.kill()
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with _served(tmp_path_factory.mktemp("open")) as (address, config), requests.Session() as session:
+        door = Door(address, session, asyncio.run(_seed(config)))
+        yield door
+        print(sorted(door.answers.items()))
+        door.check_that_it_also_said_yes()
+
+
+@pytest.fixture(scope="module")
+def closed_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """Authentication is on, and the session carries a key."""
+    folder = tmp_path_factory.mktemp("closed")
+    with (
+        _served(folder, http_auth_mode="api_key", auth_pepper="pepper") as (address, config),
+        requests.Session() as session,
+    ):
+        session.headers["X-API-Key"] = asyncio.run(_key(config))
+        asyncio.run(eventually(lambda: session.get(f"{address}/runs").status_code == 200))
+        door = Door(address, session, {})
+        yield door
+        door.check_that_it_also_said_yes()
+
+
+async def _key(config: NatsBackendConfig) -> str:
+    async with open_keys(config) as keys:
+        plain, record = make_key("team-a", config.auth_pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
+        assert await keys.add(record)
+        return plain
+
+
+@schema(examples=25, corners=True).parametrize()
+def test_whatever_is_asked_is_answered_as_documented(case: Case[Any], door: Door) -> None:
+    """FLOW-50, FLOW-390"""
+    door.ask(case)
+
+
+@schema(examples=8).parametrize()
+def test_whatever_is_asked_with_a_key_is_answered_as_documented(case: Case[Any], closed_door: Door) -> None:
+    """FLOW-45, FLOW-50"""
+    closed_door.ask(case)
+
+
+@schema(examples=4).parametrize()
+def test_whatever_is_asked_without_a_key_is_not_looked_at(case: Case[Any], closed_door: Door) -> None:
+    """FLOW-45, FLOW-46, FLOW-51: refused in the documented way, unless it is open to everybody"""
+    answer = case.call(closed_door.address, timeout=SECONDS_MAX)
+    case.validate_response(answer, checks=[not_a_server_error, content_type_conformance, response_schema_conformance])
+    assert (answer.status_code == 401) == ("security" in case.operation.definition.raw)
