@@ -63,7 +63,7 @@ class NatsBackendConfig:
     nats_sync: str = declare(
         "1s", SYNC, "U", "How often the embedded NATS syncs to disk: a time such as `500ms`, or `always`."
     )
-    data_dir: str = declare(".pyoco", PATH, "GU", "Directory for what a process keeps on its own disk.")
+    data_dir: str = declare(".pyoco", PATH, "GKU", "Directory for what a process keeps on its own disk.")
     work_stream: str = declare("PYOCO_WORK", NAME, "GWK", "Stream of jobs.", has_variable=False)
     work_subject_prefix: str = declare("pyoco.work", SUBJECT, "GWK", "Prefix of job subjects.")
     default_tag: str = declare("default", TAG, "GW", "Tag of submissions and workers that name none.")
@@ -82,7 +82,7 @@ class NatsBackendConfig:
     run_heartbeat_interval_sec: float = declare(1.0, INTERVAL, "WK", "Time between heartbeats of a run.")
     worker_heartbeat_interval_sec: float = declare(5.0, INTERVAL, "W", "Time between heartbeats of a worker.")
     worker_disconnect_timeout_sec: float = declare(
-        20.0, INTERVAL, "GK", "A worker that has been silent for longer counts as disconnected."
+        20.0, INTERVAL, "GWK", "A worker that has been silent for longer counts as disconnected."
     )
     workers_retention_sec: float = declare(
         604_800.0, SECONDS_OR_NONE, "K", "Workers silent for longer leave the registry; 0 = never."

@@ -117,6 +117,13 @@ def test_bytes_that_are_no_key_are_corrupt(data: bytes) -> None:
         read_key(data)
 
 
+@pytest.mark.parametrize("name", ["key_id", "tenant_id", "key_hash"])
+def test_a_key_of_nobody_is_corrupt(name: str) -> None:
+    """FLOW-274: an empty tenant would be taken for everybody."""
+    with pytest.raises(Corrupt):
+        read_key(json.dumps(json.loads(encode_key(RECORD)) | {name: ""}).encode())
+
+
 def test_a_new_key_is_not_revoked() -> None:
     """FLOW-356"""
     assert (RECORD.created_at, RECORD.revoked_at) == (10.0, None)

@@ -98,7 +98,10 @@ def test_what_is_no_object_is_no_letter(data: bytes) -> None:
 
 #: By member, what it cannot be.
 ODD: dict[str, list[Any]] = {
-    **dict.fromkeys(("reason", "error", "run_id", "flow_name", "tenant_id", "tag", "subject"), ["", 1, [], {}, None]),
+    **{
+        name: ["", 1, [], {}, None]
+        for name in ("reason", "error", "run_id", "flow_name", "tenant_id", "tag", "subject")
+    },
     "timestamp": [-1, 1e12, 10**400, float("nan"), float("inf"), "1", True, None],
     "num_delivered": [-1, 2**31, 10**400, 1.5, "1", True, None],
     "tags": ["a", 1, {}, None],

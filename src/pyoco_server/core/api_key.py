@@ -158,7 +158,8 @@ def read_key(data: bytes) -> KeyRecord:
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise Corrupt(f"not a key record: {error}") from error
     texts = (record.key_id, record.tenant_id, record.key_hash)
-    if not all(isinstance(text, str) and text.isascii() for text in texts):  # `verify` compares ASCII only
+    # `verify` compares ASCII only; and a key of no tenant would be taken for one of everybody.
+    if not all(isinstance(text, str) and text and text.isascii() for text in texts):
         raise Corrupt("not a key record: its id, tenant and hash must be ASCII text")
     if record.label is not None and not isinstance(record.label, str):
         raise Corrupt("not a key record: its label must be text")

@@ -1,4 +1,4 @@
-"""Makes the guessing of API keys slow: whoever sends bad ones again and again waits for each answer."""
+"""Slows down whoever sends bad API keys again and again: the answer waits, or says to come back later."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -24,20 +23,15 @@ class JetStreamKeys:
     def __init__(self, link: Link, bucket: str) -> None:
         self._bucket = Bucket(link, bucket)
         self._mirror = Mirror(link, self._bucket, read_key)
-        self._gate, self._following = asyncio.Lock(), False
 
     async def start(self) -> None:
-        async with self._gate:
-            await self._mirror.start()
-            self._following = True
+        await self._mirror.start()
 
     async def stop(self) -> None:
-        async with self._gate:
-            self._following = False
-            await self._mirror.stop()
+        await self._mirror.stop()
 
     async def find(self, key_id: str) -> KeyRecord | None:
-        if self._following and self._mirror.is_fresh:
+        if self._mirror.is_fresh:
             return self._mirror.get(key_id)
         entry = await self._bucket.get(key_id)
         if entry is None or entry.value is None:

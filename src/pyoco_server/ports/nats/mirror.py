@@ -38,30 +38,43 @@ class Mirror(Generic[T]):
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._gate, self._following = asyncio.Lock(), False
 
     async def start(self, seconds: float = 10.0) -> None:
-        """Returns once everything that was there has been read. Raises Unavailable."""
-        if self._task is None:
-            self._stopping.clear()
-            self._ready.clear()
-            self._task = asyncio.create_task(self._run(), name=f"mirror {self._bucket.name}")
-        try:
-            async with asyncio.timeout(seconds):
-                await self._ready.wait()
-        except TimeoutError:
-            raise Unavailable(f"cannot read {self._bucket.name}") from None
+        """Returns once everything that was there has been read. May be called twice and at once. Raises Unavailable."""
+        async with self._gate:
+            if self._task is None:
+                self._stopping.clear()
+                self._ready.clear()
+                self._task = asyncio.create_task(self._run(), name=f"mirror {self._bucket.name}")
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._ready.wait()
+            except TimeoutError:
+                raise Unavailable(f"cannot read {self._bucket.name}") from None
+            self._following = True
 
     async def stop(self) -> None:
-        self._stopping.set()
-        task, self._task = self._task, None
-        # The event alone would be seen at the next change only; the cancel alone can be swallowed before 3.12.
-        while task is not None and not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.5)
+        """Returns once it has stopped. May be called twice and at once, or without a start."""
+        async with self._gate:
+            self._following = False
+            self._stopping.set()
+            task, self._task = self._task, None
+            # The event alone would be seen at the next change only; the cancel alone can be swallowed before 3.12.
+            while task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=0.5)
+
+    @property
+    def is_following(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._following
 
     @property
     def is_fresh(self) -> bool:
         """Whether the watch has been heard lately over this very connection. If not, ask the bucket itself."""
+        if not self._following:
+            return False
         connection, at = self._heard
         return self._link.is_up and connection == self._link.connection and time.monotonic() - at < self.FRESH_SECONDS
 

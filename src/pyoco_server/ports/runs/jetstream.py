@@ -154,13 +154,17 @@ def _change(entry: Entry) -> Stored | Removed:
     if entry.value is None:
         return Removed(entry.key, entry.revision)
     try:
-        try:
-            run = _read_quickly(entry.value)
-        except (msgspec.DecodeError, RecursionError):  # a stranger's record, or a broken one
-            run = read_snapshot(entry.value)
-        if run.run_id != entry.key:
-            raise Corrupt("the record tells of another run than its key")
-        return Stored(run, entry.revision)
+        return Stored(_read(entry.key, entry.value), entry.revision)
     except Corrupt:
         log.exception("a stored run cannot be read; lists pass it over", run_id=entry.key)
         return Removed(entry.key, entry.revision)
+
+
+def _read(run_id: str, data: bytes) -> Run:
+    try:
+        run = _read_quickly(data)
+    except (msgspec.DecodeError, RecursionError):  # a stranger's record, or a broken one
+        run = read_snapshot(data)
+    if run.run_id != run_id:
+        raise Corrupt("the record tells of another run than its key")
+    return run
