@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from contracts.runs import a_run
+from pyoco_server import wiring
 from pyoco_server.actions.measure import Lag, crowd_of
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import Unavailable
+from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.runs.port import Stored
 
 
 class Store:
@@ -91,6 +99,23 @@ async def test_an_outage_is_told_as_such(store: Store) -> None:
     store.is_up = False
     with pytest.raises(Unavailable):
         await lag_of(Lag(), store)
+
+
+async def test_a_record_that_nobody_can_read_does_not_hold_lists_back(
+    link: Link, config: NatsBackendConfig, tmp_path: Path
+) -> None:
+    """It counts as told: otherwise lists would be behind for as long as it is the last one."""
+    async with wiring.open_gateway_backend(replace(config, data_dir=str(tmp_path))) as backend:
+        feeder = IndexFeeder(backend.runs, backend.index)
+        await feeder.start()
+        assert isinstance(await backend.runs.create(a_run()), Stored)
+        await link.store(f"$KV.{config.runs_kv_bucket}.odd", b"not json")
+        lag = Lag()
+        assert await lag.measure(backend, 5) < 2
+        assert await backend.index.applied(await backend.runs.newest(), 0)
+        await asyncio.sleep(0.1)
+        assert await lag.measure(backend, 0) < 0.1
+        await feeder.stop()
 
 
 def test_an_empty_crowd_has_nothing() -> None:

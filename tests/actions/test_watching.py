@@ -172,6 +172,20 @@ class TestEvents:
         assert event.word.stored.run.heartbeat_at == event.word.stored.run.updated_at == 77.0
         watching.close()
 
+    async def test_fields_of_a_newer_version_are_shown_and_are_no_news(self, place: Place) -> None:
+        """FLOW-123, FLOW-551: what the feed tells is what the first read told."""
+        await place.change(lambda run: replace(run, extra={"priority": 5}))
+        watching = await place.watch(heartbeat_seconds=0.5)
+        assert (await told(watching))[0] == "snapshot"
+        beaten = await place.beat(25.0)
+        event = await take(watching)
+        assert event is not None
+        assert (event.kind, event.word.stored.revision) == ("heartbeat", beaten.revision)
+        assert event.word.stored.run.extra == {"priority": 5}
+        changed = await place.change(lambda run: replace(run, extra={"priority": 6}))
+        assert await told(watching) == ("snapshot", "PENDING", changed.revision)
+        watching.close()
+
     async def test_heartbeats_come_in_silence_only_and_again_and_again(self, place: Place) -> None:
         """FLOW-124"""
         await place.claim()
@@ -344,6 +358,7 @@ class TestRaces:
                 assert await place.backend.runs.withdraw(place.run_id, 1)
                 await eventually(lambda: follower.is_over)
 
+        assert await place.backend.index.applied(1, 5)  # of its beginning the feed has told already
         with pytest.raises(RunNotFound):
             await self._between(place, None, Trouble(meanwhile={"runs.find": happen}))
 

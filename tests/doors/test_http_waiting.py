@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -222,6 +223,31 @@ class TestBestEffort:
         watched(gateway, **{call: [fate]})
         assert "waiting" not in await shown(gateway, run_id)
         assert "waiting" in await shown(gateway, run_id)
+
+    async def test_a_crowd_of_pollers_does_not_fill_the_log(
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The explanation is a kindness, and so is not to tell of each one that was left out."""
+        run_id = await submit(gateway)
+        watched(gateway, index_ahead=[BEFORE])
+        with caplog.at_level(logging.INFO):
+            assert "waiting" not in await shown(gateway, run_id)
+        assert [record.message for record in caplog.records if "why the run waits" in record.message] == []
+
+    async def test_a_look_at_a_long_queue_is_a_short_one(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every poll of a waiting run takes it, on the one thread that reads the index."""
+        asked: list[int] = []
+        real = gateway.backend.index.ahead
+
+        async def ahead(tag: str, submitted_at: float, run_id: str, limit: int) -> Any:
+            asked.append(limit)
+            return await real(tag, submitted_at, run_id, limit)
+
+        monkeypatch.setattr(gateway.backend.index, "ahead", ahead)
+        await waiting(gateway, await submit(gateway))
+        assert asked == [1000]
 
     async def test_nobody_waits_long_for_an_explanation(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch

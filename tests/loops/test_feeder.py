@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from contracts.index import ids
 from contracts.runs import NOW, a_run
+from pyoco_server.loops import feeder as feeder_module
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
@@ -23,12 +24,16 @@ class Feed:
     def __init__(self) -> None:
         self.asked: list[tuple[int, str]] = []
         self._queue: asyncio.Queue[Changes] = asyncio.Queue()
+        self.on_heard: Callable[[], None] = lambda: None
 
     def tell(self, *items: Stored | Removed, caught_up: bool = True, epoch: str = "e") -> None:
         self._queue.put_nowait(Changes(items, caught_up, epoch))
 
-    async def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[Changes, None]:
+    async def changes(
+        self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[Changes, None]:
         self.asked.append((after, epoch))
+        self.on_heard = on_heard
         while True:
             yield await self._queue.get()
 
@@ -135,3 +140,68 @@ async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
     second = await index.page(RunFilter(), 9, first.next)
     assert [line.run_id for line in second.items] == [run.run_id for run in runs[3::-1]]
     await feeder.stop()
+
+
+async def test_a_feed_that_went_silent_makes_no_list_true(
+    feed: Feed, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was true once. What has been stored since then nobody knows."""
+    monkeypatch.setattr(feeder_module, "SILENCE_SECONDS", 0.2)
+    feed.tell()
+    assert await feeder.caught_up(5)
+    for _ in range(8):
+        await asyncio.sleep(0.05)
+        feed.on_heard()
+        assert await feeder.caught_up(0)
+    await asyncio.sleep(0.3)
+    assert not await feeder.caught_up(0)
+    waiting = asyncio.create_task(feeder.caught_up(5))
+    await asyncio.sleep(0)
+    feed.tell(Stored(a_run(), 1), caught_up=False)  # back, and still behind
+    await asyncio.sleep(0.15)
+    assert not await feeder.caught_up(0)
+    assert not waiting.done()
+    feed.tell(Stored(a_run(), 2))
+    assert await waiting
+
+
+async def test_what_was_heard_counts_once_it_is_written(
+    feed: Feed, index: SlowIndex, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that cannot be written is as far behind as one that hears nothing."""
+    monkeypatch.setattr(feeder_module, "SILENCE_SECONDS", 0.2)
+    feed.tell()
+    assert await feeder.caught_up(5)
+    index.may_write.clear()
+    feed.tell(Stored(a_run(), 1))
+    await index.is_writing.wait()
+    for _ in range(8):
+        feed.on_heard()
+        await asyncio.sleep(0.05)
+    assert not await feeder.caught_up(0)
+    index.may_write.set()
+    feed.on_heard()
+    assert await feeder.caught_up(5)
+    index.may_write.clear()
+    index.is_writing.clear()
+    feed.tell(Stored(a_run(), 2))
+    await index.is_writing.wait()
+    await asyncio.sleep(0.3)
+    index.may_write.set()
+    await asyncio.sleep(0.1)
+    assert not await feeder.caught_up(0), "what is written now was heard long ago"
+    feed.on_heard()
+    assert await feeder.caught_up(5)
+    assert index.was_whole == 1
+
+
+async def test_a_feeder_that_was_stopped_has_to_catch_up_again(
+    feed: Feed, index: SlowIndex, feeder: IndexFeeder
+) -> None:
+    feed.tell()
+    assert await feeder.caught_up(5)
+    await feeder.stop()
+    await feeder.start()
+    assert not await feeder.caught_up(0)
+    feed.tell()
+    assert await feeder.caught_up(5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -227,6 +228,34 @@ class TestEnds:
         follower.close()
         hub.break_off()
         assert told == []
+
+    @pytest.mark.parametrize("end", ["break_off", "close", "removed", "epoch"])
+    async def test_one_watchers_trouble_keeps_nobody_else_in_the_dark(
+        self, end: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """And it does not reach the feed."""
+
+        def trouble() -> None:
+            raise RuntimeError("Cannot change state of expiring Timeout")
+
+        hub = Hub()
+        feed(hub)
+        told: list[int] = []
+        followers = [hub.follow("a") for _ in range(9)]
+        for number, follower in enumerate(followers):
+            follower.on_over = trouble if number % 2 else partial(told.append, number)
+        ends: dict[str, Callable[[], None]] = {
+            "break_off": hub.break_off,
+            "close": hub.close,
+            "removed": lambda: feed(hub, Removed("a", 1)),
+            "epoch": lambda: feed(hub, epoch="two"),
+        }
+        ends[end]()
+        assert sorted(told) == [0, 2, 4, 6, 8]
+        assert all(follower.is_over for follower in followers)
+        assert caplog.text.count("a watcher could not be told") == 4
+        for follower in followers:
+            follower.close()
 
 
 class TestBounds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,11 @@ async def test_a_restart_reads_what_is_new_and_drops_what_went_meanwhile(
     asked: list[tuple[int, str]] = []
 
     class Noting(JetStreamLetters):
-        def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[LetterChanges, None]:
+        def changes(
+            self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[LetterChanges, None]:
             asked.append((after, epoch))
-            return super().changes(after, epoch)
+            return super().changes(after, epoch, on_heard)
 
     again = LetterFeeder(Noting(letters._link, _config(letters), 0.05), index)
     await again.start()
@@ -154,7 +156,9 @@ async def test_trouble_with_a_write_is_repeated_from_the_mark(
     starts: list[int] = []
 
     class Feed:
-        async def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[LetterChanges, None]:
+        async def changes(
+            self, after: int = 0, epoch: str = "", _: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[LetterChanges, None]:
             starts.append(after)
             items = some_letters(4)
             yield changes(*items[after : after + 2])
@@ -167,6 +171,35 @@ async def test_trouble_with_a_write_is_repeated_from_the_mark(
     await feeder.start()
     await shows(index, 4, 3, 2, 1)
     await eventually(lambda: starts == [0, 2, 4])
+    await feeder.stop()
+
+
+async def test_word_of_what_went_is_no_sign_that_what_came_is_heard(
+    index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream is looked at by another way than its letters come: that one may be cut off alone."""
+    monkeypatch.setattr(letter_feeder, "SILENCE_SECONDS", 0.2)
+    heard: list[Callable[[], None]] = []
+
+    class Feed:
+        async def changes(
+            self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[LetterChanges, None]:
+            heard.append(on_heard)
+            on_heard()
+            yield changes(*some_letters(9))
+            for letter_id in range(1, 9):
+                await asyncio.sleep(0.05)
+                yield changes(gone={letter_id})
+            await asyncio.Event().wait()
+
+    feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
+    await feeder.start()
+    assert await feeder.caught_up(5)
+    await shows(index, 9)
+    assert not await feeder.caught_up(0)
+    heard[0]()
+    assert await feeder.caught_up(0)
     await feeder.stop()
 
 

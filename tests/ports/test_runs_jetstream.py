@@ -125,6 +125,38 @@ class TestARunNobodyCanRead:
         assert items == (made, *removed)
 
 
+async def test_whoever_follows_changes_sees_what_whoever_reads_sees(link: Link, prepared: NatsBackendConfig) -> None:
+    """FLOW-551: fields that a newer version wrote, too; one of them may be called as a member of ours."""
+    runs = runs_of(link, prepared)
+    plain = await stored(runs)
+    newer = await stored(runs, replace(a_run(), extra={"priority": 5, "extra": {"a": 1}, "größe": None}))
+    async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
+        items = (await anext(batches)).items
+    assert items == (plain, newer)
+    assert items == (await runs.find(plain.run.run_id), await runs.find(newer.run.run_id))
+
+
+async def test_a_feed_gives_a_sign_of_life_every_second_once_all_is_told(
+    link: Link, prepared: NatsBackendConfig
+) -> None:
+    runs = runs_of(link, prepared)
+    made = await stored(runs)
+    heard: list[int] = []
+    told = 0
+
+    async def follow() -> None:
+        nonlocal told
+        async with aclosing(runs.changes(on_heard=lambda: heard.append(told))) as batches:
+            async for batch in batches:
+                told += len(batch.items)
+
+    following = asyncio.create_task(follow())
+    await eventually(lambda: len(heard) >= 3, seconds=4)
+    assert set(heard) == {1}, made
+    following.cancel()
+    await asyncio.wait({following})
+
+
 class Follower:
     """Collects changes in the background."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -12,11 +13,13 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.index.port import Index, Mark
 from pyoco_server.ports.runs.port import Changes, Removed, Runs, Stored
 
-__all__ = ["IndexFeeder"]
+__all__ = ["SILENCE_SECONDS", "IndexFeeder"]
 
 log = get_logger(__name__)
 
-
+#: A feed gives a sign of life every second. After three seconds without one it makes itself anew; whoever has not heard
+#: it for longer than that takes knows nothing of what is stored now.
+SILENCE_SECONDS = 5.0
 #: Changes are collected for this long before they are written: a short run then costs one write, not three.
 _COLLECT_SECONDS = 0.05
 #: More than this is written at once, however short the time: it bounds memory while the index is built.
@@ -42,15 +45,25 @@ class IndexFeeder:
         self._room = asyncio.Event()
         self._hurry = asyncio.Event()
         self._is_true = False
+        self._is_whole = False
+        #: When the feed last said that it has told everything, and up to when what it told has been written.
+        self._heard_at = self._true_at = 0.0
 
     async def start(self) -> None:
         """Returns once the index is open; `caught_up` tells when it is true. Raises Unavailable."""
         if self._task is None:
             self._stopping.clear()
+            self._forget()
             self._mark = await self._index.open()
             self._task = asyncio.create_task(self._run(), name="IndexFeeder")
 
     async def caught_up(self, seconds: float) -> bool:
+        """Whether the index holds all that was stored a moment ago; waits for it up to `seconds`.
+
+        False, too, when the feed has gone silent: it was true once, and nobody knows since when it is not.
+        """
+        if time.monotonic() - self._true_at > SILENCE_SECONDS:
+            self._caught_up.clear()
         try:
             async with asyncio.timeout(seconds):
                 await self._caught_up.wait()
@@ -83,9 +96,7 @@ class IndexFeeder:
     async def _reopen(self) -> None:
         while not self._stopping.is_set():
             await asyncio.sleep(1)
-            self._pending.clear()
-            self._is_true = False
-            self._caught_up.clear()
+            self._forget()
             try:
                 self._mark = await self._index.open()
             except Unavailable as error:
@@ -93,24 +104,34 @@ class IndexFeeder:
             else:
                 return
 
+    def _forget(self) -> None:
+        """What was told is not what has been written, or not true any more: the index has to become whole again."""
+        self._pending.clear()
+        self._is_true = self._is_whole = False
+        self._caught_up.clear()
+
+    def _on_heard(self) -> None:
+        self._heard_at = time.monotonic()
+        self._arrived.set()
+
     async def _follow(self) -> None:
         """Collects changes. Waits when the writer is far behind, so that memory stays bounded."""
         mark = self._mark
-        async with aclosing(self._runs.changes(mark.revision, mark.epoch)) as changes:
+        async with aclosing(self._runs.changes(mark.revision, mark.epoch, self._on_heard)) as changes:
             async for change in changes:
                 if change.epoch != self._mark.epoch:
-                    self._pending.clear()
-                    self._is_true = False
-                    self._caught_up.clear()
+                    self._forget()
+                    self._mark = Mark(change.epoch, 0)  # first: a write that ends meanwhile makes nothing true any more
                     await self._index.reset(change.epoch)
-                    self._mark = Mark(change.epoch, 0)
                 for listener in self._listeners:
                     listener(change)
                 for item in change.items:
                     self._pending[item.run.run_id if isinstance(item, Stored) else item.run_id] = item
                 if change.items:
                     self._mark = Mark(change.epoch, change.items[-1].revision)
-                self._is_true = self._is_true or change.caught_up
+                if change.caught_up:
+                    self._is_true = True
+                    self._heard_at = time.monotonic()
                 self._arrived.set()
                 while len(self._pending) >= _COLLECT_MAX:
                     self._room.clear()
@@ -126,12 +147,17 @@ class IndexFeeder:
             self._arrived.clear()
             self._hurry.clear()
             items, self._pending = tuple(self._pending.values()), {}
-            mark, is_true = self._mark, self._is_true
+            mark, is_true, heard_at = self._mark, self._is_true, self._heard_at
             self._room.set()
             if items:
                 await self._index.apply(items, mark)
-            # Another epoch by now: everything has been forgotten while this was being written.
-            if is_true and not self._caught_up.is_set() and mark.epoch == self._mark.epoch:
-                await self._index.whole()
-                if mark.epoch == self._mark.epoch:
-                    self._caught_up.set()
+            if is_true and heard_at > self._true_at:
+                await self._become_true(mark.epoch, heard_at)
+
+    async def _become_true(self, epoch: str, heard_at: float) -> None:
+        """All that had been told at `heard_at` is written; unless it was of another store than we follow by now."""
+        if not self._is_whole and epoch == self._mark.epoch:
+            await self._index.whole()
+        if epoch == self._mark.epoch:
+            self._is_whole, self._true_at = True, heard_at
+            self._caught_up.set()

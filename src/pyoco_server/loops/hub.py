@@ -8,10 +8,13 @@ from types import TracebackType
 
 from pyoco_server.actions.watch import Word, next_word
 from pyoco_server.errors import TooManyWatchers
+from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
 
 __all__ = ["Follower", "Hub", "Lookout"]
+
+log = get_logger(__name__)
 
 #: A watcher costs some 20 KiB with its connection, and at worst a snapshot that it does not fetch.
 FOLLOWERS_MAX = 10_000
@@ -58,8 +61,11 @@ class _Topic:
     def end(self) -> None:
         for follower in tuple(self.followers):
             follower.wake()
-            if follower.on_over is not None:
-                follower.on_over()
+            try:
+                if follower.on_over is not None:
+                    follower.on_over()
+            except Exception:  # one watcher's trouble must not keep the others' streams open, nor stop the feed
+                log.exception("a watcher could not be told that its stream is over", run_id=self.run_id)
 
 
 class Follower:

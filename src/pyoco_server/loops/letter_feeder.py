@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.feeder import SILENCE_SECONDS
 from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.letters.port import LetterIndex, Letters
 
@@ -31,6 +33,8 @@ class LetterFeeder:
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._mark = Mark()
+        self._is_true = False
+        self._heard_at = 0.0
 
     async def start(self) -> None:
         """Returns once the index is open; `caught_up` tells when it is true. May be repeated. Raises Unavailable."""
@@ -48,11 +52,13 @@ class LetterFeeder:
             while task is not None and not task.done():
                 task.cancel()  # more than once: before Python 3.12 a cancel can be swallowed by a library
                 await asyncio.wait({task}, timeout=0.5)
-            self._caught_up.clear()
+            self._forget()
             await self._index.close()
 
     async def caught_up(self, seconds: float) -> bool:
-        """Whether the index has been true since the last start; waits for it up to `seconds`."""
+        """Whether the index was true a moment ago; waits for it up to `seconds`. A silent feed makes it false."""
+        if time.monotonic() - self._heard_at > SILENCE_SECONDS:
+            self._caught_up.clear()
         try:
             async with asyncio.timeout(seconds):
                 await self._caught_up.wait()
@@ -60,13 +66,22 @@ class LetterFeeder:
             return False
         return True
 
+    def _forget(self) -> None:
+        self._is_true = False
+        self._caught_up.clear()
+
+    def _on_heard(self) -> None:
+        self._heard_at = time.monotonic()
+        if self._is_true:
+            self._caught_up.set()
+
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 await self._follow()
             except Exception:  # the top of a loop: start again from what the index really holds
                 log.exception("feeding the index failed; it goes on from the last mark", loop=type(self).__name__)
-            self._caught_up.clear()
+            self._forget()
             await self._reopen()
 
     async def _reopen(self) -> None:
@@ -81,12 +96,14 @@ class LetterFeeder:
 
     async def _follow(self) -> None:
         epoch = self._mark.epoch
-        async with aclosing(self._letters.changes(self._mark.revision, epoch)) as feed:
+        async with aclosing(self._letters.changes(self._mark.revision, epoch, self._on_heard)) as feed:
             async for changes in feed:
                 if changes.epoch != epoch:
-                    self._caught_up.clear()
+                    self._forget()
                     await self._index.reset(changes.epoch)
                     epoch = changes.epoch
                 await self._index.apply(changes)
-                if changes.caught_up:
+                if changes.caught_up and not self._is_true:
+                    # Later ones may tell of what went alone, while nobody hears of what came.
+                    self._is_true = True
                     self._caught_up.set()

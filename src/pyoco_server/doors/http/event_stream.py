@@ -78,7 +78,8 @@ class EventStream(Response):
     def hurry(self) -> None:
         """The stream is over: whatever is being sent has a moment to get through."""
         self._cut_at = min(self._cut_at, self._loop.time() + _LAST_SECONDS)
-        if self._patience is not None:
+        # An expired one has cut off the send already, though the sender does not know it yet.
+        if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(self._cut_at)
 
     async def _until_left(self, receive: Receive) -> None:

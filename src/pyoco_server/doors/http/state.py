@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 from starlette.requests import Request
@@ -19,8 +20,10 @@ from pyoco_server.ports.backend import GatewayBackend
 
 __all__ = ["State", "caller_of", "state_of"]
 
-#: How long a list waits for the index to be whole, and for the gateway's own last write to show up in it.
+#: How long a list waits for the index to be true. All waits together end before a gateway has to answer (5 s).
 _SETTLE_SECONDS = 1.0
+#: How long it waits for the gateway's own last write to show up in it.
+_OWN_WRITE_SECONDS = 2.0
 
 
 class State:
@@ -56,16 +59,31 @@ class State:
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.feeder.caught_up(_SETTLE_SECONDS):
-            raise Unavailable("lists are not whole yet: the index is still being made")
+            raise Unavailable("lists are not true: the index is still being made, or hears of no change")
         self.feeder.hurry()
-        await self.backend.index.applied(self._revision, _SETTLE_SECONDS)
+        revision = self._revision
+        if not await self.backend.index.applied(revision, _OWN_WRITE_SECONDS):
+            await self._look_for(revision)
+
+    async def _look_for(self, revision: int) -> None:
+        """What was written last does not show. Raises Unavailable, unless it is stored no more: it has expired, or its
+        bucket was made anew, and would be waited for until the revisions have come as far again."""
+        try:
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                newest = await self.backend.runs.newest()
+        except TimeoutError:
+            raise Unavailable("lists cannot be compared with what is stored") from None
+        if not await self.backend.index.applied(newest, 0):
+            raise Unavailable("lists do not show what was written last")
+        if self._revision == revision:
+            self._revision = newest
 
     async def letters_settled(self) -> None:
         """Returns once lists of dead letters are true. Raises Unavailable when they cannot be."""
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.letter_feeder.caught_up(_SETTLE_SECONDS):
-            raise Unavailable("lists are not whole yet: the index of dead letters is still being made")
+            raise Unavailable("lists are not true: the index of dead letters is still being made, or hears of none")
 
 
 def state_of(request: Request) -> State:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -108,10 +108,12 @@ class JetStreamLetters:
             raise Unavailable(f"cannot delete dead letter {letter_id}: {error}") from error
         return True
 
-    async def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[LetterChanges, None]:
+    async def changes(
+        self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[LetterChanges, None]:
         """New letters come by a watch. Of what goes nobody tells, so the stream is looked at every so often: one small
         question, and a list of what was taken out only when that has changed."""
-        async with aclosing(watch(self._link, self._bucket, after, epoch)) as batches:
+        async with aclosing(watch(self._link, self._bucket, after, epoch, on_heard)) as batches:
             upcoming = asyncio.ensure_future(anext(batches))
             sight, look_at = _Sight(epoch, after), math.inf
             try:

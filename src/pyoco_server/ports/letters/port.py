@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,9 +45,12 @@ class Letters(Protocol):
     async def delete(self, letter_id: int) -> bool:
         """One round trip. False: there was none. After a lost answer it may be our own earlier try that took it."""
 
-    def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[LetterChanges, None]:
+    def changes(
+        self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[LetterChanges, None]:
         """Every letter with an id above `after`, for ever, resumable; and, within a few seconds, which ones went.
 
+        `on_heard` is called at least once a second while every letter that came has been told, as for runs.
         Close it when done (`contextlib.aclosing`): it holds a consumer.
         """
 

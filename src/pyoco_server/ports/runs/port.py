@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -96,8 +96,12 @@ class Runs(Protocol):
     async def newest(self) -> int:
         """The newest revision of any run, as the leader knows it: two round trips. 0: there is none."""
 
-    def changes(self, after: int = 0, epoch: str = "") -> AsyncGenerator[Changes, None]:
+    def changes(
+        self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[Changes, None]:
         """Every change with a revision above `after`, for ever, resumable; the newest state of each run.
 
+        `on_heard` is called at least once a second while everything that is stored has been told. Silence means that
+        nobody knows whether there was more: a feed that cannot go on tries again for ever, and says nothing.
         Close it when done (`contextlib.aclosing`): it holds a consumer.
         """
