@@ -139,6 +139,8 @@ class TestList:
     async def test_every_bad_value_is_told(self, gateway: Gateway) -> None:
         problems = check_refusal(await gateway.client.get(f"/dlq?limit=0&cursor=x&tag={'x' * 600}"), 17)
         assert {problem["loc"][1] for problem in problems} == {"limit", "cursor", "tag"}
+        problems = check_refusal(await gateway.client.get("/dlq?limit=1&limit=2&reason=a&reason=b"), 17)
+        assert [problem["loc"][1] for problem in problems] == ["reason", "limit"]
 
     async def test_counts_by_reason_and_flow(self, gateway: Gateway) -> None:
         assert await get(gateway, "/dlq/counts") == {"total": 0, "groups": []}

@@ -99,11 +99,13 @@ def read_letter_deletion(query: QueryParams) -> tuple[LetterFilter, Span]:
     return wanted, Span(limit)
 
 
+_ONCE = (*FILTERS, "limit", "cursor", "all")
+
+
 def _filter(query: QueryParams, problems: list[Problem]) -> LetterFilter:
+    problems += [_problem(name, "is given more than once") for name in _ONCE if len(query.getlist(name)) > 1]
     for name in FILTERS:
-        if len(query.getlist(name)) > 1:
-            problems.append(_problem(name, "is given twice"))
-        elif len(query.get(name, "")) > NAME_LENGTH_MAX:
+        if len(query.get(name, "")) > NAME_LENGTH_MAX:
             problems.append(_problem(name, f"has at most {NAME_LENGTH_MAX} characters"))
     reason, flow, tag, run_id = map(query.get, FILTERS)
     return LetterFilter(reason=reason, flow=flow, tag=tag, run_id=run_id)

@@ -61,6 +61,9 @@ def read_workers_query(query: QueryParams) -> WorkerFilter:
     def wrong(name: str, message: str) -> None:
         problems.append(Problem(("query", name), message, "value"))
 
+    for name in ("scope", "state", "include_hidden", "tag", "limit"):
+        if len(query.getlist(name)) > 1:
+            wrong(name, "is given more than once")
     states = _SCOPES.get(query.get("scope", "active"))
     if states is None:
         wrong("scope", f"must be one of {', '.join(_SCOPES)}")
