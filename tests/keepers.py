@@ -34,7 +34,7 @@ async def _keeper(backend: Backend, path: Path, quiet_seconds: float) -> AsyncIt
     duties: list[Loop] = [
         Advisories(backend, wait_seconds=0.3),
         Canceller(backend, index, feeder, every_seconds=0.1, quiet_seconds=quiet_seconds),
-        Rescuer(backend, index, feeder, every_seconds=0.1),
+        Rescuer(backend, index, feeder, every_seconds=0.1, submit_seconds=0.0),
     ]
     await feeder.start()
     for duty in duties:

@@ -18,11 +18,12 @@ from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed,
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, Progress, TimedOut
-from pyoco_server.core.run import Caller
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
+from pyoco_server.ports.runs.port import Absent, Withdrawn
 
 DONE = Progress({"a": "SUCCEEDED", "b": "RUNNING", "c": "PENDING"})
 
@@ -198,22 +199,31 @@ class TestEndingARunThatNobodyCanExecute:
     async def test_fails_it(self, backend: Backend, job: Job) -> None:
         """FLOW-15, FLOW-316"""
         run = await end_unclaimed(backend, job.run_id, "bad", DeadReason.INVALID_JOB)
+        assert isinstance(run, Run)
         assert run == await run_now(backend, job.run_id)
-        assert run is not None
         assert (run.status, run.error, run.reason) == (RunState.FAILED, "bad", "invalid_job")
 
     async def test_leaves_one_that_has_ended(self, backend: Backend, job: Job, held: Held) -> None:
         """FLOW-19"""
         ended = await finish(backend, held, Completed())
         assert isinstance(ended, Ended)
-        assert await end_unclaimed(backend, job.run_id, "bad", DeadReason.INVALID_JOB) is None
+        assert await end_unclaimed(backend, job.run_id, "bad", DeadReason.INVALID_JOB) == ended.run
         assert await run_now(backend, job.run_id) == ended.run
 
     async def test_ends_one_that_is_being_cancelled_as_cancelled(self, backend: Backend, job: Job) -> None:
         """FLOW-20"""
         await cancel(backend, Caller(), job.run_id, None)
-        assert await end_unclaimed(backend, job.run_id, "bad", DeadReason.INVALID_JOB) is None
-        assert (await run_now(backend, job.run_id)).status is RunState.CANCELLED
+        run = await end_unclaimed(backend, job.run_id, "bad", DeadReason.INVALID_JOB)
+        assert isinstance(run, Run)
+        assert (run.status, run.reason) == (RunState.CANCELLED, None)
+        assert await run_now(backend, job.run_id) == run
+
+    async def test_tells_why_there_is_none(self, backend: Backend) -> None:
+        """FLOW-310"""
+        assert isinstance(await end_unclaimed(backend, backend.new_id(), "bad", DeadReason.INVALID_JOB), Absent)
+        stored, _ = await recorded(backend)
+        assert await backend.runs.withdraw(stored.run.run_id, stored.revision)
+        assert isinstance(await end_unclaimed(backend, stored.run.run_id, "bad", DeadReason.INVALID_JOB), Withdrawn)
 
 
 def a_letter(reason: DeadReason, **more: Any) -> DeadLetter:

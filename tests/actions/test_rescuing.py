@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backends import jobs_left
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, Spent, claim_run
@@ -22,6 +23,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.index.sqlite import SqliteIndex
+from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
 from waiting import eventually
@@ -63,10 +65,10 @@ class TestRescue:
     async def test_a_record_without_a_job_fails(self, backend: Backend) -> None:
         """FLOW-76: the orphan of a submission that was cut short."""
         stored = await recorded(backend, 100)
-        ended = await rescue(backend, stored.run.run_id, QUIET)
+        ended = await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0)
         assert ended is not None
         assert (ended.status, ended.reason) == (RunState.FAILED, "abandoned")
-        assert await rescue(backend, stored.run.run_id, QUIET) is None
+        assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
 
     async def test_a_cancelled_record_without_a_job_is_cancelled(self, backend: Backend) -> None:
         """FLOW-20: the only end of a cancelled run."""
@@ -74,7 +76,8 @@ class TestRescue:
         earlier = replace(backend, clock=lambda: stored.run.submitted_at + 1)
         asked = await cancel(earlier, Caller(), stored.run.run_id, None)
         assert asked.run.status is RunState.CANCELLING
-        ended = await rescue(backend, stored.run.run_id, QUIET)
+        assert await rescue(backend, stored.run.run_id, QUIET) is None
+        ended = await rescue(backend, stored.run.run_id, 0.0)
         assert ended is not None
         assert ended.status is RunState.CANCELLED
 
@@ -83,25 +86,27 @@ class TestRescue:
         stored = await submit(replace(backend, clock=lambda: backend.clock() - 200), Caller(), ASK)
         earlier = replace(backend, clock=lambda: stored.run.submitted_at + 1)
         await cancel(earlier, Caller(), stored.run.run_id, None)
-        ended = await rescue(backend, stored.run.run_id, QUIET)
+        assert await rescue(backend, stored.run.run_id, QUIET) is None
+        ended = await rescue(backend, stored.run.run_id, 0.0)
         assert ended is not None
         assert ended.status is RunState.CANCELLED
         job = job_of(stored.run, ASK, stored.revision)
         assert isinstance(await claim_run(backend, job, Owner("w", "i"), first_delivery=True), Spent)
 
     async def test_a_young_record_is_left_alone(self, backend: Backend) -> None:
-        assert await rescue(backend, (await recorded(backend, 10)).run.run_id, QUIET) is None
+        young = (await recorded(backend, 10)).run.run_id
+        assert await rescue(backend, young, QUIET, submit_seconds=0.0) is None
 
     async def test_a_run_whose_job_waits_is_left_alone(self, backend: Backend) -> None:
         stored = await recorded(backend, 100)
         await backend.queue.put(job_of(stored.run, ASK, stored.revision))
-        assert await rescue(backend, stored.run.run_id, QUIET) is None
+        assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
 
     async def test_nobodys_clock_but_the_stores_is_trusted(self, backend: Backend) -> None:
         """A gateway an hour behind has submitted it; its job waits all the same."""
         stored = await recorded(backend, 3600)
         await backend.queue.put(job_of(stored.run, ASK, stored.revision))
-        assert await rescue(backend, stored.run.run_id, QUIET) is None
+        assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
 
     async def test_a_run_under_way_is_left_alone(self, backend: Backend) -> None:
         stored = await submit(backend, Caller(), ASK)
@@ -114,7 +119,7 @@ class TestRescue:
         lost, waiting = await recorded(backend, 1000, "other"), await submit(backend, Caller(), ASK)
         index = SqliteIndex(tmp_path / "index.sqlite")
         feeder = IndexFeeder(backend.runs, index)
-        rescuer = Rescuer(backend, index, feeder, every_seconds=0.1)
+        rescuer = Rescuer(backend, index, feeder, every_seconds=0.1, submit_seconds=0.0)
         await feeder.start()
         await rescuer.start()
 
@@ -134,7 +139,7 @@ class TestRescue:
     ) -> None:
         lost = await recorded(backend, 1000)
 
-        async def unreadable(tag: str) -> None:
+        async def unreadable(tag: str, after: int = 0) -> None:
             raise Corrupt(tag)
 
         monkeypatch.setattr(backend.queue, "leftover", unreadable)
@@ -142,14 +147,14 @@ class TestRescue:
         feeder = IndexFeeder(backend.runs, index)
         await feeder.start()
         assert await feeder.caught_up(5)
-        await Rescuer(backend, index, feeder).turn()
+        await Rescuer(backend, index, feeder, submit_seconds=0.0).turn()
         await feeder.stop()
         found = await backend.runs.find(lost.run.run_id)
         assert isinstance(found, Stored)
         assert found.run.status is RunState.FAILED
 
     async def test_a_job_that_was_delivered_too_often_is_ended_and_removed(
-        self, config: NatsBackendConfig, tmp_path: Path
+        self, link: Link, config: NatsBackendConfig, tmp_path: Path
     ) -> None:
         """DESIGN 9.8: what the queue will never deliver again has an owner, too."""
         settings = replace(config, consumer_max_deliver=1, consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1)
@@ -168,7 +173,7 @@ class TestRescue:
                 taken = await intake.take(1)
                 assert taken is not None
                 await taken.answer(Reply.ACK)
-                return await backend.queue.oldest("default") is None
+                return await jobs_left(link, backend.config) == []
 
             await eventually(cleared)
             await rescuer.stop()

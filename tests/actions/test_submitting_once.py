@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,12 @@ PORTS = ("runs", "queue", "receipts")
 ASK = a_submission(params={"n": 1})
 NOBODY = Caller()
 QUIET = 60.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """As the store's: a keeper compares the two."""
+    return Clock(time.time())
 
 
 @pytest.fixture

@@ -102,15 +102,15 @@ class QueueContract:
             assert 0.2 < time.monotonic() - began < ACK_WAIT_SECONDS
 
     async def test_the_oldest_job_of_a_tag_is_known_by_its_time(self, queue: Queue) -> None:
-        assert await queue.oldest("a") is None
+        assert (await queue.stock("a")).waiting_since is None
         began = time.time()
         await queue.put(a_job())
-        first = await queue.oldest("a")
+        first = (await queue.stock("a")).waiting_since
         assert first is not None
         assert began - 1 < first < time.time() + 1
         await queue.put(a_job())
-        assert await queue.oldest("a") == first
-        assert await queue.oldest("b") is None
+        assert (await queue.stock("a")).waiting_since == first
+        assert (await queue.stock("b")).waiting_since is None
 
     async def test_a_job_nobody_answers_for_comes_again(self, queue: Queue) -> None:
         """FLOW-308"""

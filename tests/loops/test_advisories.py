@@ -85,7 +85,7 @@ async def test_trouble_at_any_step_is_met_again_and_overcome(
     await keeper.stop()
     assert not trouble.plan[call]
     letters = [letter["body"]["run_id"] for letter in await dead_letters(link, backend.config)]
-    assert letters == ([] if (call, fate) == ("queue.bury", BEFORE) else [run_id])  # best effort: FLOW-336
+    assert letters == [run_id]  # the job is kept until its letter is
 
 
 async def test_a_record_that_cannot_be_read_hides_no_other(

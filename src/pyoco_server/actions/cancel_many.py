@@ -78,8 +78,9 @@ async def cancel_many(
     """Mark them CANCELLING, each by a compare-and-set of its own, up to 64 at once; one that fails is counted and
     logged. Only the caller's own runs. One look at the index per 500 runs, two round trips per run.
 
-    Stops after `limit` runs, or `seconds`, and then says that there is more. A crash leaves some asked and some not;
-    the same request again asks the others. Raises Unavailable when the index cannot be read.
+    Stops after `limit` runs, or `seconds`, and then says that there is more; what was under way by then has failed. A
+    crash leaves some asked and some not; the same request again asks the others. Raises Unavailable when the index
+    cannot be read.
     """
     walk = _Walk(backend, caller, selection, reason)
     try:
@@ -138,6 +139,10 @@ class _Walk:
             except RunNotFound:  # of a list: it has just gone
                 done.not_found += self._selection.run_ids is not None
                 return
+            except asyncio.CancelledError:  # the time is up, and nobody knows whether the request was heard
+                done.failed += 1
+                log.warning("no time was left to ask a run to stop", run_id=run_id)
+                raise
             except PyocoError as error:
                 done.failed += 1
                 log.warning("a run could not be asked to stop", run_id=run_id, error=error)

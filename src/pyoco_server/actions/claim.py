@@ -14,7 +14,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
 
-__all__ = ["Busy", "Held", "Spent", "alive_seconds", "claim_run"]
+__all__ = ["Busy", "Held", "Spent", "alive_seconds", "claim_run", "is_forgotten"]
 
 log = get_logger(__name__)
 
@@ -42,6 +42,8 @@ class Spent:
     """Nothing is left to do for this job: the run has ended, was withdrawn, or has just been cancelled."""
 
     why: str
+    #: The run, if it had ended before: whoever ended it may have died before its letter.
+    run: Run | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
         return await _claim_unrecorded(backend, job, me, attempt_id)
     run = found.run
     if run.is_terminal:
-        return Spent("ended")  # FLOW-309
+        return Spent("ended", run)  # FLOW-309
     busy_seconds = alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
     if busy_seconds > 0:
         return Busy(busy_seconds)
@@ -95,7 +97,7 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
 async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Lost:
     """A foreign producer wrote no record: the job itself tells all (FLOW-310)."""
     now = backend.clock()
-    if _is_forgotten(job, now, backend.config.runs_retention_sec):
+    if is_forgotten(job, now, backend.config.runs_retention_sec):
         log.info("the run has ended so long ago that its record is gone; its job is dropped", run_id=job.run_id)
         return Spent("forgotten")
     return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
@@ -105,7 +107,7 @@ def _held(written: Stored | Lost, attempt_id: str) -> Held | Lost:
     return Held(written.run, written.revision, attempt_id) if isinstance(written, Stored) else written
 
 
-def _is_forgotten(job: Job, now: float, retention_seconds: float) -> bool:
+def is_forgotten(job: Job, now: float, retention_seconds: float) -> bool:
     """Whether a job of ours may be older than the record of its run's end, or than the mark of its withdrawal: on a tag
     that nobody serves, a job waits for ever, and a cancelled run must not start because of that (FLOW-184)."""
     return job.revision is not None and 0 < retention_seconds < now - job.submitted_at

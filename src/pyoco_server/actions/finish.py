@@ -9,11 +9,10 @@ from pyoco_server.actions.beat import Standing, refresh
 from pyoco_server.actions.claim import Held
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
 from pyoco_server.core.run import Run, conclude
-from pyoco_server.core.states import RunState
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.runs.port import Lost, Stored
+from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
 
 __all__ = ["Ended", "Fenced", "Unwritten", "end_unclaimed", "finish", "write_terminal"]
 
@@ -69,7 +68,9 @@ async def _finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fen
             return Ended(written.run)
         found = await backend.runs.find(held.run.run_id)
         if isinstance(found, Stored) and found.run.is_terminal and found.run.is_owned_by(held.attempt_id):
-            return Ended(found.run)  # our own earlier try, whose answer never came
+            # Our own earlier try, whose answer never came; or a keeper, which took us for dead, has ended our attempt.
+            # Either way the run has ended and the job may go. Whatever letter there is has the same id (`bury_run`).
+            return Ended(found.run)
         if await refresh(backend, held) is Standing.FENCED:
             log.warning(
                 "the run belongs to somebody else by now; this outcome is dropped",
@@ -90,14 +91,17 @@ async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored 
         return await backend.runs.replace_smallest(ended, revision)
 
 
-async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadReason) -> Run | None:
-    """Fail a run that cannot be executed at all (FLOW-316). None: there is no such run, or it has ended already."""
+async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadReason) -> Run | Withdrawn | Absent:
+    """Fail a run that cannot be executed at all (FLOW-316). The run as it ended, here or before; one that somebody
+    wanted to be stopped is cancelled, and has no reason."""
     for _ in range(_ROUNDS_MAX):
         found = await backend.runs.find(run_id)
-        if not isinstance(found, Stored) or found.run.is_terminal:
-            return None
+        if not isinstance(found, Stored):
+            return found
+        if found.run.is_terminal:
+            return found.run
         ended = conclude(found.run, Failed(message=message, why=why), backend.clock())
         written = await write_terminal(backend, ended, found.revision)
         if isinstance(written, Stored):
-            return written.run if written.run.status is RunState.FAILED else None
+            return written.run
     raise Unavailable(f"run {run_id} changes too fast to be ended")

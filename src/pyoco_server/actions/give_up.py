@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.bury import bury
-from pyoco_server.actions.claim import Busy
+from dataclasses import replace
+
+from pyoco_server.actions.bury import bury, bury_run
+from pyoco_server.actions.claim import Busy, is_forgotten
 from pyoco_server.actions.finish import write_terminal
-from pyoco_server.actions.rescue import worked_on_seconds
-from pyoco_server.core.dead_letter import DeadLetter, letter_of
-from pyoco_server.core.job import decode_job
+from pyoco_server.actions.rescue import life_seconds
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
 from pyoco_server.core.run import Run, conclude
 from pyoco_server.core.states import RunState
@@ -15,7 +17,7 @@ from pyoco_server.errors import InvalidJob, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Leftover
-from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.runs.port import Absent, Stored, Withdrawn
 
 __all__ = ["give_up"]
 
@@ -28,49 +30,73 @@ _WHY = "the job was delivered as often as it may be and no worker could end its 
 async def give_up(backend: Backend, leftover: Leftover, deliveries: int | None = None) -> Busy | None:
     """End its run as failed (a cancelled one as cancelled), write the dead letter, take the job out. In that order.
 
-    Busy: somebody still works on the run, and will end it; nothing was done, ask again later. Raises Unavailable, and
-    Corrupt when the record cannot be read.
+    Busy: somebody still works on the run, and will end it; nothing was done, ask again later. Raises Unavailable, also
+    when the letter could not be stored, and then the job stays where it is; and Corrupt when the record cannot be read.
+
+    A job without a record is a foreign producer's (FLOW-310), and its letter is all that is left of it. One whose
+    submission was withdrawn, or whose run ended so long ago that its record is gone, goes without.
 
     What a crash leaves behind:
-      after the end       a job whose run has ended as `max_deliver`: the next try writes the letter, if it is missing;
-      after the letter    a job whose run has ended: the next try takes it out. The letter has the same id, so the
-                          stream keeps one of them while it remembers ids, two minutes by default.
+      after the end       a job whose run has ended: the next try writes the letter, if it is missing;
+      after the letter    the same, and the next try takes the job out. The letter has the same id (`bury_run`).
     Several keepers may try at once: one of them ends the run.
     """
-    try:
-        run_id = decode_job(leftover.data).run_id
-    except InvalidJob as error:
-        if error.run_id is None:
-            await bury(backend, _letter_of_nobody(backend, leftover, error, deliveries), f"{leftover.sequence}.dlq")
-        run_id = error.run_id or ""
-    run = await _end(backend, run_id) if run_id else None
-    if isinstance(run, Busy):
-        return run
-    if run is not None and run.reason == DeadReason.MAX_DELIVER:
-        letter = letter_of(
-            run, DeadReason.MAX_DELIVER, backend.clock(), num_delivered=deliveries, subject=leftover.subject or None
-        )
-        await bury(backend, letter, f"{run_id}.dlq.{run.attempt}")  # as a worker that gave it up has called its own
+    job, run_id = _read(leftover)
+    ended = await _end(backend, run_id) if run_id is not None else None
+    if isinstance(ended, Busy):
+        return ended
+    if not await _bury(backend, leftover, job, ended, deliveries):
+        raise Unavailable("the letter of a job that was given up is not stored, so the job stays")
     await backend.queue.remove(leftover)
     log.warning("removed a job that would never have been delivered again", run_id=run_id, tag=leftover.tag)
     return None
 
 
-async def _end(backend: Backend, run_id: str) -> Run | Busy | None:
-    """The run as it ended, here or before. None: there is no such run (any more)."""
+def _read(leftover: Leftover) -> tuple[Job | InvalidJob, str | None]:
+    try:
+        job = decode_job(leftover.data)
+    except InvalidJob as error:
+        return error, error.run_id
+    return job, job.run_id
+
+
+async def _bury(
+    backend: Backend,
+    leftover: Leftover,
+    job: Job | InvalidJob,
+    ended: Run | Withdrawn | Absent | None,
+    deliveries: int | None,
+) -> bool:
+    """Write the letter, if there is one to write. False: it could not be written."""
+    subject = leftover.subject or None
+    if isinstance(ended, Withdrawn):
+        return True
+    if isinstance(ended, Run):
+        return await bury_run(backend, ended, num_delivered=deliveries, subject=subject)
+    if isinstance(job, InvalidJob):
+        letter = _letter_of_nobody(backend, leftover, job, deliveries)
+        letter_id = f"{job.run_id}.dlq.invalid" if job.run_id else f"{leftover.sequence}.dlq"  # as a worker calls it
+        return await bury(backend, letter, letter_id)
+    if is_forgotten(job, backend.clock(), backend.config.runs_retention_sec):
+        return True
+    run = replace(run_of(job), tag=leftover.tag, error=_WHY, reason=DeadReason.MAX_DELIVER)
+    return await bury_run(backend, run, num_delivered=deliveries, subject=subject)
+
+
+async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent:
+    """The run as it ended, here or before; or what is there instead of it."""
     for _ in range(_ROUNDS_MAX):
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
-            return None
+            return found
         if found.run.is_terminal:
             return found.run
-        now = backend.clock()
-        seconds = worked_on_seconds(found.run, now, backend.config)
+        seconds = await life_seconds(backend, found)
         if seconds > 0:
             return Busy(seconds)
         is_cancelled = found.run.status is RunState.CANCELLING
         outcome = Cancelled() if is_cancelled else Failed(message=_WHY, why=DeadReason.MAX_DELIVER)
-        written = await write_terminal(backend, conclude(found.run, outcome, now), found.revision)
+        written = await write_terminal(backend, conclude(found.run, outcome, backend.clock()), found.revision)
         if isinstance(written, Stored):
             return written.run
     raise Unavailable(f"run {run_id} changes too fast to be ended")
@@ -82,6 +108,7 @@ def _letter_of_nobody(backend: Backend, leftover: Leftover, error: InvalidJob, d
         reason=DeadReason.INVALID_JOB,
         error=str(error),
         tag=leftover.tag,
+        run_id=error.run_id,
         num_delivered=deliveries,
         subject=leftover.subject or None,
     )

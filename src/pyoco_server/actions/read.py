@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyoco_server.core.names import is_run_id
+from pyoco_server.core.names import is_run_id, worker_id_problem
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
@@ -13,7 +13,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["WorkerFacts", "may_see", "read_run", "worker_facts"]
+__all__ = ["WorkerFacts", "may_see", "read_run", "worker_facts", "worker_of"]
 
 log = get_logger(__name__)
 
@@ -43,12 +43,22 @@ async def read_run(backend: Backend, caller: Caller, run_id: str) -> Stored:
     return found
 
 
+async def worker_of(backend: Backend, run: Run) -> WorkerRecord | None:
+    """What the registry has under the name of the run's worker, be it another process by now. Raises Unavailable.
+
+    A stranger's record may hold any text for a name, one that fits other workers' among it: such a name is nobody's.
+    """
+    if run.worker_id is None or worker_id_problem(run.worker_id) is not None:
+        return None
+    return await backend.registry.find(run.worker_id)
+
+
 async def worker_facts(backend: Backend, run: Run) -> WorkerFacts | None:
     """Best effort: None when there is no worker yet, or the registry cannot be read. Costs no round trip."""
     if run.worker_id is None:
         return None
     try:
-        record = await backend.registry.find(run.worker_id)
+        record = await worker_of(backend, run)
     except Unavailable as error:
         log.warning("the worker registry cannot be read", run_id=run.run_id, error=error)
         return None

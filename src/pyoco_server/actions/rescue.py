@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyoco_server.actions.claim import alive_seconds
 from pyoco_server.actions.finish import write_terminal
+from pyoco_server.actions.read import worker_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
 from pyoco_server.core.run import Run, conclude
@@ -13,16 +16,29 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Stock
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["end_cancelled", "has_no_job", "may_wait", "rescue", "worked_on_seconds"]
+__all__ = [
+    "NO_JOB",
+    "SUBMIT_SECONDS_MAX",
+    "Look",
+    "end_cancelled",
+    "has_no_job",
+    "life_seconds",
+    "look_at",
+    "may_wait",
+    "rescue",
+    "worked_on_seconds",
+]
 
 log = get_logger(__name__)
 
 #: A submission writes record and job within its patience for NATS, twice 17 s at the worst.
-_SUBMIT_SECONDS_MAX = 40.0
+SUBMIT_SECONDS_MAX = 40.0
+#: The error of a run that was ended because it had none.
+NO_JOB = "the run has a record but no job in the queue, so no worker would ever take it; submit it again"
 
 
 def worked_on_seconds(run: Run, now: float, config: NatsBackendConfig) -> float:
-    """For how long a keeper believes that somebody works on the run; 0 or less: nobody does.
+    """For how long a keeper believes, by the run's own heartbeat, that somebody works on it; 0 or less: nobody does.
 
     More patient than a claim: a keeper does not know the heartbeat interval of every worker.
     """
@@ -30,6 +46,33 @@ def worked_on_seconds(run: Run, now: float, config: NatsBackendConfig) -> float:
         return 0.0
     patient = run.heartbeat_at + config.worker_disconnect_timeout_sec - now
     return max(patient, alive_seconds(run, now, config.run_heartbeat_interval_sec))
+
+
+async def life_seconds(backend: Backend, found: Stored) -> float:
+    """For how long a keeper believes that somebody works on the run; 0 or less: nobody does. Raises Unavailable.
+
+    Its heartbeat comes at an interval that we do not know, and perhaps by another clock. So before a run counts as left
+    alone: it was last written long enough ago, by the clock of the store; and the registry is asked whether the very
+    process that has the run is alive and says that it executes it. One round trip at most.
+    """
+    run, now, patience = found.run, backend.clock(), backend.config.worker_disconnect_timeout_sec
+    if run.attempt_id is None:
+        return 0.0
+    seconds = max(worked_on_seconds(run, now, backend.config), found.stored_at + patience - now)
+    if seconds > 0:
+        return seconds
+    return patience if await _is_executed(backend, run) else 0.0
+
+
+async def _is_executed(backend: Backend, run: Run) -> bool:
+    """By the word of its worker."""
+    record = await worker_of(backend, run)
+    return (
+        record is not None
+        and record.instance_id == run.instance_id
+        and record.is_alive(backend.clock(), backend.config.worker_disconnect_timeout_sec)
+        and run.run_id in record.running
+    )
 
 
 def may_wait(found: Stored, oldest: float | None) -> bool:
@@ -40,41 +83,66 @@ def may_wait(found: Stored, oldest: float | None) -> bool:
     """
     if oldest is None:
         return False
-    latest = found.stored_at if found.run.attempt else found.stored_at + _SUBMIT_SECONDS_MAX
+    latest = found.stored_at if found.run.attempt else found.stored_at + SUBMIT_SECONDS_MAX
     return oldest <= latest
 
 
 def has_no_job(found: Stored, stock: Stock) -> bool:
     """Whether the queue, as it was after `found` was last written, holds no job of this run.
 
-    Jobs come in by time. So when every job that was never delivered came in later than this run's can have, this run's
-    is among those that were, or nowhere.
+    Are there too many that wait to look at each, then by time: jobs come in by it. When every job that was never
+    delivered came in later than this run's can have, this run's is among those that were, or nowhere.
     """
-    return found.run.run_id not in stock.in_hand and not may_wait(found, stock.waiting_since)
+    if found.run.run_id in stock.in_hand:
+        return False
+    if stock.waiting is not None:
+        return found.run.run_id not in stock.waiting
+    return not may_wait(found, stock.waiting_since)
 
 
-async def rescue(backend: Backend, run_id: str, quiet_seconds: float, stock: Stock | None = None) -> Run | None:
+@dataclass(frozen=True)
+class Look:
+    """What the queue of a tag held, and when somebody began to look."""
+
+    stock: Stock
+    at: float
+
+
+async def look_at(backend: Backend, tag: str) -> Look:
+    """Raises Unavailable."""
+    now = backend.clock()
+    return Look(await backend.queue.stock(tag), now)
+
+
+async def rescue(
+    backend: Backend,
+    run_id: str,
+    quiet_seconds: float,
+    look: Look | None = None,
+    *,
+    submit_seconds: float = SUBMIT_SECONDS_MAX,
+) -> Run | None:
     """End the run if it has been quiet for that long and has no job in the queue; a cancelled one as `end_cancelled`
     does. None: it needs no rescue.
 
-    `stock`: what the queue of its tag was found to hold, if somebody has looked a moment ago; one look serves many
-    runs. One read and one compare-and-set, which is lost to anybody who still works on the run. Several keepers may try
-    at once.
+    `look`: what the queue of its tag was found to hold, if somebody has looked a moment ago; one look serves many runs.
+    When that was is what counts: while nobody has begun the run, its submission may be under way for `submit_seconds`
+    after its record, and its job may come after the look. One read and one compare-and-set, which is lost to anybody
+    who still works on the run. Several keepers may try at once.
     """
     found = await backend.runs.find(run_id)
     if not isinstance(found, Stored) or found.run.is_terminal:
         return None
-    run, now = found.run, backend.clock()
+    run = found.run
     if run.status is RunState.CANCELLING:
         return await _end_cancelled(backend, found, quiet_seconds)
-    if now - max(run.updated_at, run.heartbeat_at) < quiet_seconds:
+    look = look or await look_at(backend, run.tag)
+    is_quiet = look.at - max(run.updated_at, run.heartbeat_at) >= quiet_seconds
+    is_settled = run.attempt > 0 or look.at - max(run.updated_at, found.stored_at) >= submit_seconds
+    if not (is_quiet and is_settled and has_no_job(found, look.stock)) or await life_seconds(backend, found) > 0:
         return None
-    if not has_no_job(found, stock or await backend.queue.stock(run.tag)):
-        return None
-    message = "the run has a record but no job in the queue, so no worker would ever take it; submit it again"
-    ended = await write_terminal(
-        backend, conclude(run, Failed(message=message, why=DeadReason.ABANDONED), now), found.revision
-    )
+    lost = Failed(message=NO_JOB, why=DeadReason.ABANDONED)
+    ended = await write_terminal(backend, conclude(run, lost, backend.clock()), found.revision)
     if not isinstance(ended, Stored):
         return None
     log.warning("ended a run without a job", run_id=run_id, tag=run.tag, was=run.status, status=ended.run.status)
@@ -85,8 +153,9 @@ async def end_cancelled(backend: Backend, run_id: str, quiet_seconds: float) -> 
     """End a cancelled run that nobody works on, whether or not its job waits: whoever takes that finds the run ended
     (FLOW-17). None: it is not for us, or not yet.
 
-    `quiet_seconds` after the request, if nobody has begun it; otherwise as soon as its worker has been silent for too
-    long. A worker that was merely cut off loses its next write and stops (FLOW-311). One read, one compare-and-set.
+    `quiet_seconds` after the request, if nobody has begun it; otherwise as soon as its worker has shown no sign of life
+    for too long (`life_seconds`; the request itself is a write, and begins that time anew). A worker that was merely
+    cut off loses its next write and stops (FLOW-311). One read, one question at most, one compare-and-set.
     """
     found = await backend.runs.find(run_id)
     if not isinstance(found, Stored) or found.run.status is not RunState.CANCELLING:
@@ -96,7 +165,7 @@ async def end_cancelled(backend: Backend, run_id: str, quiet_seconds: float) -> 
 
 async def _end_cancelled(backend: Backend, found: Stored, quiet_seconds: float) -> Run | None:
     run, now = found.run, backend.clock()
-    if worked_on_seconds(run, now, backend.config) > 0 or now - run.updated_at < quiet_seconds:
+    if now - max(run.updated_at, found.stored_at) < quiet_seconds or await life_seconds(backend, found) > 0:
         return None
     ended = await write_terminal(backend, conclude(run, Cancelled(), now), found.revision)
     if not isinstance(ended, Stored):

@@ -33,7 +33,7 @@ class Canceller(Loop):
     takes it. Every keeper may do so at once: a compare-and-set decides.
 
     What it cannot do: stop work that goes on. That is the worker's: while it shows signs of life, its run is left
-    alone.
+    alone. Nor can it take the job of a run that it ends out of the queue: it does not know where that lies.
     """
 
     def __init__(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pyoco_server.actions.beat import give_back
-from pyoco_server.actions.bury import bury
+from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
-from pyoco_server.core.dead_letter import DeadLetter, letter_of
-from pyoco_server.core.job import Job, decode_job
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
@@ -20,6 +20,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.pulse import Live, Pulse
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Reply
+from pyoco_server.ports.runs.port import Absent
 
 __all__ = ["Crew", "Worked"]
 
@@ -98,12 +99,18 @@ class Crew:
     async def _give_up(self, delivery: Delivery, error: SnapshotTooLargeError) -> Worked:
         """The record is so full that it cannot even be claimed: no worker ever could."""
         _log_error("the run's record has no room for a claim", error, delivery)
-        run_id = _run_id_of(delivery)
-        run = await end_unclaimed(self._backend, run_id, str(error), DeadReason.EXECUTION_ERROR) if run_id else None
-        if run is not None:
-            await bury(self._backend, _letter(run, self._backend.clock(), delivery), f"{run.run_id}.dlq.too_large")
+        job = decode_job(delivery.data)  # it could be read before
+        ended = await end_unclaimed(self._backend, job.run_id, str(error), DeadReason.EXECUTION_ERROR)
+        if isinstance(ended, Run):
+            await self._bury(ended, delivery)
+        elif isinstance(ended, Absent):  # a foreign producer's: its letter is all that is left of it
+            run = replace(run_of(job), tag=delivery.tag, error=str(error), reason=DeadReason.EXECUTION_ERROR)
+            await self._bury(run, delivery)
         await delivery.answer(Reply.ACK)
-        return Worked(run_id, run.status if run else None)
+        return Worked(job.run_id, ended.status if isinstance(ended, Run) else None)
+
+    async def _bury(self, run: Run, delivery: Delivery) -> None:
+        await bury_run(self._backend, run, num_delivered=delivery.count, subject=delivery.subject)
 
     async def _work(self, delivery: Delivery, free: _Once) -> Worked:
         live = self._pulse.begin(delivery)  # FLOW-314: slow imports are covered too
@@ -115,6 +122,8 @@ class Crew:
             if job.tag != delivery.tag:  # a foreign producer's slip: the lane it lies in is the truth
                 job = replace(job, tag=delivery.tag)
             taken = await claim_run(self._backend, job, self._me, first_delivery=delivery.count == 1)
+            if isinstance(taken, Spent) and taken.run is not None:
+                await self._bury(taken.run, delivery)  # who ended it may have died before its letter, or before its ack
             if not isinstance(taken, Held):
                 delay = taken.seconds + 0.5 if isinstance(taken, Busy) else 0.0
                 await delivery.answer(REPLIES[type(taken)], min(delay, BUSY_SECONDS))
@@ -158,7 +167,7 @@ class Crew:
         run = result.run
         if run.reason is not None:
             _log_failure(run)
-            await bury(self._backend, _letter(run, self._backend.clock(), delivery), f"{run.run_id}.dlq.{run.attempt}")
+            await self._bury(run, delivery)
         dropped = run.reason == DeadReason.INVALID_JOB
         await delivery.answer(Reply.DROP if dropped else REPLIES[Ended])
         return Worked(run.run_id, run.status)
@@ -168,10 +177,11 @@ class Crew:
         _log_error("an invalid job was received", error, delivery, reason=DeadReason.INVALID_JOB)
         run = None
         if error.run_id is not None:
-            run = await end_unclaimed(self._backend, error.run_id, str(error), DeadReason.INVALID_JOB)
-        now = self._backend.clock()
+            ended = await end_unclaimed(self._backend, error.run_id, str(error), DeadReason.INVALID_JOB)
+            # One that had ended for another reason has had another job, and its own letter: this one is not of it.
+            run = ended if isinstance(ended, Run) and ended.reason == DeadReason.INVALID_JOB else None
         letter = DeadLetter(
-            timestamp=now,
+            timestamp=self._backend.clock(),
             reason=DeadReason.INVALID_JOB,
             error=str(error),
             tag=delivery.tag,
@@ -184,7 +194,8 @@ class Crew:
             tenant_id=run.tenant_id if run else None,
             api_key_id=run.api_key_id if run else None,
         )
-        await bury(self._backend, letter, f"{error.run_id or self._backend.new_id()}.dlq.invalid")
+        nobodys = f"{error.run_id or self._backend.new_id()}.dlq.invalid"
+        await bury(self._backend, letter, f"{run.run_id}.dlq.{run.attempt}" if run else nobodys)  # as `bury_run`
         await delivery.answer(Reply.DROP)
         return Worked(error.run_id, run.status if run else None)
 
@@ -194,11 +205,6 @@ def _run_id_of(delivery: Delivery) -> str | None:
         return decode_job(delivery.data).run_id
     except InvalidJob as error:
         return error.run_id
-
-
-def _letter(run: Run, now: float, delivery: Delivery) -> DeadLetter:
-    reason = DeadReason(run.reason or DeadReason.EXECUTION_ERROR)
-    return letter_of(run, reason, now, num_delivered=delivery.count, subject=delivery.subject)
 
 
 _NUMBERS = {DeadReason.INVALID_JOB: 12, DeadReason.FLOW_NOT_FOUND: 6}

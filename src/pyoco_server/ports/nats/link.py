@@ -16,7 +16,7 @@ from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.ports.nats.client import QuickClient, Raw
 
-__all__ = ["Link", "NoConnection", "Patience", "Rejected", "open_link"]
+__all__ = ["BadSubject", "Link", "NoConnection", "Patience", "Rejected", "open_link"]
 
 log = get_logger(__name__)
 
@@ -46,6 +46,14 @@ class Rejected(Exception):
     def __init__(self, code: int, description: str) -> None:
         super().__init__(f"{description} ({code})")
         self.code = code
+
+
+class BadSubject(Rejected):
+    """White space or a control character in a subject ends it on the wire, and what follows is read as a command: it is
+    not sent. JetStream was not asked, so there is no code."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(0, f"{subject!r} is no subject")
 
 
 class NoConnection(NotStored):
@@ -118,7 +126,7 @@ class Link:
             reconnect_time_wait=0.1 + random.random() * 0.3,  # type: ignore[arg-type]  # noqa: S311
             ping_interval=5,
             max_outstanding_pings=2,
-            skip_subject_validation=True,  # every subject is built from names checked before
+            skip_subject_validation=True,  # `ask` and `tell` look themselves, in a tenth of a microsecond
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
@@ -171,8 +179,10 @@ class Link:
         """One question, one answer; many may be in flight over one inbox.
 
         Raises NotStored when nobody listens, Unavailable when no answer came: then it may have been heard, Rejected
-        when it is too large to be sent.
+        when it is too large to be sent, BadSubject, a kind of it, when the subject is none.
         """
+        if " " in subject or not subject.isprintable():
+            raise BadSubject(subject)
         if not self.nc.is_connected:
             await self.until_up(self.patience.down_seconds)
         await self._gate.acquire()  # in turn: the chunks of an object are asked for in their order
@@ -205,7 +215,9 @@ class Link:
                     answer.set_exception(Unavailable("no answer came in time"))
 
     async def tell(self, subject: str, payload: bytes = b"") -> None:
-        """Say something and do not care for the answer. Best effort."""
+        """Say something and do not care for the answer. Best effort. Raises BadSubject."""
+        if " " in subject or not subject.isprintable():
+            raise BadSubject(subject)
         if self.nc.is_connected:
             await self.nc.publish(subject, payload, f"{self._inbox}.-")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ import msgspec
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
 from pyoco_server.core.job import Job, decode_job, encode_job, to_message
-from pyoco_server.errors import InvalidJob, NotStored, Unavailable
+from pyoco_server.core.names import tag_problem
+from pyoco_server.errors import InvalidJob, NotStored, Unavailable, UsageError
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
@@ -24,6 +26,10 @@ from pyoco_server.ports.queue.stored_jobs import StoredJob, StoredJobs
 __all__ = ["JetStreamQueue"]
 
 _SECOND = 1_000_000_000
+#: Where the letters of a tag go that is no token of a subject; the letter itself tells the tag.
+_NO_LANE = "_"
+#: Jobs that wait and are looked at one by one, 0.2 ms each.
+_WAITING_MAX = 1_000
 
 
 class _Reached(msgspec.Struct):
@@ -41,6 +47,12 @@ class _StreamState(msgspec.Struct):
 
 class _StreamInfo(msgspec.Struct):
     state: _StreamState
+
+
+@lru_cache(maxsize=1024)
+def _is_lane(tag: str) -> bool:
+    """Whether a tag can be a token of a subject and a part of a consumer's name. A stored record may hold any text."""
+    return tag_problem(tag) is None
 
 
 def _consumer_name(tag: str) -> str:
@@ -65,10 +77,12 @@ class JetStreamQueue:
         self._jobs = StoredJobs(link, config.work_stream)
 
     async def put(self, job: Job) -> None:
+        if not _is_lane(job.tag):
+            raise NotStored(f"no queue can have the tag {job.tag!r}")
         await self._store(self._subject(job.tag), _encode(job), job.run_id)
 
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
-        subject = f"{self._config.dlq_subject_prefix}.{letter.tag}"
+        subject = f"{self._config.dlq_subject_prefix}.{letter.tag if _is_lane(letter.tag) else _NO_LANE}"
         await self._store(subject, encode_dead_letter(letter), letter_id)
 
     async def _store(self, subject: str, data: bytes, message_id: str) -> None:
@@ -100,12 +114,10 @@ class JetStreamQueue:
     def _subject(self, tag: str) -> str:
         return f"{self._config.work_subject_prefix}.{tag}"
 
-    async def oldest(self, tag: str) -> float | None:
-        first = await self._jobs.next(self._subject(tag))
-        return None if first is None else first.time.timestamp()
-
-    async def leftover(self, tag: str) -> Leftover | None:
-        first = await self._jobs.next(self._subject(tag))
+    async def leftover(self, tag: str, after: int = 0) -> Leftover | None:
+        if not _is_lane(tag):
+            return None
+        first = await self._jobs.next(self._subject(tag), after + 1)
         state = None if first is None else await self._state(tag)
         # An acked job leaves the stream: one that is still there below the ack floor was given up by the consumer.
         if first is None or state is None or first.seq > state.ack_floor.stream_seq:
@@ -124,14 +136,27 @@ class JetStreamQueue:
     async def stock(self, tag: str) -> Stock:
         """Jobs only ever move from "never delivered" to "in hand" and out. So what was never delivered is looked at
         first: a job that moves on meanwhile is seen at least once."""
-        state, subject = await self._state(tag), self._subject(tag)
+        if not _is_lane(tag):
+            return Stock(None, frozenset(), frozenset())
+        state = await self._state(tag)
         delivered = 0 if state is None else state.delivered.stream_seq
-        waiting = await self._jobs.next(subject, delivered + 1)
+        first = await self._jobs.next(self._subject(tag), delivered + 1)
+        waiting = await self._waiting(first)
         in_hand, at = set(), 1
-        while delivered and (job := await self._jobs.next(subject, at)) is not None and job.seq <= delivered:
+        while delivered and (job := await self._jobs.next(self._subject(tag), at)) is not None and job.seq <= delivered:
             in_hand.add(_run_id(job))
             at = job.seq + 1
-        return Stock(None if waiting is None else waiting.time.timestamp(), frozenset(in_hand))
+        return Stock(None if first is None else first.time.timestamp(), frozenset(in_hand), waiting)
+
+    async def _waiting(self, job: StoredJob | None) -> frozenset[str] | None:
+        """Whose jobs of this lane are there, from this one on. None: more than are looked at."""
+        found: set[str] = set()
+        for _ in range(_WAITING_MAX):
+            if job is None:
+                return frozenset(found)
+            found.add(_run_id(job))
+            job = await self._jobs.next(job.subject, job.seq + 1)
+        return None
 
     async def _state(self, tag: str) -> _ConsumerState | None:
         """How far a tag's consumer has come. None: nobody has ever served the tag."""
@@ -152,6 +177,8 @@ class JetStreamQueue:
 
     async def _lane(self, tag: str) -> Lane:
         """FLOW-288 to FLOW-292: one durable consumer per tag; an existing one keeps its settings."""
+        if not _is_lane(tag):
+            raise UsageError(tag_problem(tag) or "")
         config = self._config
         name = _consumer_name(tag)
         wanted = {

@@ -123,10 +123,16 @@ class Stock:
     waiting_since: float | None
     #: The runs whose jobs were delivered and are still there: in somebody's hand, or about to come again.
     in_hand: frozenset[str]
+    #: The runs whose jobs were never delivered; None: they are too many to look at each.
+    waiting: frozenset[str] | None
 
 
 class Queue(Protocol):
-    """At-least-once delivery of jobs, one lane per tag. It is never the truth about a run: the record is."""
+    """At-least-once delivery of jobs, one lane per tag. It is never the truth about a run: the record is.
+
+    A tag that can be no lane (`core/names.py`), as a stranger's record may have one, has no jobs: nothing of it is ever
+    found, and nothing can be put there.
+    """
 
     async def put(self, job: Job) -> None:
         """Returns once the job is stored. Repeating it within two minutes stores it once.
@@ -140,24 +146,21 @@ class Queue(Protocol):
     async def buried(self) -> int:
         """How many dead letters there are now: one round trip. Raises Unavailable."""
 
-    async def oldest(self, tag: str) -> float | None:
-        """When the oldest job of this tag still in the queue was stored; None: there is none. Raises Unavailable.
-
-        Jobs leave in no particular order, but they come in by time: no job from before this one is left.
-        """
-
-    async def leftover(self, tag: str) -> Leftover | None:
-        """A job of this tag that was delivered as often as it may be and never answered for: it lies in the queue and
-        will not come again. None: there is none, as far as the queue knows. Raises Unavailable."""
+    async def leftover(self, tag: str, after: int = 0) -> Leftover | None:
+        """The first job of this tag, behind the sequence `after`, that was delivered as often as it may be and never
+        answered for: it lies in the queue and will not come again. None: there is none, as far as the queue knows.
+        Raises Unavailable."""
 
     async def remove(self, leftover: Leftover) -> None:
         """Take it out of the queue, after its run has ended. May be repeated. Raises Unavailable."""
 
     async def stock(self, tag: str) -> Stock:
-        """What is there of this tag: exact, at the price of reading every job in hand. Raises Unavailable."""
+        """What is there of this tag: exact, at the price of reading every job in hand, and up to 1,000 that wait.
+        Raises Unavailable."""
 
     async def open_notices(self) -> Notices:
         """The notices of jobs given up; every keeper shares them. Raises Unavailable."""
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> Intake:
-        """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block."""
+        """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block. Raises UsageError for
+        a tag that can be no lane, and Unavailable."""
