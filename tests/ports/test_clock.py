@@ -7,7 +7,6 @@ import time
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.ports.nats import clock as module
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
 from pyoco_server.ports.nats.link import Link
 
@@ -42,10 +41,10 @@ async def test_whoever_s_clock_is_wrong_goes_by_the_store_s(
     """FLOW-209: a machine that is an hour ahead or behind, or that is set while we run"""
     real = time.time
     for wrong in (3600.0, -3600.0):
-        monkeypatch.setattr(module.time, "time", lambda wrong=wrong: real() + wrong)
+        monkeypatch.setattr(time, "time", lambda wrong=wrong: real() + wrong)
         async with open_clock(link, f"KV_{prepared.runs_kv_bucket}") as clock:
             assert clock() == pytest.approx(real(), abs=2.0)
-            monkeypatch.setattr(module.time, "time", lambda: real() + 1e6)
+            monkeypatch.setattr(time, "time", lambda: real() + 1e6)
             assert clock() == pytest.approx(real(), abs=2.0)
     assert sum("clock differs" in record.message for record in caplog.records) == 2
 
