@@ -90,7 +90,7 @@ class TestALaneThatIsRefused:
                 await intake.tick()
                 return len(hand.deliveries) == 2
 
-            await eventually(delivered)
+            await eventually(delivered, 30.0)
         assert [delivery.tag for delivery in hand.deliveries] == ["a", "b"]
 
     async def test_is_not_asked_in_a_hurry(
