@@ -7,6 +7,7 @@ PyocoError
 │   └── InvalidWorkersRequest
 ├── TooLarge              the input is too big (413)
 │   └── WorkflowTooLarge
+├── TooSlow               the input did not come in time (408)
 ├── KeyMissing            no API key (401)
 ├── KeyRefused            an API key that does not open (403)
 ├── RateLimited           too many bad API keys from one address (429)
@@ -62,6 +63,7 @@ __all__ = [
     "Text",
     "TooLarge",
     "TooManyWatchers",
+    "TooSlow",
     "Unavailable",
     "UsageError",
     "WheelNotFound",
@@ -247,6 +249,13 @@ class WorkflowTooLarge(TooLarge):
 
     number = 16
     phrase = "workflow file too large"
+
+
+class TooSlow(PyocoError):
+    """The request body did not come in time."""
+
+    number = 2
+    phrase = "request timeout"
 
 
 class KeyMissing(PyocoError):

@@ -24,14 +24,58 @@ __all__ = ["serve"]
 log = get_logger(__name__)
 
 
+#: For the answers to requests that are given up when the gateway stops.
+_LAST_WORD_SECONDS = 1.0
+
+
 class BoundedHttp(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on what comes before a body: it would collect a header of any size."""
+    """uvicorn's protocol with bounds on what comes before a body: it would collect a head of any size, for ever.
+
+    The time of the first head counts from the connection's first moment, that of a later one from its first byte. One
+    timer per connection looks after it: a request costs a look at the clock. A body has its own limit where it is read.
+    """
 
     HEAD_BYTES_MAX = 65_536
+    HEAD_SECONDS_MAX = 30.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head, self._head_bytes = True, 0
+        self._head_ends_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._head_ends_at = self.loop.time() + self.HEAD_SECONDS_MAX
+        self._timer = self.loop.call_later(self.HEAD_SECONDS_MAX, self._look_at_the_clock)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_at_the_clock(self) -> None:
+        """Closes a connection whose head is overdue; looks again when the next one can be, at the earliest."""
+        if self.transport.is_closing():
+            return
+        now = self.loop.time()
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if not self._in_head or not is_idle:
+            # While an answer is under way the next head may have to wait for it, unread.
+            self._head_ends_at = now + self.HEAD_SECONDS_MAX
+            if is_idle and self.timeout_keep_alive_task is None:
+                # What came after the answer was no request (the rest of a body, a blank line), and uvicorn's clock for
+                # idle connections stopped with it.
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+        elif now >= self._head_ends_at:
+            client = self.client[0] if self.client else None
+            log.info("closed a connection: no head came in time", bytes=self._head_bytes, client=client)
+            self.transport.write(_HEAD_TOO_SLOW)
+            self.transport.close()
+            return
+        self._timer = self.loop.call_later(self._head_ends_at - now, self._look_at_the_clock)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -43,6 +87,8 @@ class BoundedHttp(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_begin(self) -> None:
+        if not self._in_head:
+            self._head_ends_at = self.loop.time() + self.HEAD_SECONDS_MAX
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
         self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
@@ -53,6 +99,9 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+_HEAD_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class _Server(uvicorn.Server):
@@ -90,7 +139,7 @@ async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
         server_header=False,
         # Pools of common clients keep a connection for 5 to 60 s: who closes first must be the client.
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=5,
     )
     server = _Server(settings)
     # The application's start is ours to await: uvicorn would print a traceback and exit with a code of its own.
@@ -102,9 +151,13 @@ async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stop.at_once = lambda: setattr(server, "force_exit", True)
+        app.state.stopping = True
         # First the event streams: they end at once, and uvicorn need not wait for them.
         app.state.gateway.hub.close()
         server.should_exit = True
         await serving
+        if server.server_state.tasks and not server.force_exit:
+            # Given up by uvicorn, which does not wait for their last word.
+            await asyncio.wait(set(server.server_state.tasks), timeout=_LAST_WORD_SECONDS)
         stopping.cancel()
     return stop.exit_code

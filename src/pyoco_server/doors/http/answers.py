@@ -22,6 +22,7 @@ from pyoco_server.errors import (
     RateLimited,
     Refused,
     TooLarge,
+    TooSlow,
     Unavailable,
 )
 
@@ -32,6 +33,7 @@ STATUS: dict[type[PyocoError], int] = {
     KeyMissing: 401,
     KeyRefused: 403,
     NotFound: 404,
+    TooSlow: 408,
     Conflict: 409,
     TooLarge: 413,
     Refused: 422,
@@ -123,6 +125,8 @@ def _headers(error: PyocoError) -> dict[str, str] | None:
         return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
     if isinstance(error, KeyMissing):
         return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, TooSlow):
+        return {"Connection": "close"}  # the rest of the body may still come, and nobody waits for it
     return None
 
 

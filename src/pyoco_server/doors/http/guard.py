@@ -6,6 +6,7 @@ over the routes) costs as much as a whole submission; it stays there for what is
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pyoco_server.actions.authenticate import NOBODY, authenticate
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.answers import error_answer, plain_error
+from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import KeyRefused, PyocoError
@@ -112,6 +114,9 @@ class Guard:
             else:
                 try:
                     scope["caller"] = await _admit(state, scope)
+                except asyncio.CancelledError as error:
+                    await _stopping(scope, error)(scope, receive, send)
+                    return
                 except PyocoError as error:
                     log.info("refused at the entrance", path=scope["path"], error=error)
                     await error_answer(error)(scope, receive, send)
@@ -125,6 +130,8 @@ class Guard:
         began = time.perf_counter()
         try:
             answer = await operation.endpoint(request)
+        except asyncio.CancelledError as error:
+            answer = _stopping(scope, error)
         except Exception as error:  # noqa: BLE001  (the top of a door: every error becomes an answer and is logged)
             answer = await self._on_error(request, error)
         operation.meter.answered(answer.status_code, time.perf_counter() - began)
@@ -139,6 +146,17 @@ class Guard:
         answer = plain_error(405, "method not allowed", 2)
         answer.headers["Allow"] = ", ".join(methods)
         await answer(scope, receive, send)
+
+
+def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:
+    """For a request that the stopping server waits for no longer: nothing was sent yet, and what it asked for may or
+    may not have happened. Raises the cancellation again when it is somebody else's."""
+    if not (getattr(scope["app"].state, "stopping", False) or server_is_stopping()):
+        raise error
+    log.info("a request was given up: the gateway stops", method=scope["method"], path=scope["path"])
+    answer = plain_error(503, "gateway is stopping", 3)
+    answer.headers["Retry-After"] = "1"
+    return answer
 
 
 async def _admit(state: State, scope: Scope) -> Caller:

@@ -49,7 +49,7 @@ class Operation:
     parameters: tuple[dict[str, Any], ...] = ()
     #: Answers without a body, by status, and when they are given.
     more_answers: dict[int, str] = field(default_factory=dict)
-    #: Error statuses besides 401, 403, 429 and 503.
+    #: Error statuses besides 401, 403, 429 and 503, and 408 where there is a body.
     errors: tuple[int, ...] = ()
     open: bool = False
     tags: tuple[str, ...] = field(default=("runs",))
@@ -60,11 +60,12 @@ _WORDS = {
     401: "No API key was sent (only with authentication on).",
     403: "The API key does not open this server (only with authentication on).",
     404: "There is no such thing, or it belongs to another tenant.",
+    408: "The body stopped coming; the connection is closed.",
     409: "It does not fit what is there; `detail` says why.",
     413: "The body is larger than it may be.",
     422: "The request is not valid; `errors` says what is wrong and where.",
     429: "Too many requests with a bad API key came from this address.",
-    503: "NATS is not available; try again.",
+    503: "NATS is not available, or the gateway is stopping; try again.",
 }
 
 
@@ -78,6 +79,8 @@ def openapi_paths(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 def _document(operation: Operation) -> dict[str, Any]:
     statuses = (*operation.errors, 503) if operation.open else (*operation.errors, 401, 403, 429, 503)
+    if operation.body is not None:
+        statuses = (*statuses, 408)
     document: dict[str, Any] = {
         "operationId": operation.endpoint.__name__,
         "summary": operation.summary,

@@ -1,0 +1,287 @@
+"""Senders that stop: a connection is held for a while, not for ever, and nobody waits for them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from gateways import Gateway, error
+from pyoco_server.doors.cli.gateway import BoundedHttp, _Server
+from pyoco_server.doors.http import guard, requests
+from pyoco_server.ports.backend import GatewayBackend
+from servers import NatsServer
+from waiting import eventually
+
+SCRIPTS = Path(sys.executable).parent
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+HALF = b"GET /health HTTP/1.1\r\nHost: x\r\nX-"
+RUN = b'{"flow_name": "f"}'
+SENT = b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n"
+CHUNKED = b"POST /runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+FORM = b"POST /runs/yaml HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n"
+FORM += b"Content-Type: multipart/form-data; boundary=B\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def served(app: Any, http: Any = BoundedHttp, keep_alive: int = 1) -> AsyncIterator[int]:
+    """The application behind the gateway's own server. Gives the port."""
+    settings = uvicorn.Config(
+        app, port=0, http=http, ws="none", lifespan="off", log_config=None, timeout_keep_alive=keep_alive
+    )
+    server = _Server(settings)
+    serving = asyncio.create_task(server.serve())
+    try:
+        await eventually(lambda: server.started)
+        yield int(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(10):
+            yield reader, writer
+    finally:
+        writer.close()
+
+
+async def last_words(port: int, *pieces: bytes) -> bytes:
+    """Everything until the server closes."""
+    async with connected(port) as (reader, writer):
+        for piece in pieces:
+            writer.write(piece)
+        return await reader.read()
+
+
+@pytest.fixture
+def heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedHttp, "HEAD_SECONDS_MAX", 0.2)
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 0.2)
+
+
+@pytest.mark.usefixtures("heads")
+class TestHeads:
+    @pytest.mark.parametrize("sent", [b"", b"\r\n\r\n", b"G", HALF])
+    async def test_a_head_that_does_not_come_is_waited_for_no_longer(
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture, sent: bytes
+    ) -> None:
+        with caplog.at_level(logging.INFO):
+            async with served(gateway.app) as port:
+                answer = await last_words(port, sent)
+        assert answer == b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        (record,) = (record for record in caplog.records if "no head came in time" in record.message)
+        assert record.levelno == logging.INFO
+
+    async def test_a_head_that_drips_gains_no_time(self, gateway: Gateway) -> None:
+        async with served(gateway.app) as port, connected(port) as (reader, writer):
+            answer = asyncio.create_task(reader.read())
+            writer.write(HALF)
+            while not answer.done():
+                writer.write(b"a")
+                await asyncio.wait({answer}, timeout=0.05)
+            assert answer.result().startswith(b"HTTP/1.1 408 ")
+
+    async def test_a_later_head_has_its_own_time(self, gateway: Gateway) -> None:
+        async with served(gateway.app) as port:
+            answer = await last_words(port, HEALTH + HALF)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"HTTP/1.1 408 " in answer
+
+    async def test_the_time_counts_from_the_connection_and_then_from_the_first_byte(self, gateway: Gateway) -> None:
+        seen: list[BoundedHttp] = []
+
+        class Seen(BoundedHttp):
+            HEAD_SECONDS_MAX = 30.0
+
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+                super().connection_made(transport)
+                seen.append(self)
+
+        async with served(gateway.app, Seen, keep_alive=75) as port, connected(port) as (reader, writer):
+            await eventually(lambda: bool(seen))
+            first = seen[0]._head_ends_at
+            await asyncio.sleep(0.05)
+            writer.write(HEALTH)
+            await reader.readuntil(b"}")
+            assert seen[0]._head_ends_at == first
+            writer.write(HALF)
+            await eventually(lambda: seen[0]._in_head)
+            assert seen[0]._head_ends_at > first
+
+    async def test_an_idle_connection_is_kept(self, gateway: Gateway) -> None:
+        """For as long as uvicorn keeps one."""
+        async with served(gateway.app, keep_alive=75) as port, connected(port) as (reader, writer):
+            for _ in range(3):
+                writer.write(HEALTH)
+                assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+                await last_words(port)  # a whole limit goes by
+                await last_words(port)
+
+    async def test_an_answer_under_way_is_not_cut(self) -> None:
+        """The next head waits behind it, and has its time afterwards."""
+        go = asyncio.Event()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            await go.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+            await send({"type": "http.response.body", "body": b"}"})
+
+        async with served(slow) as port, connected(port) as (reader, writer):
+            writer.write(HEALTH + HALF)
+            for _ in range(3):
+                await last_words(port)
+            go.set()
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"}HTTP/1.1 408 " in answer
+
+    async def test_what_follows_an_answer_and_is_no_request_keeps_nothing_open(self, gateway: Gateway) -> None:
+        """The rest of a refused body, or a blank line, after which nothing comes."""
+        refused = b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n"
+        async with served(gateway.app) as port:
+            for head, rest in ((refused, b"x"), (HEALTH, b"\r\n")):
+                async with connected(port) as (reader, writer):
+                    writer.write(head)
+                    await reader.readuntil(b"}")
+                    writer.write(rest)
+                    await reader.read()
+
+
+@pytest.mark.usefixtures("bodies")
+class TestBodies:
+    @pytest.mark.parametrize("http", [BoundedHttp, "httptools", "h11"])
+    @pytest.mark.parametrize("sent", [SENT, SENT + RUN[:5], CHUNKED, CHUNKED + b"5\r\n" + RUN[:5], FORM, FORM + b"--B"])
+    async def test_a_body_that_stops_is_given_up(self, gateway: Gateway, http: Any, sent: bytes) -> None:
+        async with served(gateway.app, http) as port:
+            head, _, body = (await last_words(port, sent)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in head.lower()
+        assert json.loads(body) == error(2, "request timeout")
+
+    async def test_a_body_that_keeps_coming_is_taken(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each piece has the whole time."""
+        monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 1.0)
+        async with served(gateway.app) as port, connected(port) as (reader, writer):
+            began = time.monotonic()
+            writer.write(SENT)
+            for at in range(0, len(RUN), 3):
+                await asyncio.sleep(0.25)
+                writer.write(RUN[at : at + 3])
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+            assert time.monotonic() - began > 1.0
+
+    @pytest.mark.parametrize("http", [BoundedHttp, "httptools", "h11"])
+    async def test_a_body_that_is_there_needs_no_clock(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, http: Any
+    ) -> None:
+        monkeypatch.setattr(requests, "asyncio", SimpleNamespace(Event=asyncio.Event))
+        async with served(gateway.app, http) as port, connected(port) as (reader, writer):
+            writer.write(SENT + RUN)
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+
+
+class TestStop:
+    @pytest.mark.parametrize("is_stopping", [True, False])
+    async def test_only_a_stop_turns_a_cancellation_into_an_answer(self, gateway: Gateway, is_stopping: bool) -> None:
+        waits = asyncio.Event()
+
+        async def content() -> AsyncIterator[bytes]:
+            yield RUN[:5]
+            waits.set()
+            await asyncio.Event().wait()
+
+        gateway.app.state.stopping = is_stopping
+        asking = asyncio.create_task(gateway.client.post("/runs", content=content()))
+        await waits.wait()
+        asking.cancel()
+        if not is_stopping:
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            return
+        answer = await asking
+        assert (answer.status_code, answer.json()) == (503, error(3, "gateway is stopping"))
+        assert answer.headers["retry-after"] == "1"
+
+    async def test_whoever_waits_at_the_entrance_is_answered_too(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waits = asyncio.Event()
+
+        async def admit(*_: object) -> None:
+            waits.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(guard, "_admit", admit)
+        monkeypatch.setattr(gateway.app.state.gateway, "backend", _with_keys(gateway))
+        gateway.app.state.stopping = True
+        asking = asyncio.create_task(gateway.client.get("/runs"))
+        await waits.wait()
+        asking.cancel()
+        assert (await asking).json() == error(3, "gateway is stopping")
+
+    def test_a_half_sent_body_does_not_hold_up_the_stop(self, own_nats_server: NatsServer, tmp_path: Path) -> None:
+        """Our 503, no word of a defect in the log, and well before the time that supervisors give."""
+        out = tmp_path / "out"
+        command = [str(SCRIPTS / "pyoco-server"), "gateway", "--port", "0", "--nats-url", own_nats_server.url]
+        with out.open("wb") as stdout:
+            process = subprocess.Popen(command, stdout=stdout, cwd=tmp_path)
+        try:
+            port = _port_of(process, out)
+            with socket.create_connection(("127.0.0.1", port), timeout=15) as sender:
+                sender.sendall(SENT.replace(b"Host: x", b"Host: x\r\nExpect: 100-continue"))
+                assert sender.recv(4096).startswith(b"HTTP/1.1 100 ")  # somebody waits for the body
+                sender.sendall(RUN[:5])
+                process.send_signal(signal.SIGTERM)
+                began = time.monotonic()
+                head, _, body = b"".join(iter(lambda: sender.recv(4096), b"")).partition(b"\r\n\r\n")
+            assert process.wait(10) == 0
+            assert time.monotonic() - began < 8
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert b"retry-after: 1" in head
+            assert b"connection: close" in head
+            assert json.loads(body) == error(3, "gateway is stopping")
+            lines = [json.loads(line) for line in out.read_text().splitlines()]
+            assert not [line for line in lines if "exc_traceback" in line]
+            (told,) = (line for line in lines if line["message"] == "a request was given up: the gateway stops")
+            assert (told["level"], told["path"]) == ("INFO", "/runs")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _with_keys(gateway: Gateway) -> GatewayBackend:
+    return replace(gateway.backend, config=replace(gateway.config, http_auth_mode="api_key"))
+
+
+def _port_of(process: subprocess.Popen[bytes], out: Path) -> int:
+    deadline = time.monotonic() + 20
+    while True:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        for line in out.read_text().splitlines():
+            if '"serving HTTP"' in line and line.endswith("}"):
+                return int(json.loads(line)["port"])
+        time.sleep(0.02)
