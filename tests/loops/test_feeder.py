@@ -10,6 +10,7 @@ import pytest
 
 from contracts.index import ids
 from contracts.runs import NOW, a_run
+from pyoco_server.errors import Unavailable
 from pyoco_server.loops import feeder as feeder_module
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark, RunFilter
@@ -23,6 +24,8 @@ class Feed:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, str]] = []
+        self.may_end = asyncio.Event()
+        self.may_end.set()
         self._queue: asyncio.Queue[Changes] = asyncio.Queue()
         self.on_heard: Callable[[], None] = lambda: None
 
@@ -34,8 +37,11 @@ class Feed:
     ) -> AsyncGenerator[Changes, None]:
         self.asked.append((after, epoch))
         self.on_heard = on_heard
-        while True:
-            yield await self._queue.get()
+        try:
+            while True:
+                yield await self._queue.get()
+        finally:
+            await self.may_end.wait()
 
 
 class SlowIndex(SqliteIndex):
@@ -71,6 +77,7 @@ async def feeder(feed: Feed, index: SlowIndex) -> AsyncIterator[IndexFeeder]:
     feeder = IndexFeeder(feed, index)  # type: ignore[arg-type]  # as much of a store as it needs
     await feeder.start()
     yield feeder
+    feed.may_end.set()
     await feeder.stop()
 
 
@@ -204,4 +211,50 @@ async def test_a_feeder_that_was_stopped_has_to_catch_up_again(
     await feeder.start()
     assert not await feeder.caught_up(0)
     feed.tell()
+    assert await feeder.caught_up(5)
+
+
+async def test_damage_that_a_reader_finds_is_mended_while_nothing_is_written(
+    feed: Feed, index: SlowIndex, feeder: IndexFeeder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lists count as untrue at once, however long the feed takes to end, and until all has been told again."""
+    stored = [Stored(a_run(), n + 1) for n in range(300)]
+    feed.tell(*stored)
+    assert await feeder.caught_up(5)
+    for ending in ("", "-wal"):
+        (tmp_path / f"index.db{ending}").write_bytes(b"")
+    feed.may_end.clear()
+    with pytest.raises(Unavailable, match="damaged"):
+        await ids(index)
+    await eventually(lambda: not feeder._caught_up.is_set(), 0.5)
+    feed.on_heard()
+    assert not await feeder.caught_up(0.2)
+    feed.may_end.set()
+    await eventually(lambda: len(feed.asked) == 2, 3)
+    assert feed.asked == [(0, ""), (0, "")]
+    assert "built anew" in caplog.text
+    feed.tell(*stored[:9], caught_up=False)
+    await eventually(lambda: index.applied(9, 0))
+    assert not await feeder.caught_up(0)
+    feed.tell(*stored[9:])
+    assert await feeder.caught_up(5)
+    assert len((await index.page(RunFilter(), 1000)).items) == 300
+
+
+async def test_lists_are_untrue_from_the_moment_a_write_fails(
+    feed: Feed, index: SlowIndex, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.tell()
+    assert await feeder.caught_up(5)
+
+    async def fails(*_: object) -> None:
+        raise Unavailable("no space left")
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr(index, "apply", fails)
+        feed.tell(Stored(a_run(), 1))
+        await eventually(lambda: not feeder._caught_up.is_set(), 0.5)
+    assert len(feed.asked) == 1, "it is opened again later"
+    await eventually(lambda: len(feed.asked) == 2, 3)
+    feed.tell(Stored(a_run(), 1))
     assert await feeder.caught_up(5)

@@ -149,6 +149,68 @@ async def test_a_damaged_index_is_built_anew(
     await feeder.stop()
 
 
+async def test_damage_that_a_reader_finds_is_mended_while_no_letter_comes(
+    index: SqliteLetterIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists count as untrue at once, and until all has been told again."""
+    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    starts: list[int] = []
+    heard: list[Callable[[], None]] = []
+    may_end, may_tell = asyncio.Event(), asyncio.Event()
+    may_tell.set()
+
+    class Feed:
+        async def changes(
+            self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[LetterChanges, None]:
+            starts.append(after)
+            heard.append(on_heard)
+            await may_tell.wait()
+            try:
+                on_heard()
+                yield changes(*some_letters(9))
+                await asyncio.Event().wait()
+            finally:
+                async with asyncio.timeout(5):
+                    await may_end.wait()
+
+    feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
+    await feeder.start()
+    assert await feeder.caught_up(5)
+    may_tell.clear()
+    for ending in ("", "-wal"):
+        (tmp_path / f"letters.db{ending}").write_bytes(b"")
+    with pytest.raises(Unavailable, match="damaged"):
+        await letter_ids(index)
+    await eventually(lambda: not feeder._caught_up.is_set(), 0.5)
+    heard[0]()
+    assert not await feeder.caught_up(0.1)
+    may_end.set()
+    await eventually(lambda: starts == [0, 0])
+    assert not await feeder.caught_up(0)
+    may_tell.set()
+    assert await feeder.caught_up(5)
+    assert await letter_ids(index) == list(range(9, 0, -1))
+    await feeder.stop()
+
+
+async def test_a_feed_that_ends_is_begun_again(index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    starts: list[int] = []
+
+    class Feed:
+        async def changes(
+            self, after: int = 0, epoch: str = "", _: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[LetterChanges, None]:
+            starts.append(after)
+            yield changes(*some_letters(3))
+
+    feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
+    await feeder.start()
+    await eventually(lambda: starts[:3] == [0, 3, 3])
+    await feeder.stop()
+
+
 async def test_trouble_with_a_write_is_repeated_from_the_mark(
     index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:

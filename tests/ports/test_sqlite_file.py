@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -74,6 +74,75 @@ async def test_a_change_happens_as_a_whole_or_not_at_all(file: SqliteFile) -> No
     assert await file.open() == Mark()
     await file.write(add)
     assert await file.read(count) == 1
+
+
+def fails(name: str) -> Callable[[sqlite3.Connection], int]:
+    def ask(_: sqlite3.Connection) -> int:
+        error = sqlite3.OperationalError("as told")
+        error.sqlite_errorname = name
+        raise error
+
+    return ask
+
+
+async def is_found_damaged(file: SqliteFile) -> bool:
+    try:
+        async with asyncio.timeout(0.05):
+            await file.damaged()
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("way", ["read", "write"])
+@pytest.mark.parametrize(
+    ("name", "is_damage"),
+    [
+        ("SQLITE_IOERR", True),
+        ("SQLITE_IOERR_READ", True),
+        ("SQLITE_IOERR_SHORT_READ", True),
+        ("SQLITE_CORRUPT", True),
+        ("SQLITE_CORRUPT_INDEX", True),
+        ("SQLITE_NOTADB", True),
+        ("SQLITE_IOERR_WRITE", False),
+        ("SQLITE_IOERR_SHMSIZE", False),
+        ("SQLITE_IOERR_NOMEM", False),
+        ("SQLITE_FULL", False),
+        ("SQLITE_BUSY", False),
+        ("SQLITE_LOCKED", False),
+        ("SQLITE_ERROR", False),
+    ],
+)
+async def test_what_sqlite_calls_operational_may_be_damage(
+    file: SqliteFile, way: str, name: str, is_damage: bool
+) -> None:
+    await file.write(add)
+    assert not await is_found_damaged(file)
+    with pytest.raises(Unavailable, match="as told"):
+        await getattr(file, way)(fails(name))
+    assert await is_found_damaged(file) == is_damage
+    if is_damage:
+        with pytest.raises(Unavailable, match="damaged"):
+            await file.read(count)
+    await file.open()
+    assert not await is_found_damaged(file)
+    assert await file.read(count) == (0 if is_damage else 1)
+
+
+@pytest.mark.parametrize("endings", [("", "-wal"), ("",), ("-wal",)], ids=["both", "file", "log"])
+async def test_a_reader_that_finds_the_file_cut_off_tells_it(path: Path, file: SqliteFile, endings: list[str]) -> None:
+    """Nobody writes. Whoever waits to hear of damage opens it again"""
+    waiting = asyncio.create_task(file.damaged())
+    for number in range(3000):
+        await file.write(lambda each, name=f"{number:0100}": add(each, name))  # type: ignore[misc]
+    for ending in endings:
+        path.with_name(path.name + ending).write_bytes(b"")
+    assert not waiting.done()
+    with pytest.raises(Unavailable, match="damaged"):
+        await file.read(count)
+    await asyncio.wait_for(waiting, 1)
+    assert await file.open() == Mark()
+    assert await file.read(count) == 0
 
 
 async def test_a_mark_begins_with_the_columns_of_its_layout(file: SqliteFile) -> None:

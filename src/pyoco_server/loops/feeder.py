@@ -24,6 +24,7 @@ SILENCE_SECONDS = 5.0
 _COLLECT_SECONDS = 0.05
 #: More than this is written at once, however short the time: it bounds memory while the index is built.
 _COLLECT_MAX = 5000
+_AGAIN_SECONDS = 1.0
 
 
 class IndexFeeder:
@@ -86,17 +87,18 @@ class IndexFeeder:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._follow())
-                    both.create_task(self._write())
+                async with asyncio.TaskGroup() as all_of_it:
+                    all_of_it.create_task(self._follow())
+                    all_of_it.create_task(self._write())
+                    all_of_it.create_task(self._notice_damage())
             except Exception:  # the top of a loop: start again from what the index really holds
                 log.exception("feeding the index failed; it goes on from the last mark", loop=type(self).__name__)
                 await self._reopen()
 
     async def _reopen(self) -> None:
+        self._forget()
         while not self._stopping.is_set():
-            await asyncio.sleep(1)
-            self._forget()
+            await asyncio.sleep(_AGAIN_SECONDS)
             try:
                 self._mark = await self._index.open()
             except Unavailable as error:
@@ -109,6 +111,12 @@ class IndexFeeder:
         self._pending.clear()
         self._is_true = self._is_whole = False
         self._caught_up.clear()
+
+    async def _notice_damage(self) -> None:
+        """Whoever reads may find it, while nothing is there to be written: it is for us to build it anew."""
+        await self._index.damaged()
+        self._forget()  # at once: it may take a while until the feed is closed
+        raise Unavailable("the index of runs was found damaged")
 
     def _on_heard(self) -> None:
         self._heard_at = time.monotonic()

@@ -78,7 +78,10 @@ class LetterFeeder:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self._follow()
+                async with asyncio.TaskGroup() as both:
+                    noticing = both.create_task(self._notice_damage())
+                    await self._follow()
+                    noticing.cancel()
             except Exception:  # the top of a loop: start again from what the index really holds
                 log.exception("feeding the index failed; it goes on from the last mark", loop=type(self).__name__)
             self._forget()
@@ -93,6 +96,12 @@ class LetterFeeder:
                 log.error("the index of dead letters cannot be opened; trying again", error=error)
             else:
                 return
+
+    async def _notice_damage(self) -> None:
+        """Whoever reads may find it, while no letter comes or goes: it is for us to build it anew."""
+        await self._index.damaged()
+        self._forget()  # at once: it may take a while until the feed is closed
+        raise Unavailable("the index of dead letters was found damaged")
 
     async def _follow(self) -> None:
         epoch = self._mark.epoch

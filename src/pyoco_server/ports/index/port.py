@@ -117,6 +117,9 @@ class Index(Protocol):
     async def close(self) -> None:
         """May be called twice."""
 
+    async def damaged(self) -> None:
+        """Returns once somebody found it damaged: it has to be opened again, and fed from the beginning."""
+
     async def apply(self, items: tuple[Stored | Removed, ...], mark: Mark) -> None:
         """Take in changes and remember the mark, in one transaction. An older revision of a run never wins."""
 

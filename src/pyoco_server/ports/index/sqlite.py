@@ -30,6 +30,9 @@ class SqliteIndex:
     async def close(self) -> None:
         await self._file.close()
 
+    async def damaged(self) -> None:
+        await self._file.damaged()
+
     async def apply(self, items: tuple[Stored | Removed, ...], mark: Mark) -> None:
         now = self._clock()
         await self._file.write(lambda connection: sqlite_feed.apply(connection, items, mark, now))

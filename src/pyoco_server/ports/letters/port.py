@@ -96,6 +96,9 @@ class LetterIndex(Protocol):
     async def close(self) -> None:
         """May be called twice."""
 
+    async def damaged(self) -> None:
+        """Returns once somebody found it damaged: it has to be opened again, and fed from the beginning."""
+
     async def apply(self, changes: LetterChanges) -> None:
         """Take in what came and what went, and remember how far, in one transaction. Repeating it changes nothing."""
 

@@ -24,6 +24,9 @@ class SqliteLetterIndex:
     async def close(self) -> None:
         await self._file.close()
 
+    async def damaged(self) -> None:
+        await self._file.damaged()
+
     async def apply(self, changes: LetterChanges) -> None:
         await self._file.write(lambda connection: tables.apply(connection, changes))
 

@@ -21,6 +21,8 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
+#: Of the errors of a disk these tell of no room or no memory; of the others nobody knows what they left in the file.
+_NO_ROOM = frozenset({"SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_NOMEM", "SQLITE_IOERR_GETTEMPPATH"})
 #: Of one row: how far the cache has read, and whether it was closed properly.
 _MARK_COLUMNS = (
     "epoch TEXT NOT NULL DEFAULT ''",
@@ -46,7 +48,8 @@ class Layout:
 class SqliteFile:
     """One thread writes and one reads, each with its own connection; the event loop never waits for the disk.
 
-    A file that turns out to be damaged raises Unavailable once; `open` then throws it away and starts from nothing.
+    A file that turns out to be damaged raises Unavailable until it is opened again: `open` throws it away and starts
+    from nothing. `damaged` tells whoever feeds it when that is due.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class SqliteFile:
         self._writer: _Owner | None = None
         self._reader: _Owner | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._damaged = False
+        self._damaged = asyncio.Event()
 
     async def open(self) -> Mark:
         """How far the cache has read. Raises Unavailable. May be called again, after an Unavailable of another call."""
@@ -65,9 +68,9 @@ class SqliteFile:
         name = self._layout.name
         writer, reader = _Owner(f"{name} write"), _Owner(f"{name} read")
         try:
-            if self._damaged:
+            if self._damaged.is_set():
                 await writer.run(lambda: self._throw_away("it was found damaged"))
-                self._damaged = False
+                self._damaged.clear()
             mark = await writer.open(self._open_or_make, _begin)
             await reader.open(lambda: _connect(self._path), lambda _: None)
             self._writer, self._reader = writer, reader  # not before: nobody may ask an owner without a connection
@@ -88,14 +91,19 @@ class SqliteFile:
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
+    async def damaged(self) -> None:
+        """Returns once anybody, reading or writing, has found the file damaged; at once until it is opened again."""
+        await self._damaged.wait()
+
     async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """All from one instant, however many statements it takes. Raises Unavailable."""
+        if self._damaged.is_set():  # pages that are still in memory would answer, and nobody knows how old they are
+            raise Unavailable(f"{self._layout.name} is damaged")
         return await self._ask(self._reader, question, "DEFERRED")
 
     async def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """In one transaction: all of it or nothing. Raises Unavailable, also when a reader found the file damaged: who
-        writes is the one to open it again."""
-        if self._damaged:
+        """In one transaction: all of it or nothing. Raises Unavailable, also when a reader found the file damaged."""
+        if self._damaged.is_set():
             raise Unavailable(f"{self._layout.name} is damaged")
         return await self._ask(self._writer, change, "IMMEDIATE")
 
@@ -109,10 +117,10 @@ class SqliteFile:
 
         try:
             return await owner.ask(whole)
-        except sqlite3.OperationalError as error:  # no space left, locked: the file itself is sound
-            raise Unavailable(f"{self._layout.name} cannot be used: {error}") from error
         except sqlite3.DatabaseError as error:
-            self._damaged = True
+            if not _is_damage(error):
+                raise Unavailable(f"{self._layout.name} cannot be used: {error}") from error
+            self._damaged.set()
             raise Unavailable(f"{self._layout.name} is damaged: {error}") from error
 
     def _open_or_make(self) -> sqlite3.Connection:
@@ -197,6 +205,14 @@ async def _close_both(reader: _Owner, writer: _Owner) -> None:
     """The writer last, and alone: only then its log is put into the file."""
     await reader.close(lambda _: None)
     await writer.close(_end)
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is of no use any more. No space left, locked, out of memory: the file itself is sound."""
+    if not isinstance(error, sqlite3.OperationalError):
+        return True
+    name: str = getattr(error, "sqlite_errorname", "")  # missing: not SQLite's own word
+    return name.startswith(("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB")) and name not in _NO_ROOM
 
 
 def _connect(path: Path) -> sqlite3.Connection:
