@@ -94,6 +94,12 @@ class TestJson:
         assert [problem["loc"] for problem in problems] == [loc]
         assert answer.json()["detail"] == problems
 
+    @pytest.mark.parametrize("body", [b"", b"  \n"])
+    async def test_no_body_at_all_is_told_as_that(self, door: Door, body: bytes) -> None:
+        """FLOW-70"""
+        (problem,) = check_refusal(await door.post(body))
+        assert problem["msg"] == "a JSON object is needed, and there is no body"
+
     @pytest.mark.parametrize(
         ("body", "loc"),
         [

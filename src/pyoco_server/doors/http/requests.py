@@ -100,6 +100,8 @@ def decode(decoder: Any, body: Any) -> Any:
     try:
         return decoder(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if not bytes(body).strip():  # the library says that it was truncated
+            raise wrong(("body",), "a JSON object is needed, and there is no body", "missing") from error
         raise _malformed(error) from error
 
 
