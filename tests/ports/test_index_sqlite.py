@@ -191,20 +191,18 @@ async def test_whoever_asks_while_it_is_opened_again_gets_an_answer_or_is_told(t
 
 
 async def test_the_event_loop_goes_on_while_the_index_writes(tmp_path: Path) -> None:
-    longest = 0.0
+    turns = 0
 
     async def watch() -> None:
-        nonlocal longest
+        nonlocal turns
         while True:
-            began = time.perf_counter()
             await asyncio.sleep(0.001)
-            longest = max(longest, time.perf_counter() - began)
+            turns += 1
 
     items = tuple(Stored(a_run(), n + 1) for n in range(10_000))
     async with opened(SqliteIndex(tmp_path / "index.db")) as index:
         watching = asyncio.create_task(watch())
-        began = time.perf_counter()
+        await asyncio.sleep(0)
         await index.apply(items, Mark("e", 10_000))
-        took = time.perf_counter() - began
         watching.cancel()
-    assert longest < max(0.15, took / 2)
+    assert turns > 5  # written on the loop itself it would be none
