@@ -74,6 +74,8 @@ CONTRACT: dict[str, Any] = {
     "receipts_kv_bucket": "pyoco_receipts",
     "idempotency_ttl_sec": 86400.0,
     "workflow_object_store_bucket": "pyoco_workflows",
+    "wheel_unpacked_max_bytes": 4294967296,
+    "wheel_index": "none",
     "worker_slots": 0,
     "callable_allow": (),
     "dashboard_read_only": False,

@@ -25,6 +25,7 @@ from pyoco_server.settings import (
     COUNT,
     FLAG,
     HEADER,
+    INDEX,
     INT64_MAX,
     INTERVAL,
     MESSAGE_BYTES,
@@ -134,6 +135,14 @@ class NatsBackendConfig:
     wheel_sync_dir: str = declare(".pyoco/wheels", PATH, "W", "Directory of a worker's wheels.")
     wheel_sync_interval_sec: float = declare(10.0, INTERVAL, "W", "Time between looks at the wheel registry.")
     wheel_install_timeout_sec: float = declare(180.0, INTERVAL, "W", "Time one installation of wheels may take.")
+    wheel_unpacked_max_bytes: int = declare(4_294_967_296, BYTES, "G", "A wheel that unpacks to more is refused.")
+    wheel_index: str = declare(
+        "none",
+        INDEX,
+        "W",
+        "Where pip may fetch what a wheel requires: `none`, `default` (as pip is set up) or the address of an index.",
+        secret=True,
+    )
     wheel_history_kv_bucket: str = declare("pyoco_wheel_history", NAME, "G", "Bucket of the wheel history.")
     wheel_history_ttl_sec: float = declare(7_776_000.0, AGE, "G", "The wheel history is kept for this time.")
 
@@ -141,7 +150,7 @@ class NatsBackendConfig:
     http_auth_mode: Literal["none", "api_key"] = declare(
         "none", choice("none", "api_key"), "G", "`api_key`: every request needs a key. `none`: open to everyone."
     )
-    http_api_key_header: str = declare("X-API-Key", HEADER, "G", "Header that carries the API key.")
+    http_api_key_header: str = declare("X-API-Key", HEADER, "GC", "Header that carries the API key.")
     auth_kv_bucket: str = declare("pyoco_auth", NAME, "GA", "Bucket of API key records.")
     auth_pepper: str = declare(
         "", PEPPER, "GA", "Secret mixed into the hashes of API keys; keep it from workers.", secret=True
@@ -254,6 +263,8 @@ class DotenvSettings:
 _ELSEWHERE = {
     "PYOCO_SERVER_URL": ("C", "Address of the gateway."),
     "PYOCO_API_KEY": ("C", "API key the client sends."),
+    "PYOCO_PROFILE": ("C", "Profile of the client's config file that is used."),
+    "PYOCO_CLIENT_CONFIG": ("C", "That file, when it is not `~/.config/pyoco/client.toml`."),
     "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine."),
     "PYOCO_CUTE": ("WE", "The engine's way of printing."),
 }

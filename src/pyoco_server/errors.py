@@ -3,10 +3,12 @@
 PyocoError
 ├── Refused               the input is wrong (422)
 │   ├── InvalidFlow       a flow.yaml breaks the policy
+│   ├── InvalidWheel      a file is not the wheel it says it is
 │   ├── InvalidListQuery
 │   └── InvalidWorkersRequest
 ├── TooLarge              the input is too big (413)
-│   └── WorkflowTooLarge
+│   ├── WorkflowTooLarge
+│   └── WheelTooLarge
 ├── TooSlow               the input did not come in time (408)
 ├── KeyMissing            no API key (401)
 ├── KeyRefused            an API key that does not open (403)
@@ -19,13 +21,19 @@ PyocoError
 │   └── ObjectNotFound
 ├── Conflict              the request does not fit what is there (409)
 │   ├── KeyReused         an idempotency key was used for another submission
+│   ├── WheelNotNewer     a wheel of the same or a newer version is registered
 │   └── NotRepeatable     what a run was submitted with is no longer kept
 ├── Unavailable           NATS did not answer: the write may have happened (503)
 │   ├── NotStored         NATS did not answer, and nothing was stored
-│   └── TooManyWatchers   this gateway serves as many event streams as it may
+│   ├── TooManyWatchers   this gateway serves as many event streams as it may
+│   ├── TooManyTransfers  this gateway moves as many files as it may
+│   └── NoRoom            the disk of this process is full
 ├── Corrupt               stored bytes are not what they should be
 ├── InvalidJob            a queue message nobody can run
 ├── FlowNotResolved       this worker cannot build the flow
+│   └── CallableRefused   a flow.yaml names code that this worker does not offer
+├── WheelSyncFailed       a worker could not install a wheel; it tries again
+├── BackupFailed          a backup could not be made, or cannot be restored
 ├── SnapshotTooLargeError a snapshot above the cap even after compaction
 ├── UsageError            a command line that cannot be obeyed
 └── SettingError          a setting that does not parse
@@ -38,17 +46,21 @@ from typing import ClassVar
 
 __all__ = [
     "CATALOGUE",
+    "BackupFailed",
+    "CallableRefused",
     "Conflict",
     "Corrupt",
     "FlowNotResolved",
     "InvalidFlow",
     "InvalidJob",
     "InvalidListQuery",
+    "InvalidWheel",
     "InvalidWorkersRequest",
     "KeyMissing",
     "KeyRefused",
     "KeyReused",
     "LetterNotFound",
+    "NoRoom",
     "NotFound",
     "NotRepeatable",
     "NotStored",
@@ -62,11 +74,15 @@ __all__ = [
     "SnapshotTooLargeError",
     "Text",
     "TooLarge",
+    "TooManyTransfers",
     "TooManyWatchers",
     "TooSlow",
     "Unavailable",
     "UsageError",
     "WheelNotFound",
+    "WheelNotNewer",
+    "WheelSyncFailed",
+    "WheelTooLarge",
     "WorkerNotFound",
     "WorkflowTooLarge",
 ]
@@ -182,6 +198,24 @@ CATALOGUE: dict[int, Text] = {
             "このゲートウェイのイベントストリーム数が上限に達しています",
             "Try again later, or ask another gateway.",
         ),
+        Text(
+            31,
+            "The flow.yaml names code that this worker does not offer.",
+            "flow.yaml が、このworkerで許可されていないコードを指定しています",
+            "Make a task of it, or allow its module with PYOCO_CALLABLE_ALLOW on the worker.",
+        ),
+        Text(
+            32,
+            "There is no room left on the disk.",
+            "ディスクの空き容量がありません",
+            "Make room on the disk and try again.",
+        ),
+        Text(
+            33,
+            "The backup could not be made or restored.",
+            "バックアップの作成または復元に失敗しました",
+            "Follow what the message says.",
+        ),
     )
 }
 
@@ -223,6 +257,10 @@ class InvalidFlow(Refused):
     """The flow.yaml breaks the policy."""
 
 
+class InvalidWheel(Refused):
+    """The file is not the wheel it says it is."""
+
+
 class InvalidListQuery(Refused):
     """The list query is not valid."""
 
@@ -249,6 +287,12 @@ class WorkflowTooLarge(TooLarge):
 
     number = 16
     phrase = "workflow file too large"
+
+
+class WheelTooLarge(TooLarge):
+    """The wheel is too large."""
+
+    phrase = "wheel too large"
 
 
 class TooSlow(PyocoError):
@@ -297,6 +341,13 @@ class KeyReused(Conflict):
 
     number = 26
     phrase = "idempotency key reused"
+
+
+class WheelNotNewer(Conflict):
+    """A wheel of the same or a newer version is registered."""
+
+    number = 22
+    phrase = "same/older version is rejected"
 
 
 class NotRepeatable(Conflict):
@@ -363,6 +414,19 @@ class TooManyWatchers(Unavailable):
     phrase = "too many watchers"
 
 
+class TooManyTransfers(Unavailable):
+    """This gateway moves as many files as it may."""
+
+    phrase = "too many transfers"
+
+
+class NoRoom(Unavailable):
+    """There is no room left on the disk."""
+
+    number = 32
+    phrase = "no room on the disk"
+
+
 class Corrupt(PyocoError):
     """Stored bytes are not what they should be: another digest, or a record that cannot be read."""
 
@@ -386,6 +450,27 @@ class FlowNotResolved(PyocoError):
 
     number = 6
     phrase = "flow not found"
+
+
+class CallableRefused(FlowNotResolved):
+    """The flow.yaml names code that this worker does not offer."""
+
+    number = 31
+    phrase = "callable not offered"
+
+
+class WheelSyncFailed(PyocoError):
+    """A wheel could not be installed."""
+
+    number = 24
+    phrase = "wheel sync failed"
+
+
+class BackupFailed(PyocoError):
+    """The backup could not be made or restored."""
+
+    number = 33
+    phrase = "backup failed"
 
 
 class SnapshotTooLargeError(PyocoError, ValueError):

@@ -19,6 +19,7 @@ __all__ = [
     "COUNT",
     "FLAG",
     "HEADER",
+    "INDEX",
     "INT64_MAX",
     "INTERVAL",
     "MESSAGE_BYTES",
@@ -225,6 +226,9 @@ URL = _text(_is_nats_url, "is not an address of NATS (several: with commas)")
 HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
 SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")
 PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
+INDEX = _text(
+    _matches(r"none|default|(https?|file)://[^\s]{1,2000}"), "must be none, default or the address of a package index"
+)
 MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 
 

@@ -12,9 +12,9 @@ from contextlib import aclosing
 import pytest
 
 from pyoco_server.errors import ObjectNotFound, TooLarge
-from pyoco_server.ports.objects.port import ObjectInfo, Objects
+from pyoco_server.ports.objects.port import CHANGED, Changed, ObjectInfo, Objects
 
-__all__ = ["ObjectsContract", "pieces_of", "put", "read_all"]
+__all__ = ["ObjectsContract", "pieces_of", "put", "put_if_unchanged", "read_all"]
 
 _PIECE_BYTES = 50_000
 #: Chunks of the store are of this size, or so the tests hope: they try both sides of it.
@@ -28,6 +28,12 @@ async def pieces_of(data: bytes, piece_bytes: int = _PIECE_BYTES) -> AsyncIterat
 
 async def put(objects: Objects, name: str, data: bytes, headers: dict[str, str] | None = None) -> ObjectInfo:
     return await objects.put(name, pieces_of(data), len(data), headers)
+
+
+async def put_if_unchanged(
+    objects: Objects, name: str, data: bytes, generation: int, headers: dict[str, str] | None = None
+) -> ObjectInfo | Changed:
+    return await objects.put_if_unchanged(name, pieces_of(data), len(data), headers, generation)
 
 
 async def read_all(objects: Objects, info: ObjectInfo) -> bytes:
@@ -76,7 +82,7 @@ class ObjectsContract:
         found = await objects.info("one")
         assert (found.object_id, found.headers) == (new.object_id, {})
         assert await read_all(objects, found) == b"newer"
-        assert len(await objects.all()) == 1
+        assert len((await objects.catalogue()).objects) == 1
 
     @pytest.mark.parametrize("size", [0, 10, 1_000_000])
     async def test_a_replaced_object_is_not_found_any_more(self, objects: Objects, size: int) -> None:
@@ -110,17 +116,17 @@ class ObjectsContract:
         assert await read_all(objects, await put(objects, "one", b"new")) == b"new"
 
     async def test_all_objects_are_listed_by_name(self, objects: Objects) -> None:
-        assert await objects.all() == []
+        assert (await objects.catalogue()).objects == ()
         for name in ("b", "a", "gone", "c"):
             await put(objects, name, name.encode())
         await objects.delete("gone")
         await put(objects, "b", b"replaced")
-        listed = await objects.all()
+        listed = list((await objects.catalogue()).objects)
         assert [info.name for info in listed] == ["a", "b", "c"]
         assert listed[1] == await objects.info("b")
         for info in listed:
             await objects.delete(info.name)
-        assert await objects.all() == []
+        assert (await objects.catalogue()).objects == ()
 
     async def test_too_large_a_body_is_refused_as_soon_as_it_shows(self, objects: Objects) -> None:
         sent = 0
@@ -135,7 +141,7 @@ class ObjectsContract:
             with pytest.raises(TooLarge):
                 await objects.put("one", endless(), 1_000_000)
         assert sent == 11
-        assert await objects.all() == []
+        assert (await objects.catalogue()).objects == ()
 
     async def test_a_broken_upload_leaves_the_old_object_as_it_was(self, objects: Objects) -> None:
         await put(objects, "one", b"old")
@@ -159,7 +165,7 @@ class ObjectsContract:
 
         putting = asyncio.create_task(objects.put("one", slow(), 1_000_000))
         await half_way.wait()
-        assert await objects.all() == []
+        assert (await objects.catalogue()).objects == ()
         with pytest.raises(ObjectNotFound):
             await objects.info("one")
         go_on.set()
@@ -177,3 +183,73 @@ class ObjectsContract:
         async with aclosing(objects.read(made)) as chunks:
             await anext(chunks)
         assert len(await read_all(objects, made)) == 3_000_000
+
+    async def test_a_catalogue_is_of_another_generation_after_every_change(self, objects: Objects) -> None:
+        generations = [(await objects.catalogue()).generation]
+        await put(objects, "one", b"1")
+        generations.append((await objects.catalogue()).generation)
+        assert (await objects.catalogue()).generation == generations[-1]
+        await put(objects, "one", b"1")
+        generations.append((await objects.catalogue()).generation)
+        await put(objects, "two", b"2")
+        generations.append((await objects.catalogue()).generation)
+        await objects.delete("one")
+        generations.append((await objects.catalogue()).generation)
+        assert sorted(set(generations)) == generations
+
+    async def test_a_put_goes_through_while_nothing_has_changed(self, objects: Objects) -> None:
+        first = await put_if_unchanged(objects, "one", b"1", (await objects.catalogue()).generation, {"k": "v"})
+        assert isinstance(first, ObjectInfo)
+        second = await put_if_unchanged(objects, "two", b"2", (await objects.catalogue()).generation)
+        assert isinstance(second, ObjectInfo)
+        # Over one that is there, too.
+        third = await put_if_unchanged(objects, "one", b"3", (await objects.catalogue()).generation)
+        assert isinstance(third, ObjectInfo)
+        assert await read_all(objects, await objects.info("one")) == b"3"
+        assert first.headers == {"k": "v"}
+        assert [info.object_id for info in (await objects.catalogue()).objects] == [third.object_id, second.object_id]
+
+    async def test_a_put_is_told_of_a_change_of_any_object(self, objects: Objects) -> None:
+        """FLOW-213: whoever decided by an older catalogue decides again."""
+        empty = (await objects.catalogue()).generation
+        await put(objects, "other", b"x")
+        assert await put_if_unchanged(objects, "one", b"1", empty) is CHANGED
+        before_delete = (await objects.catalogue()).generation
+        await objects.delete("other")
+        assert await put_if_unchanged(objects, "one", b"1", before_delete) is CHANGED
+        with pytest.raises(ObjectNotFound):
+            await objects.info("one")
+        assert isinstance(
+            await put_if_unchanged(objects, "one", b"1", (await objects.catalogue()).generation), ObjectInfo
+        )
+
+    async def test_a_change_while_the_bytes_come_in_is_a_change(self, objects: Objects) -> None:
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"x" * 500_000
+            await put(objects, "other", b"y")
+            yield b"z"
+
+        generation = (await objects.catalogue()).generation
+        assert await objects.put_if_unchanged("one", slow(), 1_000_000, None, generation) is CHANGED
+        assert [info.name for info in (await objects.catalogue()).objects] == ["other"]
+
+    @pytest.mark.parametrize("names", [["one"] * 8, [f"name{n}" for n in range(8)]], ids=["one name", "many names"])
+    async def test_of_many_who_decided_by_the_same_catalogue_one_wins(self, objects: Objects, names: list[str]) -> None:
+        """FLOW-213, FLOW-219: duplicate uploads at once."""
+        await put(objects, "before", b"x")
+        generation = (await objects.catalogue()).generation
+        bodies = [bytes([n]) * 300_000 for n in range(8)]
+        ends = await asyncio.gather(
+            *(put_if_unchanged(objects, name, body, generation) for name, body in zip(names, bodies, strict=True))
+        )
+        [winner] = [end for end in ends if isinstance(end, ObjectInfo)]
+        listed = (await objects.catalogue()).objects
+        assert {info.name: info.object_id for info in listed if info.name != "before"} == {
+            winner.name: winner.object_id
+        }
+        assert await read_all(objects, winner) == bodies[ends.index(winner)]
+
+    async def test_too_large_a_conditional_put_is_refused_as_any_other(self, objects: Objects) -> None:
+        with pytest.raises(TooLarge):
+            await objects.put_if_unchanged("one", pieces_of(bytes(1001)), 1000, None, 0)
+        assert (await objects.catalogue()).objects == ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -17,12 +19,12 @@ import pytest
 from backends import recorded
 from gateways import Gateway, fresh_gateway, open_gateway
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.doors.http.app import OPERATIONS
-from pyoco_server.doors.http.state import State
+from pyoco_server.doors.http.state import UPLOADS_MAX, State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
 from servers import NatsServer, config_for
+from wheels import build_wheel
 
 #: Section 27.2 of the contract, word for word: these are product texts. Later ids are ours.
 CONTRACT = {
@@ -58,9 +60,7 @@ CONTRACT = {
     24: ("The wheel synchronisation failed (best effort).", "wheelの同期に失敗しました（best-effort）"),
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
-ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24}
-#: Whoever adds the first of these routes provokes these ids here.
-OF_WHEELS = {22, 23}
+ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33}
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,37 @@ async def _meets_a_defect(gateway: Gateway) -> httpx.Response:
         return await gateway.client.get(f"/runs/{SOMEONE}")
 
 
+def uploads_wheel(file_name: str, content: bytes, **fields: str) -> Callable[[Gateway], Awaitable[httpx.Response]]:
+    return sends("POST", "/wheels", files={"wheel": (file_name, content)}, data=fields)
+
+
+async def _uploads_a_wheel_twice(gateway: Gateway) -> httpx.Response:
+    again = uploads_wheel(*build_wheel())
+    await again(gateway)
+    return await again(gateway)
+
+
+async def _uploads_more_than_it_may(gateway: Gateway) -> httpx.Response:
+    state: State = gateway.app.state.gateway
+    state.backend = replace(state.backend, config=replace(gateway.config, wheel_max_bytes=10))
+    return await uploads_wheel(*build_wheel())(gateway)
+
+
+async def _uploads_to_a_full_disk(gateway: Gateway) -> httpx.Response:
+    with mock.patch.object(tempfile, "TemporaryFile", return_value=io.FileIO("/dev/full", "r+b")):
+        return await uploads_wheel(*build_wheel())(gateway)
+
+
+async def _uploads_where_there_is_no_turn(gateway: Gateway) -> httpx.Response:
+    state: State = gateway.app.state.gateway
+    state.uploads.taken = UPLOADS_MAX
+    return await uploads_wheel(*build_wheel())(gateway)
+
+
 DOCUMENT = create_app(NatsBackendConfig()).openapi()
 SOMEONE = str(uuid.UUID(int=7, version=4))
 LARGE = "x" * 300_000
+WHEEL = "my_tasks-1.0-py3-none-any.whl"
 
 OPEN = [
     Provoked(2, 422, None, sends("POST", "/runs", json={}), "POST /runs"),
@@ -144,6 +172,14 @@ OPEN = [
         sends("PATCH", "/workers/nobody", json={"hidden": True}),
         "PATCH /workers/{worker_id}",
     ),
+    Provoked(2, 422, None, uploads_wheel("no.whl", b"x"), "POST /wheels"),
+    Provoked(2, 422, "invalid request", uploads_wheel(WHEEL, b"x"), "POST /wheels"),
+    Provoked(2, 413, "wheel too large", _uploads_more_than_it_may, "POST /wheels"),
+    Provoked(2, 422, None, sends("GET", "/wheels/history?limit=0"), "GET /wheels/history"),
+    Provoked(3, 503, "too many transfers", _uploads_where_there_is_no_turn, "POST /wheels"),
+    Provoked(22, 409, "same/older version is rejected", _uploads_a_wheel_twice, "POST /wheels"),
+    Provoked(23, 404, "wheel not found", sends("GET", f"/wheels/{WHEEL}"), "GET /wheels/{wheel_name}"),
+    Provoked(23, 404, "wheel not found", sends("DELETE", f"/wheels/{WHEEL}"), "DELETE /wheels/{wheel_name}"),
     Provoked(25, 500, "internal error", _meets_a_defect),
     Provoked(26, 409, "idempotency key reused", _reuses_a_key, "POST /runs"),
     Provoked(27, 404, "dead letter not found", sends("GET", "/dlq/7"), "GET /dlq/{letter_id}"),
@@ -151,6 +187,7 @@ OPEN = [
     Provoked(27, 404, "dead letter not found", sends("POST", "/dlq/7/redrive"), "POST /dlq/{letter_id}/redrive"),
     Provoked(28, 409, "run cannot be repeated", _repeats_what_is_no_flow, "POST /runs/{run_id}/rerun"),
     Provoked(30, 503, "too many watchers", _watches_where_there_is_no_room, "GET /runs/{run_id}/watch"),
+    Provoked(32, 503, "no room on the disk", _uploads_to_a_full_disk, "POST /wheels"),
 ]
 
 
@@ -172,6 +209,8 @@ CLOSED = [
 WITHOUT_NATS = [
     Provoked(3, 503, "nats unavailable", sends("POST", "/runs", json={"flow_name": "f"}), "POST /runs"),
     Provoked(3, 503, "nats unavailable", sends("GET", f"/runs/{SOMEONE}"), "GET /runs/{run_id}"),
+    Provoked(3, 503, "nats unavailable", uploads_wheel(*build_wheel()), "POST /wheels"),
+    Provoked(3, 503, "nats unavailable", sends("GET", "/wheels"), "GET /wheels"),
 ]
 
 
@@ -219,9 +258,8 @@ async def test_an_outage_is_told_in_both_languages(own_nats_server: NatsServer, 
 
 def test_every_id_is_provoked_or_told_elsewhere() -> None:
     provoked = {wanted.number for wanted in (*OPEN, *CLOSED, *WITHOUT_NATS)}
-    assert provoked | ELSEWHERE | OF_WHEELS == CATALOGUE.keys()
-    assert not provoked & (ELSEWHERE | OF_WHEELS)
-    assert not [operation.path for operation in OPERATIONS if operation.path.startswith("/wheels")]
+    assert provoked | ELSEWHERE == CATALOGUE.keys()
+    assert not provoked & ELSEWHERE
 
 
 @pytest.mark.parametrize("number", CONTRACT)

@@ -182,6 +182,11 @@ class TestDocument:
             ("GET /workers", "200 401 403 422 503"),
             ("GET /workers/{worker_id}", "200 401 403 404 503"),
             ("PATCH /workers/{worker_id}", "200 401 403 404 413 422 503"),
+            ("GET /wheels", "200 401 403 503"),
+            ("GET /wheels/history", "200 401 403 422 503"),
+            ("POST /wheels", "200 401 403 409 413 422 503"),
+            ("GET /wheels/{wheel_name}", "200 304 401 403 404 503"),
+            ("DELETE /wheels/{wheel_name}", "200 401 403 404 503"),
             ("GET /dlq", "200 401 403 422 503"),
             ("GET /dlq/counts", "200 401 403 503"),
             ("GET /dlq/{letter_id}", "200 401 403 404 503"),
@@ -199,8 +204,8 @@ class TestDocument:
         assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
         assert ("429" in item["responses"]) == ("403" in item["responses"])  # the entrance gives both, or neither
         for status, answer in item["responses"].items():
-            assert (answer["content"] == {}) == (status == "204")
-            if status == "204":
+            assert (answer["content"] == {}) == (status in {"204", "304"})
+            if status in {"204", "304"}:
                 continue
             (schema,) = (content["schema"] for content in answer["content"].values())
             assert (schema == {"$ref": "#/components/schemas/Error"}) == (status != "200")
@@ -248,7 +253,9 @@ class TestErrors:
             (404, "run not found", 5),
             (404, "worker not found", 20),
             (404, "wheel not found", 23),
+            (409, "same/older version is rejected", 22),
             (413, "workflow file too large", 16),
+            (413, "wheel too large", 2),
             (422, "invalid request", 2),
             (422, "invalid list query", 17),
             (422, "invalid workers request", 19),
@@ -256,7 +263,7 @@ class TestErrors:
         ],
     )
     def test_the_phrases_are_those_of_the_contract(self, status: int, detail: str, number: int) -> None:
-        """FLOW-51 to FLOW-55, FLOW-57, FLOW-59 to FLOW-62"""
+        """FLOW-51 to FLOW-62"""
         assert (status, number) in {(status_of(cls("x")), cls.number) for cls in ERRORS if cls.phrase == detail}
 
 

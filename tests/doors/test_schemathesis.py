@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from schemathesis.checks import (
 
 from backends import opened_backend, recorded
 from chaos import gateway_alone, is_ready
+from contracts.objects import pieces_of
 from gateways import FLOW_YAML
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.config import NatsBackendConfig
@@ -48,6 +50,7 @@ from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import open_keys
 from servers import NatsServer
 from waiting import eventually
+from wheels import build_wheel
 
 #: A request that hangs fails.
 SECONDS_MAX = 10.0
@@ -89,22 +92,23 @@ class Door:
     session: requests.Session
     known: Known
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    versions: Iterator[int] = field(default_factory=lambda: count(1))
 
     def ask(self, case: Case[Any]) -> None:
         label = case.operation.label
-        self._aim(case, label)
-        answer = case.call(self.address, self.session, timeout=SECONDS_MAX)
+        more = self._aim(case, label)
+        answer = case.call(self.address, self.session, timeout=SECONDS_MAX, **more)
         self.answers[label, answer.status_code] += 1
         case.validate_response(answer, checks=[check for check in CHECKS if check is not EXEMPT.get(label)])
         if answer.headers.get("content-type", [""])[0].startswith("text/event-stream"):
             _check_events(answer.text)
 
-    def _aim(self, case: Case[Any], label: str) -> None:
+    def _aim(self, case: Case[Any], label: str) -> dict[str, Any]:
         """At something that is there, half of the time: whatever schemathesis thinks of is not. The same request is
-        aimed the same way each time."""
+        aimed the same way each time. Returns what replaces parts of the request."""
         dice = zlib.crc32(repr((case.path_parameters, case.query, case.headers, case.body)).encode())
         if case.meta is None or not case.meta.generation.mode.is_positive or dice % 2:
-            return
+            return {}
         for name in case.path_parameters:
             find = self.known.get("ended_run_id" if label.endswith("/watch") else name)
             if find is not None:
@@ -112,6 +116,11 @@ class Door:
         body: Any = case.body
         if label == "POST /runs/yaml" and isinstance(body, dict):
             body["workflow"] = FLOW_YAML.encode()
+        if label == "POST /wheels" and isinstance(body, dict):
+            # It has no way to give a file its name.
+            fields = {name: value for name, value in body.items() if name != "wheel"}
+            return {"files": {"wheel": build_wheel(version=f"{next(self.versions)}.0")}, "data": fields}
+        return {}
 
     def check_that_it_also_said_yes(self) -> None:
         """Otherwise nothing but refusals was looked at."""
@@ -133,7 +142,7 @@ def _check_events(text: str) -> None:
 
 
 async def _seed(config: NatsBackendConfig) -> Known:
-    """Runs in every state, a worker, and as many dead letters as are asked for: they are deleted, too."""
+    """Runs in every state, a worker, and as many dead letters and wheels as are asked for: they are deleted, too."""
     async with opened_backend(config) as backend:
         progress = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "ü"}})
         failed = (await _run(backend, Failed(message="on purpose", progress=progress))).run
@@ -150,6 +159,7 @@ async def _seed(config: NatsBackendConfig) -> Known:
         "ended_run_id": lambda dice: ended[dice % len(ended)],  # a watch of one ends
         "worker_id": lambda _: "anna",
         "letter_id": lambda _: asyncio.run(_bury(config, letter)),
+        "wheel_name": lambda dice: asyncio.run(_shelve(config, f"seeded-0.{dice}-py3-none-any.whl")),
     }
 
 
@@ -160,6 +170,13 @@ async def _bury(config: NatsBackendConfig, letter: DeadLetter) -> str:
         return str(await link.store(f"{config.dlq_subject_prefix}.{letter.tag}", encode_dead_letter(letter)))
     finally:
         await link.close()
+
+
+async def _shelve(config: NatsBackendConfig, wheel_name: str) -> str:
+    """The name of a wheel that is there."""
+    async with opened_backend(config) as backend:
+        await backend.wheels.put(wheel_name, pieces_of(b"its bytes"), 100)
+    return wheel_name
 
 
 async def _run(backend: Backend, outcome: Outcome | None) -> Stored:

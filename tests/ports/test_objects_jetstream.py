@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import os
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -13,15 +15,16 @@ from typing import Any
 import pytest
 from nats.js.api import ObjectMeta
 
-from contracts.objects import ObjectsContract, pieces_of, put, read_all
+from contracts.objects import ObjectsContract, pieces_of, put, put_if_unchanged, read_all
 from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt, NotStored, ObjectNotFound, TooLarge, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from pyoco_server.ports.objects import reader
+from pyoco_server.ports.nats.watch import Batch
+from pyoco_server.ports.objects import jetstream, reader
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
-from pyoco_server.ports.objects.port import Objects
+from pyoco_server.ports.objects.port import CHANGED, ObjectInfo, Objects
 from servers import NatsServer, config_for
 from waiting import eventually
 
@@ -40,6 +43,13 @@ class TestJetStreamObjects(ObjectsContract):
 async def messages_in(link: Link, config: NatsBackendConfig) -> int:
     info = await link.api(f"STREAM.INFO.OBJ_{config.wheel_object_store_bucket}", {}, dict[str, Any])
     return int(info["state"]["messages"])
+
+
+async def subjects_in(link: Link, config: NatsBackendConfig) -> dict[str, int]:
+    """How many messages lie on each subject."""
+    subject = f"STREAM.INFO.OBJ_{config.wheel_object_store_bucket}"
+    info = await link.api(subject, {"subjects_filter": ">"}, dict[str, Any])
+    return dict(info["state"].get("subjects") or {})
 
 
 class TestWhatIsLeftInTheStream:
@@ -81,6 +91,19 @@ class TestWhatIsLeftInTheStream:
     ) -> None:
         await asyncio.gather(*(put(store, "one", bytes(1000)) for _ in range(10)))
         assert await messages_in(link, prepared) == 2
+
+    async def test_a_put_that_lost_to_a_change_leaves_nothing(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        generation = (await store.catalogue()).generation
+        ends = await asyncio.gather(*(put_if_unchanged(store, f"n{n}", bytes(500_000), generation) for n in range(6)))
+        assert ends.count(CHANGED) == 5
+        [winner] = [end for end in ends if isinstance(end, ObjectInfo)]
+        bucket = prepared.wheel_object_store_bucket
+        assert await subjects_in(link, prepared) == {
+            f"$O.{bucket}.C.{winner.object_id}": 4,
+            f"$O.{bucket}.M.{base64.urlsafe_b64encode(winner.name.encode()).decode()}": 1,
+        }
 
     async def test_a_deleted_object_leaves_its_marker(
         self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
@@ -137,6 +160,77 @@ class TestAWriteWithoutAnAnswer:
         assert await read_all(store, await store.info("one")) == b"abc"
         await link.close()
 
+    @pytest.mark.parametrize("fault", ["before", "after", "unheard"])
+    async def test_of_a_conditional_meta_is_found_out(
+        self, nats_url: str, prepared: NatsBackendConfig, fault: str
+    ) -> None:
+        """FLOW-213: its own first try is no change by another."""
+        link = await open_faulty_link(nats_url)
+        store = JetStreamObjects(link, prepared.wheel_object_store_bucket)
+        await put(store, "other", b"x")
+        generation = (await store.catalogue()).generation
+        link.faults.extend(["", fault])
+        made = await put_if_unchanged(store, "one", b"abc", generation)
+        assert isinstance(made, ObjectInfo)
+        assert await read_all(store, await store.info("one")) == b"abc"
+        assert (await store.info("one")).object_id == made.object_id
+        await link.close()
+
+    @pytest.mark.parametrize("fault", ["before", "after", "unheard"])
+    async def test_of_a_conditional_meta_over_an_older_catalogue_changes_nothing(
+        self, nats_url: str, prepared: NatsBackendConfig, fault: str
+    ) -> None:
+        link = await open_faulty_link(nats_url)
+        store = JetStreamObjects(link, prepared.wheel_object_store_bucket)
+        generation = (await store.catalogue()).generation
+        await put(store, "one", b"old")
+        link.faults.extend(["", fault])
+        assert await put_if_unchanged(store, "one", b"abc", generation) is CHANGED
+        assert await read_all(store, await store.info("one")) == b"old"
+        assert await messages_in(link, prepared) == 2
+        await link.close()
+
+
+class TestACatalogue:
+    async def test_of_a_thousand_objects_is_read_quickly(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        """The bound is loose, for a busy machine: it takes some 30 ms, and one question for each would take longer."""
+        await asyncio.gather(*(put(store, f"name{n:04}", b"x") for n in range(1000)))
+        began = time.monotonic()
+        catalogue = await store.catalogue()
+        assert time.monotonic() - began < 1.0
+        assert [info.name for info in catalogue.objects] == [f"name{n:04}" for n in range(1000)]
+        assert isinstance(await put_if_unchanged(store, "new", b"x", catalogue.generation), ObjectInfo)
+
+    async def test_waits_for_a_node_that_is_behind(
+        self, store: JetStreamObjects, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """FLOW-213: or it would lack an object and still be of the generation that has it."""
+        await put(store, "one", b"1")
+        entry = await store._metas.get(base64.urlsafe_b64encode(b"one").decode())
+        assert entry is not None
+
+        async def behind(*_: object, **__: object) -> AsyncIterator[Batch]:
+            yield Batch((), True, "")
+            yield Batch((entry,), True, "")
+
+        monkeypatch.setattr(jetstream, "watch", behind)
+        assert [info.name for info in (await store.catalogue()).objects] == ["one"]
+
+    async def test_does_not_wait_for_what_has_expired(
+        self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket = prepared.wheel_object_store_bucket
+
+        async def empty(*_: object, **__: object) -> AsyncIterator[Batch]:
+            await link.api(f"STREAM.PURGE.OBJ_{bucket}", {}, dict[str, Any])
+            yield Batch((), True, "")
+
+        await put(store, "one", b"1")
+        monkeypatch.setattr(jetstream, "watch", empty)
+        assert (await store.catalogue()).objects == ()
+
 
 class TestOtherClients:
     async def test_read_what_we_put(self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig) -> None:
@@ -158,9 +252,9 @@ class TestOtherClients:
         assert info.sha256_hex == hashlib.sha256(data).hexdigest()
         assert info.headers == {"k": "v,w"}
         assert await read_all(store, info) == data
-        assert await store.all() == [info]
+        assert (await store.catalogue()).objects == (info,)
         await theirs.delete("one")
-        assert await store.all() == []
+        assert (await store.catalogue()).objects == ()
         with pytest.raises(ObjectNotFound):
             await store.info("one")
 
@@ -202,7 +296,7 @@ class TestDamage:
     ) -> None:
         await put(store, "one", b"x")
         await link.store(f"$O.{prepared.wheel_object_store_bucket}.M.b2Rk", b"not json")
-        assert [info.name for info in await store.all()] == ["one"]
+        assert [info.name for info in (await store.catalogue()).objects] == ["one"]
         with pytest.raises(Corrupt):
             await store.info("odd")
 
@@ -271,7 +365,7 @@ class TestAServerThatGoesAway:
                 async for _ in chunks:
                     pass
         with pytest.raises(Unavailable):
-            await store.all()
+            await store.catalogue()
 
     async def test_ends_an_upload_as_not_stored(
         self, own: tuple[Link, NatsBackendConfig], own_nats_server: NatsServer

@@ -16,6 +16,8 @@ from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.runs.port import Runs
+from pyoco_server.ports.wheel_files.port import WheelFiles
+from pyoco_server.ports.wheel_history.port import WheelHistory
 
 __all__ = ["Backend", "GatewayBackend"]
 
@@ -28,6 +30,8 @@ class Backend:
     runs: Runs
     queue: Queue
     registry: Registry
+    #: Registered wheels, by file name.
+    wheels: Objects
     #: Unix seconds. Passed in, so that a test can hold it still.
     clock: Callable[[], float]
     #: A fresh UUID as text.
@@ -50,3 +54,5 @@ class GatewayBackend(Backend):
     #: Which of them are known to be there.
     kept_workflows: Kept = field(default_factory=Kept)
     receipts: Receipts
+    wheel_files: WheelFiles
+    wheel_history: WheelHistory

@@ -15,7 +15,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pyoco_server.doors.http import cancel_many, dlq, health, lists, metrics, repeat, runs, schemas, watch, workers
+from pyoco_server.doors.http import (
+    cancel_many,
+    dlq,
+    health,
+    lists,
+    metrics,
+    repeat,
+    runs,
+    schemas,
+    watch,
+    wheels,
+    workers,
+)
 from pyoco_server.doors.http.answers import error_answer, plain_error, schema_answer, status_of
 from pyoco_server.doors.http.guard import Guard
 from pyoco_server.doors.http.operations import Operation, openapi_paths
@@ -29,7 +41,7 @@ __all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 
 log = get_logger(__name__)
 
-_MODULES = (health, runs, lists, cancel_many, repeat, watch, workers, dlq, metrics)
+_MODULES = (health, runs, lists, cancel_many, repeat, watch, workers, wheels, dlq, metrics)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
 SCHEMAS = {name: schema for module in (schemas, *_MODULES) for name, schema in module.SCHEMAS.items()}
 

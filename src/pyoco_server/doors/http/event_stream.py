@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-__all__ = ["TRANSPORT", "EventStream", "Source", "server_is_stopping"]
+__all__ = ["TRANSPORT", "EventStream", "Source", "server_is_stopping", "transport_of"]
 
 #: The extension of an ASGI scope by which our own server lends us the connection: to cut it, which ASGI cannot.
 TRANSPORT = "pyoco.transport"
@@ -88,7 +88,7 @@ class EventStream(Response):
         self._source.close()
 
     async def _pump(self, scope: Scope, send: Send, leaving: asyncio.Task[None]) -> None:
-        transport = _transport_of(scope)
+        transport = transport_of(scope)
         frame: bytes | None = b"retry: %d\n\n" % random.randint(*_RETRY_MS)  # noqa: S311  (jitter, not a secret)
         while frame is not None and not leaving.done() and not (transport is not None and transport.is_closing()):
             if not await self._sent(send, {"type": "http.response.body", "body": frame, "more_body": True}):
@@ -118,7 +118,8 @@ class EventStream(Response):
             await asyncio.wait({leaving}, timeout=_LAST_SECONDS)
 
 
-def _transport_of(scope: Scope) -> asyncio.WriteTransport | None:
+def transport_of(scope: Scope) -> asyncio.WriteTransport | None:
+    """The connection, as our own server lends it. None: another server runs us."""
     lent: Any = (scope.get("extensions") or {}).get(TRANSPORT)
     return lent["transport"] if lent is not None else None
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.slowdown import Slowdown
+from pyoco_server.doors.http.turns import Turns
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub, Lookout
@@ -24,6 +25,10 @@ __all__ = ["State", "caller_of", "state_of"]
 _SETTLE_SECONDS = 1.0
 #: How long it waits for the gateway's own last write to show up in it.
 _OWN_WRITE_SECONDS = 2.0
+#: Wheels on their way in at once: each lies on this gateway's disk meanwhile.
+UPLOADS_MAX = 4
+#: Wheels on their way out at once: each has some 2 MiB in memory.
+DOWNLOADS_MAX = 32
 
 
 class State:
@@ -35,6 +40,7 @@ class State:
         self.letter_feeder = LetterFeeder(backend.letters, backend.letter_index)
         self._revision = 0
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
+        self.uploads, self.downloads = Turns(UPLOADS_MAX), Turns(DOWNLOADS_MAX)
 
     async def start(self) -> None:
         """Returns once lists are being made. Raises Unavailable."""

@@ -23,7 +23,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.watch import watch
-from pyoco_server.ports.objects.port import ObjectInfo
+from pyoco_server.ports.objects.port import CHANGED, Catalogue, Changed, ObjectInfo
 from pyoco_server.ports.objects.reader import ChunkReader
 from pyoco_server.ports.objects.writer import CHUNK_BYTES, ChunkWriter
 
@@ -61,11 +61,35 @@ class JetStreamObjects:
         self._link, self._name = link, bucket
         self._stream = f"OBJ_{bucket}"
         self._metas = Bucket(link, bucket, stream=self._stream, prefix=f"$O.{bucket}.M.")
+        #: The condition of a write is the newest of all metas, not of its own.
+        self._whole_store = {"Nats-Expected-Last-Subject-Sequence-Subject": f"{self._metas.prefix}>"}
         self._tidying: set[asyncio.Task[None]] = set()
 
     async def put(
         self, name: str, chunks: AsyncIterable[bytes], bytes_max: int, headers: Mapping[str, str] | None = None
     ) -> ObjectInfo:
+        made = await self._put(name, chunks, bytes_max, headers, None)
+        assert not isinstance(made, Changed)
+        return made
+
+    async def put_if_unchanged(
+        self,
+        name: str,
+        chunks: AsyncIterable[bytes],
+        bytes_max: int,
+        headers: Mapping[str, str] | None,
+        generation: int,
+    ) -> ObjectInfo | Changed:
+        return await self._put(name, chunks, bytes_max, headers, generation)
+
+    async def _put(
+        self,
+        name: str,
+        chunks: AsyncIterable[bytes],
+        bytes_max: int,
+        headers: Mapping[str, str] | None,
+        generation: int | None,
+    ) -> ObjectInfo | Changed:
         nuid = uuid.uuid4().hex
         writer = ChunkWriter(self._link, self._chunk_subject(nuid), bytes_max)
         is_kept = False
@@ -83,13 +107,16 @@ class JetStreamObjects:
                 options={"max_chunk_size": CHUNK_BYTES},
             )
             is_kept = True  # until it is certain that the meta does not name these chunks
-            replaced = await self._write_meta(meta)
+            replaced = await self._write_meta(meta, generation)
+            is_kept = not isinstance(replaced, Changed)
         except NotStored:
             is_kept = False
             raise
         finally:
             if not is_kept:
                 await self._in_background(self._abandon(writer, nuid))
+        if isinstance(replaced, Changed):
+            return CHANGED
         if replaced is not None:
             await self._purge(replaced.nuid)
         return ObjectInfo(name, writer.size_bytes, writer.digest.hex(), nuid, time.time(), dict(headers or {}))
@@ -114,7 +141,7 @@ class JetStreamObjects:
         if reader.digest.hex() != info.sha256_hex:
             raise Corrupt(f"the bytes of object {info.name} do not match its digest")
 
-    async def all(self) -> list[ObjectInfo]:
+    async def catalogue(self) -> Catalogue:
         last = await self._metas.last_revision()
         found: dict[str, ObjectInfo | None] = {}
         seen = 0
@@ -128,9 +155,12 @@ class JetStreamObjects:
                 for entry in batch.entries:
                     seen = entry.revision
                     found[entry.key] = _readable_info(entry)
-                if batch.caught_up:
-                    break
-        return sorted((info for info in found.values() if info is not None), key=lambda info: info.name)
+                if batch.caught_up and seen < last:
+                    # Either the newest has expired since, or we read from a node that is a moment behind the leader.
+                    # To take the second for the first would be a catalogue that lacks what its generation promises.
+                    last = await self._metas.last_revision()
+        infos = (info for info in found.values() if info is not None)
+        return Catalogue(max(seen, last), tuple(sorted(infos, key=lambda info: info.name)))
 
     async def delete(self, name: str) -> bool:
         for _ in range(_ROUNDS_MAX):
@@ -144,13 +174,19 @@ class JetStreamObjects:
                 return True
         raise Unavailable(f"object {name} changes too fast")
 
-    async def _write_meta(self, meta: _Meta) -> _Meta | None:
+    async def _write_meta(self, meta: _Meta, generation: int | None) -> _Meta | Changed | None:
         """Show the new object. Returns the one it replaced: exactly that, so that nobody's chunks are forgotten."""
-        data = msgspec.json.encode(meta)
+        key, data = _key(meta.name), msgspec.json.encode(meta)
         for _ in range(_ROUNDS_MAX):
-            entry = await self._metas.get(_key(meta.name))
-            if await self._metas.write(_key(meta.name), data, entry.revision if entry else 0, _REPLACE) is not None:
+            entry = await self._metas.get(key)
+            if generation is None:
+                done = await self._metas.write(key, data, entry.revision if entry else 0, _REPLACE)
+            else:  # the whole store is the condition, so the object it replaces is the one just read, or it fails
+                done = await self._metas.write(key, data, generation, _REPLACE | self._whole_store)
+            if done is not None:
                 return _meta(entry) if entry is not None else None
+            if generation is not None:
+                return CHANGED
         raise Unavailable(f"object {meta.name} changes too fast")
 
     async def _abandon(self, writer: ChunkWriter, nuid: str) -> None:

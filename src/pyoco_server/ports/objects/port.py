@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["ObjectInfo", "Objects"]
+__all__ = ["CHANGED", "Catalogue", "Changed", "ObjectInfo", "Objects"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,25 @@ class ObjectInfo:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Catalogue:
+    """Every object there was at one moment, by name."""
+
+    #: Another number means that something in the store has changed since.
+    generation: int
+    objects: tuple[ObjectInfo, ...]
+
+
+class Changed:
+    """The store has changed since the catalogue was read; nothing was put."""
+
+    def __repr__(self) -> str:
+        return "CHANGED"
+
+
+CHANGED = Changed()
+
+
 class Objects(Protocol):
     """Named bytes, checked by sha256 on the way out. An outage raises Unavailable.
 
@@ -37,6 +56,17 @@ class Objects(Protocol):
         Raises TooLarge as soon as `bytes_max` is passed. After any failure nothing of it remains.
         """
 
+    async def put_if_unchanged(
+        self,
+        name: str,
+        chunks: AsyncIterable[bytes],
+        bytes_max: int,
+        headers: Mapping[str, str] | None,
+        generation: int,
+    ) -> ObjectInfo | Changed:
+        """As `put`, if nothing in the store has changed since the catalogue of that generation: of two who decided
+        by the same catalogue, one wins. CHANGED: nothing of it remains."""
+
     async def info(self, name: str) -> ObjectInfo:
         """Raises ObjectNotFound."""
 
@@ -46,7 +76,7 @@ class Objects(Protocol):
 
         Close it when done early (`contextlib.aclosing`): it holds a consumer."""
 
-    async def all(self) -> list[ObjectInfo]:
+    async def catalogue(self) -> Catalogue:
         """Every object, by name; O(objects)."""
 
     async def delete(self, name: str) -> bool:

@@ -1,0 +1,24 @@
+"""Take a wheel out of the registry."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.note_wheel_event import note_wheel_event
+from pyoco_server.actions.read_wheel import find_wheel
+from pyoco_server.core.run import Caller
+from pyoco_server.core.wheel_event import WheelAction, WheelSource
+from pyoco_server.errors import WheelNotFound
+from pyoco_server.ports.backend import GatewayBackend
+
+__all__ = ["delete_wheel"]
+
+
+async def delete_wheel(backend: GatewayBackend, caller: Caller, source: WheelSource, wheel_name: str) -> None:
+    """Delete it, then write the history. Five round trips. Of many at once one deletes it, and one event tells so.
+
+    A crash in between leaves a deleted wheel without an event. Its version counts no longer (FLOW-214). Workers that
+    have it installed take it away at their next look. Raises WheelNotFound, Unavailable.
+    """
+    found = await find_wheel(backend, wheel_name)
+    if not await backend.wheels.delete(wheel_name):
+        raise WheelNotFound
+    await note_wheel_event(backend, WheelAction.DELETE, found.wheel, caller, source)

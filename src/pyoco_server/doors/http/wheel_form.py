@@ -1,0 +1,99 @@
+"""The form that a wheel comes in, and the query of the wheel history."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from pyoco_server.actions.list_wheel_history import HistoryFilter
+from pyoco_server.actions.register_wheel import WheelUpload
+from pyoco_server.core.wheel import TAGS_MAX, WheelName, read_wheel_name, read_wheel_tags
+from pyoco_server.core.wheel_event import WheelAction, WheelSource
+from pyoco_server.doors.http.forms import Form, Part, wrong_part
+from pyoco_server.doors.http.requests import Malformed, read_flag
+from pyoco_server.errors import InvalidWheel, Problem, TooSlow, WheelTooLarge
+from pyoco_server.ports.spool import Spool
+
+__all__ = ["LIMIT_DEFAULT", "LIMIT_MAX", "read_history_query", "read_wheel_form", "source_of"]
+
+LIMIT_MAX, LIMIT_DEFAULT = 500, 100
+#: As many tags as a wheel may have, each of the greatest length, and a comma and a space.
+_FIELD_BYTES_MAX = TAGS_MAX * 130
+_USER_AGENT_LENGTH_MAX = 512
+#: What comes more slowly than this, after a while, holds one of few places for hours.
+_PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
+
+
+async def read_wheel_form(request: Request, content: Spool, wheel_bytes_max: int) -> WheelUpload:
+    """FLOW-151: the file goes to `content` as it comes. Raises Malformed (FLOW-156), WheelTooLarge as soon as it passes
+    its cap (FLOW-157), TooSlow, NoRoom."""
+    message = f"a wheel has at most {wheel_bytes_max} bytes (PYOCO_WHEEL_MAX_BYTES)"
+    too_large = WheelTooLarge(message, problems=(Problem(("body", "wheel"), message, "too_large"),))
+    form = Form("wheel", wheel_bytes_max, too_large, _FIELD_BYTES_MAX)
+    began = time.monotonic()
+    name: WheelName | None = None
+    async for piece in form.pieces(request):
+        if name is None:  # a bad one is refused before its bytes are read
+            name = _read_name(form.file())
+        await content.write(piece)
+        if content.size_bytes < (time.monotonic() - began - _PACE_GRACE_SECONDS) * _PACE_BYTES:
+            raise TooSlow("the wheel comes too slowly")
+    if name is None:
+        name = _read_name(form.file())
+    tags = _read_tags(form.text("tags") or "")
+    if read_flag(form.text("replace") or "true") is None:  # FLOW-216: it has no effect
+        raise wrong_part("replace", "must be true or false", "value")
+    return WheelUpload(name, tags, content, await content.finish())
+
+
+def _read_name(file: Part) -> WheelName:
+    """FLOW-39, FLOW-156."""
+    if file.has_backslash:
+        raise wrong_part("wheel", "the file name must not hold a path", "value")
+    try:
+        return read_wheel_name(file.file_name or "")
+    except InvalidWheel as error:
+        raise wrong_part("wheel", str(error), "value") from error
+
+
+def _read_tags(text: str) -> tuple[str, ...]:
+    try:
+        return read_wheel_tags(text)
+    except InvalidWheel as error:
+        raise wrong_part("tags", str(error), "value") from error
+
+
+def read_history_query(query: QueryParams) -> HistoryFilter:
+    """FLOW-150. Raises Malformed with every bad value (FLOW-155)."""
+    problems: list[Problem] = []
+
+    def wrong(name: str, message: str) -> None:
+        problems.append(Problem(("query", name), message, "value"))
+
+    for name in ("limit", "wheel_name", "action"):
+        if len(query.getlist(name)) > 1:
+            wrong(name, "is given more than once")
+    limit_text = query.get("limit", str(LIMIT_DEFAULT))
+    limit = int(limit_text) if limit_text.isascii() and limit_text.isdecimal() and len(limit_text) < 5 else 0
+    if not 1 <= limit <= LIMIT_MAX:
+        wrong("limit", f"must be a whole number from 1 to {LIMIT_MAX}")
+    wheel_name = query.get("wheel_name")
+    if wheel_name is not None and not wheel_name.endswith(".whl"):
+        wrong("wheel_name", "must end in .whl")
+    action = query.get("action")
+    if action is not None and action not in set(WheelAction):
+        wrong("action", f"must be one of {', '.join(WheelAction)}")
+    if problems:
+        raise Malformed(problems[0].msg, problems=tuple(problems))
+    return HistoryFilter(limit=limit, wheel_name=wheel_name, action=WheelAction(action) if action else None)
+
+
+def source_of(request: Request) -> WheelSource:
+    """FLOW-224."""
+    agent = request.headers.get("user-agent")
+    return WheelSource(
+        remote_addr=request.client.host if request.client else None,
+        user_agent=agent[:_USER_AGENT_LENGTH_MAX] if agent is not None else None,
+    )

@@ -1,0 +1,277 @@
+"""`/wheels`: task code on its way to the workers."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.delete_wheel import delete_wheel
+from pyoco_server.actions.list_wheel_history import list_wheel_history
+from pyoco_server.actions.list_wheels import list_wheels
+from pyoco_server.actions.read_wheel import find_wheel, read_wheel
+from pyoco_server.actions.register_wheel import register_wheel
+from pyoco_server.core.wheel import WHEEL_NAME_LENGTH_MAX, Wheel
+from pyoco_server.core.wheel_event import WheelAction
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.byte_stream import ByteStream
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.doors.http.wheel_form import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    read_history_query,
+    read_wheel_form,
+    source_of,
+)
+from pyoco_server.ports.spool import Spool
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+async def get_wheels(request: Request) -> Response:
+    state = state_of(request)
+    bucket = state.backend.config.wheel_object_store_bucket
+    return json_answer([_artifact(wheel, bucket) for wheel in await list_wheels(state.backend)])
+
+
+async def get_wheel_history(request: Request) -> Response:
+    events = await list_wheel_history(state_of(request).backend, read_history_query(request.query_params))
+    return json_answer([event.document() for event in events])
+
+
+async def post_wheel(request: Request) -> Response:
+    state = state_of(request)
+    config = state.backend.config
+    with state.uploads.turn():
+        async with Spool(Path(config.data_dir) / "tmp") as content:
+            upload = await read_wheel_form(request, content, config.wheel_max_bytes)
+            wheel = await register_wheel(state.backend, caller_of(request), source_of(request), upload)
+    return json_answer(_artifact(wheel, config.wheel_object_store_bucket))
+
+
+async def get_wheel(request: Request) -> Response:
+    state = state_of(request)
+    found = await find_wheel(state.backend, request.path_params["wheel_name"])
+    headers = _headers(found.wheel)
+    if _is_known(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    headers |= _content_headers(found.wheel)
+    if request.method == "HEAD":
+        return Response(headers=headers, media_type=ByteStream.media_type)
+    done = state.downloads.take()
+    chunks = read_wheel(state.backend, found)
+    try:
+        first = await anext(chunks, b"")  # what fails before the first byte has an answer of its own
+    except BaseException:
+        done()
+        raise
+    return ByteStream(first, chunks, headers, done)
+
+
+async def delete_one_wheel(request: Request) -> Response:
+    wheel_name = request.path_params["wheel_name"]
+    await delete_wheel(state_of(request).backend, caller_of(request), source_of(request), wheel_name)
+    return json_answer({"name": wheel_name, "deleted": True})
+
+
+def _artifact(wheel: Wheel, bucket: str) -> dict[str, Any]:
+    """FLOW-154."""
+    return {
+        "name": wheel.name.file_name,
+        "size_bytes": wheel.size_bytes,
+        "bucket": bucket,
+        "nuid": wheel.nuid,
+        "modified": wheel.modified,
+        "sha256_hex": wheel.sha256_hex or None,
+        "tags": wheel.tags,
+    }
+
+
+def _headers(wheel: Wheel) -> dict[str, str]:
+    """What a 304 has, too. A wheel may be deleted and another registered under its name: a cache asks each time."""
+    return {"ETag": f'"{wheel.sha256_hex}"', "Cache-Control": "private, no-cache"}
+
+
+def _content_headers(wheel: Wheel) -> dict[str, str]:
+    digest = base64.b64encode(bytes.fromhex(wheel.sha256_hex)).decode()
+    name = wheel.name.file_name
+    # RFC 6266: what is not plain goes in the other form.
+    file_name = f'filename="{name}"' if _PLAIN.fullmatch(name) else f"filename*=UTF-8''{quote(name, safe='')}"
+    return {
+        "Content-Length": str(wheel.size_bytes),
+        "Repr-Digest": f"sha-256=:{digest}:",
+        "Content-Disposition": f"attachment; {file_name}",
+    }
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._+!-]+")
+
+
+def _is_known(if_none_match: str, etag: str) -> bool:
+    """RFC 9110: a list, or `*`; weak and strong count alike."""
+    return any(item.strip().removeprefix("W/") in {etag, "*"} for item in if_none_match.split(","))
+
+
+_TAGS = schemas.array_of(schemas.TEXT)
+_TAGS_PATTERN = "^ *([A-Za-z0-9_-]{1,128})? *(, *([A-Za-z0-9_-]{1,128})? *)*$"
+_SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_ACTION = {"type": "string", "enum": list(WheelAction)}
+_OR_TEXT = schemas.or_null(schemas.TEXT)
+
+SCHEMAS: dict[str, Any] = {
+    "WheelArtifact": schemas.object_of(
+        {
+            "name": schemas.TEXT,
+            "size_bytes": schemas.COUNT,
+            "bucket": schemas.TEXT,
+            "nuid": schemas.TEXT,
+            "modified": schemas.NUMBER,
+            "sha256_hex": schemas.or_null(_SHA256),
+            "tags": _TAGS,
+        },
+        ["name", "size_bytes", "bucket", "nuid", "modified", "tags"],
+        "A registered wheel. `nuid` is new for each upload; without `tags` it is for every worker.",
+    ),
+    "WheelUploadRequest": schemas.object_of(
+        {
+            "wheel": {
+                "type": "string",
+                "format": "binary",
+                "minLength": 1,
+                "description": "The file, under its own name: `my_tasks-1.0-py3-none-any.whl`.",
+            },
+            "replace": {**schemas.FLAG, "default": True, "description": "Has no effect; older clients send it."},
+            "tags": {
+                "type": "string",
+                "pattern": _TAGS_PATTERN,
+                "description": "Which workers want it, with commas between; none: all of them.",
+            },
+        },
+        ["wheel"],
+        "A wheel to register.",
+    ),
+    "WheelDeleted": schemas.object_of(
+        {"name": schemas.TEXT, "deleted": {"type": "boolean", "enum": [True]}}, ["name", "deleted"], "It is gone."
+    ),
+    "WheelHistoryEvent": schemas.object_of(
+        {
+            "event_id": schemas.TEXT,
+            "occurred_at": schemas.NUMBER,
+            "action": _ACTION,
+            "wheel_name": schemas.TEXT,
+            "tags": _TAGS,
+            "source": schemas.object_of(
+                {"via": schemas.TEXT, "remote_addr": _OR_TEXT, "user_agent": _OR_TEXT},
+                ["via", "remote_addr", "user_agent"],
+                "How the change came in.",
+            ),
+            "actor": schemas.object_of(
+                {"tenant_id": _OR_TEXT, "api_key_id": _OR_TEXT},
+                ["tenant_id", "api_key_id"],
+                "Who made it; null without authentication.",
+            ),
+            "size_bytes": schemas.or_null(schemas.COUNT),
+            "sha256_hex": schemas.or_null(_SHA256),
+        },
+        ["event_id", "occurred_at", "action", "wheel_name", "tags", "source", "actor"],
+        "One change of the registry.",
+    ),
+}
+
+_PATH_WHEEL_NAME = {
+    "name": "wheel_name",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": WHEEL_NAME_LENGTH_MAX},
+    "description": "The wheel's file name.",
+}
+_UPLOAD = """\
+The file is read whole before it is registered: it must be the wheel its name says, with a RECORD that lists exactly \
+what is there, and nothing that would leave its directory. Only a version that is newer than every registered one of \
+the same package is taken; of several at once, one. Older versions stay."""
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/wheels",
+        endpoint=get_wheels,
+        summary="List registered wheels, by name",
+        description="Wheels belong to no tenant: whoever may come in sees all of them.",
+        answer=schemas.json_response(schemas.array_of(schemas.ref("WheelArtifact")), "The wheels there are."),
+        tags=("wheels",),
+    ),
+    Operation(
+        method="GET",
+        path="/wheels/history",
+        endpoint=get_wheel_history,
+        summary="List what happened to the registry, newest first",
+        parameters=(
+            schemas.query(
+                "limit",
+                {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
+                "How many.",
+            ),
+            schemas.query("wheel_name", {"type": "string", "pattern": r"\.whl$"}, "Events of this wheel."),
+            schemas.query("action", _ACTION, "Events of this kind."),
+        ),
+        answer=schemas.json_response(schemas.array_of(schemas.ref("WheelHistoryEvent")), "The events."),
+        errors=(422,),
+        tags=("wheels",),
+    ),
+    Operation(
+        method="POST",
+        path="/wheels",
+        endpoint=post_wheel,
+        summary="Register a wheel",
+        description=_UPLOAD,
+        body={
+            "required": True,
+            "content": {"multipart/form-data": {"schema": schemas.ref("WheelUploadRequest")}},
+        },
+        answer=schemas.json_response(schemas.ref("WheelArtifact"), "Registered; `sha256_hex` is always there."),
+        errors=(409, 413, 422),
+        tags=("wheels",),
+    ),
+    Operation(
+        method="GET",
+        path="/wheels/{wheel_name}",
+        endpoint=get_wheel,
+        summary="Download a wheel",
+        description="`ETag` and `Repr-Digest` are its sha256. What is damaged or deleted on the way is cut off.",
+        parameters=(
+            _PATH_WHEEL_NAME,
+            {
+                "name": "If-None-Match",
+                "in": "header",
+                "required": False,
+                "schema": schemas.TEXT,
+                "description": "The `ETag` of the one you have.",
+            },
+        ),
+        answer={
+            "description": "The file.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        more_answers={304: "`If-None-Match` names this very wheel."},
+        errors=(404,),
+        tags=("wheels",),
+    ),
+    Operation(
+        method="DELETE",
+        path="/wheels/{wheel_name}",
+        endpoint=delete_one_wheel,
+        summary="Delete a wheel",
+        description="Its version counts no longer. Workers that have it installed take it away.",
+        parameters=(_PATH_WHEEL_NAME,),
+        answer=schemas.json_response(schemas.ref("WheelDeleted"), "Deleted."),
+        errors=(404,),
+        tags=("wheels",),
+    ),
+)

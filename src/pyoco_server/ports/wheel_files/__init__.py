@@ -1,0 +1,1 @@
+"""What is inside a wheel file, read before anybody may install it."""

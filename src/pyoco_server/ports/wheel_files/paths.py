@@ -1,0 +1,64 @@
+"""Where the files of a wheel would go: nowhere but into their own directory, and never over each other."""
+
+from __future__ import annotations
+
+import re
+import stat
+import unicodedata
+from collections.abc import Iterable
+from itertools import pairwise
+
+from pyoco_server.errors import InvalidWheel
+from pyoco_server.ports.wheel_files.zip_archive import Member, shown
+
+__all__ = ["check_paths", "path_problem"]
+
+#: What file systems take.
+_PART_BYTES_MAX = 255
+_DEPTH_MAX = 32
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def check_paths(members: Iterable[Member]) -> None:
+    """Raises InvalidWheel. O(n log n), and a copy of the names."""
+    files = []
+    for member in members:
+        problem = path_problem(member.name) or _kind_problem(member)
+        if problem:
+            raise InvalidWheel(f"{shown(member.name)} {problem}")
+        # What some file systems take for the same. With "\0" for "/", what lies in a directory follows it at once.
+        folded = unicodedata.normalize("NFC", member.name.removesuffix("/")).casefold().replace("/", "\0")
+        files.append((folded, not member.is_directory, member.name))
+    files.sort()
+    for (one, is_file, name), (other, _, other_name) in pairwise(files):
+        if one == other:
+            raise InvalidWheel(f"{shown(name)} and {shown(other_name)} would be the same file on some systems")
+        if is_file and other.startswith(f"{one}\0"):
+            raise InvalidWheel(f"{shown(name)} is a file, and {shown(other_name)} would lie in it")
+
+
+def path_problem(path: str) -> str | None:
+    """Why a file of this name must not be unpacked, or None. A directory's name ends in a slash."""
+    parts = path.removesuffix("/").split("/")
+    problem = None
+    if path.startswith("/") or _DRIVE.match(path) or ".." in parts:
+        problem = "leaves the directory of the wheel; paths must be relative and stay inside"
+    elif "\\" in path or not path.isprintable():
+        problem = "has a backslash or a control character in its name; rename it"
+    elif len(parts) > _DEPTH_MAX:
+        problem = f"lies more than {_DEPTH_MAX} directories deep"
+    elif any(len(part.encode()) > _PART_BYTES_MAX for part in parts):
+        problem = f"has a name longer than {_PART_BYTES_MAX} bytes"
+    elif any(not part or part.endswith((".", " ")) for part in parts):  # Windows drops dots and spaces at the end
+        problem = "has a part that is empty or ends in a dot or a space; rename it"
+    return problem
+
+
+def _kind_problem(member: Member) -> str | None:
+    wanted = stat.S_IFDIR if member.is_directory else stat.S_IFREG
+    kind = stat.S_IFMT(member.mode)
+    if kind not in {0, wanted}:
+        return "is a link or a special file; a wheel holds plain files only"
+    if member.is_directory and member.size_bytes:
+        return "is a directory with bytes in it"
+    return None

@@ -1,0 +1,275 @@
+"""Zip archives, read strictly: an archive has one meaning or is refused.
+
+The standard library's reader is made to get at the files of whatever comes. It finds an archive behind other bytes,
+believes the directory where that and the entries differ, lets entries overlap, and reads a directory of any size into
+memory. All of that is how one file can be two different things to two readers, or a small one a very large one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import BinaryIO
+
+from pyoco_server.errors import InvalidWheel
+
+__all__ = ["PIECE_BYTES", "Member", "ZipArchive", "shown"]
+
+#: What is held of a file at once.
+PIECE_BYTES = 1 << 20
+#: The largest wheels there are have some 30,000. Some 500 bytes of memory for each.
+MEMBERS_MAX = 100_000
+#: The directory of 100,000 names of 250 bytes.
+_DIRECTORY_BYTES_MAX = 32 << 20
+_NAME_BYTES_MAX = 1024
+#: Other tools leave two or three: times, owners. A file could hold millions, and each takes time.
+_EXTRAS_MAX = 16
+
+_END = struct.Struct("<4s4H2LH")
+_LOCATOR = struct.Struct("<4sLQL")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_ENTRY = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+
+_STORED, _DEFLATED = 0, 8
+_HAS_DESCRIPTOR = 1 << 3
+_IS_UTF8 = 1 << 11
+#: Besides these two: how well it was compressed.
+_FLAGS_KNOWN = _HAS_DESCRIPTOR | _IS_UTF8 | 0b110
+_FLAGS_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+#: "See the extra field": the number does not fit here.
+_FULL = 0xFFFFFFFF
+_EXTRA_ZIP64, _EXTRA_OTHER_NAME = 0x0001, 0x7075
+_CUT = "it is not a whole zip archive: it was cut off, or something follows it; build or upload it again"
+
+
+@dataclass(slots=True)
+class Member:
+    """One entry, as the directory tells it."""
+
+    name: str
+    flags: int
+    method: int
+    crc: int
+    packed_bytes: int
+    size_bytes: int
+    offset: int
+    #: Type and permissions, as Unix knows them; 0: not told.
+    mode: int
+    #: Where the next one begins.
+    end: int = 0
+    #: What RECORD says of it: "sha256" and so on, and the digest in its text form.
+    algorithm: str = ""
+    digest: str = ""
+
+    @property
+    def is_directory(self) -> bool:
+        return self.name.endswith("/")
+
+
+class ZipArchive:
+    """The directory of an archive, and the bytes of its members. Raises InvalidWheel wherever it reads.
+
+    Memory is O(members). `members` are in the order in which they lie in the file, one right after the other.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        count, at, end = self._find_directory()
+        self.members = self._read_directory(count, at, end)
+        self.members.sort(key=lambda member: member.offset)
+        if (self.members[0].offset if self.members else at) != 0:
+            raise InvalidWheel("there is something before the zip archive; build it again")
+        for member, following in pairwise(self.members):
+            member.end = following.offset
+        if self.members:
+            self.members[-1].end = at
+
+    def pieces_of(self, member: Member) -> Iterator[bytes]:
+        """A member's bytes, in pieces; whoever takes all of them knows that they are what the directory promises.
+
+        Stops as soon as there are more than that, so a bomb costs a piece."""
+        self._file.seek(member.offset)
+        self._enter(member)
+        is_stored = member.method == _STORED
+        size, crc = 0, 0
+        for piece in self._raw(member.packed_bytes) if is_stored else self._inflated(member):
+            size += len(piece)
+            if size > member.size_bytes:
+                raise InvalidWheel(f"{shown(member.name)} unpacks to more bytes than the archive says")
+            crc = zlib.crc32(piece, crc)
+            yield piece
+        if size != member.size_bytes or crc != member.crc:
+            raise InvalidWheel(f"{shown(member.name)} is damaged: not the bytes that were packed; build it again")
+        self._leave(member)
+
+    def _find_directory(self) -> tuple[int, int, int]:
+        """How many entries, where they begin, and where they end."""
+        size = self._file.seek(0, 2)
+        end = size - _END.size
+        if end < 0:
+            raise InvalidWheel(_CUT)
+        sign, disk, start_disk, here, count, length, at, comment = _END.unpack(self._at(end, _END.size))
+        if sign != b"PK\5\6" or comment:
+            raise InvalidWheel(_CUT)
+        if end >= _LOCATOR.size:
+            # As the standard library does: where there is a locator, its record counts.
+            sign, disk64, at64, disks = _LOCATOR.unpack(self._at(end - _LOCATOR.size, _LOCATOR.size))
+            if sign == b"PK\6\7":
+                end -= _LOCATOR.size + _END64.size
+                if end < 0 or at64 != end or disk64 or disks > 1:
+                    raise InvalidWheel(_CUT)
+                sign, rest, _, _, disk, start_disk, here, count, length, at = _END64.unpack(self._at(end, _END64.size))
+                if sign != b"PK\6\6" or rest != _END64.size - 12:
+                    raise InvalidWheel(_CUT)
+        if disk or start_disk or here != count or at + length != end or length < count * _ENTRY.size:
+            raise InvalidWheel(_CUT)
+        if count > MEMBERS_MAX or length > _DIRECTORY_BYTES_MAX:
+            raise InvalidWheel(f"a wheel holds at most {MEMBERS_MAX} files, and this one {count}; split it")
+        return count, at, end
+
+    def _read_directory(self, count: int, at: int, end: int) -> list[Member]:
+        self._file.seek(at)
+        members = []
+        for _ in range(count):
+            member, length = self._read_entry()
+            members.append(member)
+            at += length
+            if at > end:
+                break
+        if at != end:
+            raise InvalidWheel("the directory of the zip archive is damaged; build it again")
+        return members
+
+    def _read_entry(self) -> tuple[Member, int]:
+        fields = _ENTRY.unpack(self._exactly(_ENTRY.size))
+        sign, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, disk = fields[:14]
+        attributes, offset = fields[15:]
+        if sign != b"PK\1\2" or disk:
+            raise InvalidWheel("the directory of the zip archive is damaged; build it again")
+        name = _name(self._exactly(name_size), flags)
+        extras = dict(_extras(self._exactly(extra_size), name))
+        self._exactly(comment_size)
+        _check_kind(name, flags, method, extras)
+        size, packed, offset = _wide(extras.get(_EXTRA_ZIP64, b""), (size, packed, offset), name)
+        member = Member(name, flags, method, crc, packed, size, offset, attributes >> 16)
+        return member, _ENTRY.size + name_size + extra_size + comment_size
+
+    def _enter(self, member: Member) -> None:
+        """The entry's own header, which must say what the directory says. Goes to its first byte."""
+        fields = _LOCAL.unpack(self._exactly(_LOCAL.size))
+        sign, _, flags, method, _, _, crc, packed, size, name_size, extra_size = fields
+        raw_name = self._exactly(name_size)
+        extras = dict(_extras(self._exactly(extra_size), member.name))
+        agrees = sign == b"PK\3\4" and (raw_name, flags, method) == (member.name.encode(), member.flags, member.method)
+        if agrees and not flags & _HAS_DESCRIPTOR:
+            size, packed = _wide(extras.get(_EXTRA_ZIP64, b""), (size, packed), member.name)
+            agrees = (crc, packed, size) == (member.crc, member.packed_bytes, member.size_bytes)
+        begin = member.offset + _LOCAL.size + name_size + extra_size
+        if not agrees or begin + member.packed_bytes > member.end or _EXTRA_OTHER_NAME in extras:
+            raise InvalidWheel(
+                f"{shown(member.name)}: the zip archive contradicts itself about this file; build it again"
+            )
+
+    def _leave(self, member: Member) -> None:
+        """What lies between the entry's last byte and the next entry: nothing, or its sizes once more."""
+        gap = member.end - self._file.tell()
+        ends = [b""]
+        if member.flags & _HAS_DESCRIPTOR:
+            sizes = [struct.pack("<LQQ", member.crc, member.packed_bytes, member.size_bytes)]
+            if max(member.packed_bytes, member.size_bytes) <= _FULL:
+                sizes.append(struct.pack("<LLL", member.crc, member.packed_bytes, member.size_bytes))
+            ends = [sign + each for each in sizes for sign in (b"", b"PK\7\x08")]
+        if not 0 <= gap <= 24 or self._exactly(gap) not in ends:
+            raise InvalidWheel(
+                f"there is something behind {shown(member.name)} that belongs to no file; build it again"
+            )
+
+    def _raw(self, left: int) -> Iterator[bytes]:
+        while left:
+            piece = self._exactly(min(left, PIECE_BYTES))
+            left -= len(piece)
+            yield piece
+
+    def _inflated(self, member: Member) -> Iterator[bytes]:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        left = member.packed_bytes
+        try:
+            for packed in self._raw(left):
+                left -= len(packed)
+                while packed and not inflater.eof:
+                    yield inflater.decompress(packed, PIECE_BYTES)
+                    packed = inflater.unconsumed_tail  # noqa: PLW2901 - what is left of the same piece
+                if inflater.eof:
+                    break
+            while not inflater.eof and (piece := inflater.decompress(b"", PIECE_BYTES)):
+                yield piece
+        except zlib.error as error:
+            raise InvalidWheel(f"{shown(member.name)} is damaged: {error}; build it again") from error
+        if left or not inflater.eof or inflater.unused_data:
+            raise InvalidWheel(f"{shown(member.name)} is damaged: its packed bytes end elsewhere; build it again")
+
+    def _at(self, offset: int, count: int) -> bytes:
+        self._file.seek(offset)
+        return self._exactly(count)
+
+    def _exactly(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if len(data) != count:
+            raise InvalidWheel(_CUT)
+        return data
+
+
+def shown(name: str) -> str:
+    """A name for a message: in quotes, without control characters, not too long."""
+    return repr(name if len(name) <= 120 else f"{name[:117]}...")
+
+
+def _name(raw: bytes, flags: int) -> str:
+    if not 0 < len(raw) <= _NAME_BYTES_MAX:
+        raise InvalidWheel(f"the name of a file in a wheel has 1 to {_NAME_BYTES_MAX} bytes, not {len(raw)}")
+    try:
+        return raw.decode("utf-8" if flags & _IS_UTF8 else "ascii")
+    except UnicodeDecodeError as error:
+        raise InvalidWheel(f"the name of a file cannot be read: {raw[:120]!r}; it must be UTF-8, marked so") from error
+
+
+def _extras(data: bytes, name: str) -> Iterator[tuple[int, bytes]]:
+    at, count = 0, 0
+    while len(data) - at >= 4:
+        kind, size = struct.unpack_from("<HH", data, at)
+        at += 4 + size
+        count += 1
+        if at > len(data) or count > _EXTRAS_MAX:
+            raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
+        yield kind, data[at - size : at]
+
+
+def _check_kind(name: str, flags: int, method: int, extras: dict[int, bytes]) -> None:
+    problem = ""
+    if flags & _FLAGS_ENCRYPTED:
+        problem = "is encrypted; a wheel is not"
+    elif flags & ~_FLAGS_KNOWN:
+        problem = f"has unknown zip flags {flags:#x}"
+    elif method not in {_STORED, _DEFLATED}:
+        problem = f"is compressed in a way that wheels are not (method {method}); use deflate"
+    elif _EXTRA_OTHER_NAME in extras:
+        problem = "has a second name in the zip archive"
+    if problem:
+        raise InvalidWheel(f"{shown(name)} {problem}")
+
+
+def _wide(extra: bytes, narrow: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """The same numbers, those that were too large for their place from the extra field, where they stand in order."""
+    wide = []
+    for number in narrow:
+        if number == _FULL:
+            if len(extra) < 8:
+                raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
+            [number] = struct.unpack_from("<Q", extra)  # noqa: PLW2901 - the same number, in full
+            extra = extra[8:]
+        wide.append(number)
+    return tuple(wide)

@@ -1,0 +1,106 @@
+"""What a wheel needs besides itself, and which wheel of a package is the one that runs see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from packaging.version import Version
+
+from pyoco_server.core.wheel_needs import Needs, Option, Provided, lacks_of, read_needs, settle, tell_lacks
+from pyoco_server.errors import InvalidWheel
+
+HERE = {
+    "python_version": "3.11",
+    "python_full_version": "3.11.7",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "implementation_name": "cpython",
+}
+WORKER = {"click": Provided(Version("8.1"), "this worker has")}
+
+
+def needing(*requires: str) -> Needs:
+    return read_needs(requires, "", HERE)
+
+
+def lacking(*requires: str, provided: Mapping[str, Provided] = WORKER) -> str:
+    return tell_lacks(lacks_of(needing(*requires), provided))
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        "click",
+        "Click>=8,<9",
+        "click[fancy]>=8",
+        'nothing-like-it; sys_platform == "win32"',
+        'nothing-like-it; python_version < "3.9"',
+        'nothing-like-it; extra == "more"',
+        "click @ https://example.invalid/click.whl",
+    ],
+)
+def test_a_requirement_that_is_met_or_does_not_apply_is_no_lack(requirement: str) -> None:
+    """FLOW-236"""
+    assert lacking(requirement) == ""
+
+
+def test_what_is_missing_is_told_with_what_to_do() -> None:
+    """FLOW-236, FLOW-242"""
+    assert lacking('requests>=2; sys_platform == "linux"') == (
+        "needs requests>=2, which neither this worker nor another wheel provides: register a wheel of it, "
+        "install it on the worker, or set PYOCO_WHEEL_INDEX"
+    )
+    assert lacking("click>=9", "requests") == (
+        "needs click>=9, but this worker has click 8.1; needs requests, which neither this worker nor another wheel "
+        "provides: register a wheel of it, install it on the worker, or set PYOCO_WHEEL_INDEX"
+    )
+
+
+def test_nothing_is_fetched_from_an_address_that_a_wheel_names() -> None:
+    """The operator says where packages come from, and nobody else."""
+    lacks = lacks_of(needing("requests @ https://example.invalid/requests.whl", "click>=9", "other"), WORKER)
+    assert [lack.can_be_fetched for lack in lacks] == [False, False, True]
+    assert "nothing is fetched from such an address" in tell_lacks(lacks)
+
+
+def test_a_version_before_its_release_counts_as_what_it_is() -> None:
+    assert lacking("click>=8", provided={"click": Provided(Version("9.0a1"), "the registry has")}) == ""
+
+
+def test_another_python_is_told() -> None:
+    """FLOW-236"""
+    assert read_needs([], ">=3.12", HERE).python_problem == "needs Python >=3.12, and this worker runs 3.11.7"
+    assert read_needs([], ">=3.8,<4", HERE).python_problem is None
+
+
+@pytest.mark.parametrize(("requires", "python"), [(["--index-url x"], ""), (["a b c"], ""), ([], "yes")])
+def test_what_cannot_be_read_is_refused(requires: list[str], python: str) -> None:
+    with pytest.raises(InvalidWheel, match="cannot be read"):
+        read_needs(requires, python, HERE)
+
+
+def option(package: str, version: str, *requires: str, fetched: frozenset[str] = frozenset()) -> Option:
+    return Option(f"{package}-{version}", package, Version(version), needing(*requires), fetched)
+
+
+def settled(*options: list[Option]) -> list[str]:
+    return sorted(one.wheel_name for one in settle(options, WORKER).values())
+
+
+def test_the_wanted_wheels_are_shown_when_they_have_what_they_need() -> None:
+    """FLOW-233"""
+    assert settled([option("a", "2", "b>=2", "click")], [option("b", "2"), option("b", "1")]) == ["a-2", "b-2"]
+    assert settled([option("a", "2", "x", fetched=frozenset({"x"})), option("a", "1")]) == ["a-2"]
+    assert settled([], []) == []
+
+
+def test_a_wheel_whose_partner_failed_gives_way_to_the_version_that_fits() -> None:
+    """a 2 needs b 2, which could not be installed: a 1 stays beside b 1. Never nothing of a."""
+    assert settled([option("a", "2", "b>=2"), option("a", "1", "b<2")], [option("b", "1")]) == ["a-1", "b-1"]
+    chain = [option("a", "2", "b>=2"), option("a", "1")], [option("b", "2", "c"), option("b", "1")]
+    assert settled(*chain) == ["a-1", "b-1"]
+
+
+def test_a_wheel_that_has_no_other_version_stays() -> None:
+    assert settled([option("a", "1", "gone")]) == ["a-1"]
