@@ -28,6 +28,7 @@ from pyoco_server.errors import Unavailable, UsageError
 
 __all__ = [
     "EmbeddedNats",
+    "die_with",
     "end",
     "file_store_bytes",
     "find_command",
@@ -65,7 +66,9 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
+def die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
+    """For a child, before it becomes another program: when the thread that made it ends, it gets the signal `how`."""
+
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts `… &` with SIGINT ignored, and that is inherited
         if sys.platform == "linux":
@@ -98,7 +101,7 @@ async def spawn(
         env=environment,
         pass_fds=inherit,
         start_new_session=True,
-        preexec_fn=_die_with(os.getpid(), death),
+        preexec_fn=die_with(os.getpid(), death),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,14 @@ from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.host.limits import memory_bytes
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
+from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
+from pyoco_server.executors.wheels.shelf import open_shelf
+from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.backups.folder import FolderArchive
+from pyoco_server.ports.backups.jetstream import JetStreamStreams
+from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
@@ -31,18 +37,24 @@ from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
+from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
+from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow
 
 __all__ = [
+    "backup_folder",
     "ensure_resources",
     "host_executor",
     "open_backend",
+    "open_backups",
+    "open_deployment",
     "open_gateway_backend",
     "open_index",
     "open_keys",
     "open_letter_index",
+    "open_wheel_sync",
     "thread_executor",
     "versions",
 ]
@@ -107,6 +119,7 @@ async def open_backend(
             runs=_runs(link, config),
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+            wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
@@ -130,6 +143,9 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
                 flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
                 workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
                 receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
+                wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
+                wheel_files=ArchiveWheelFiles(config.wheel_unpacked_max_bytes),
+                wheel_history=JetStreamWheelHistory(link, config.wheel_history_kv_bucket),
                 clock=clock,
                 new_id=_Ids(),
                 is_up=lambda: link.is_up,
@@ -141,6 +157,18 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
             finally:
                 await backend.keys.stop()
                 await backend.registry.stop()
+
+
+@contextlib.asynccontextmanager
+async def open_deployment(config: NatsBackendConfig) -> AsyncIterator[JetStreamDeployment]:
+    """A look at whatever is there: nothing is made, and a NATS that cannot be reached is no error."""
+    link = Link(PATIENCE)
+    buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket)
+    stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
+    try:
+        yield JetStreamDeployment(link, config, _runs(link, config), stores)
+    finally:
+        await link.close()
 
 
 @contextlib.contextmanager
@@ -170,6 +198,17 @@ async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
             await keys.stop()
 
 
+@contextlib.asynccontextmanager
+async def open_backups(config: NatsBackendConfig) -> AsyncIterator[JetStreamStreams]:
+    """Everything that is stored, to be copied out or put back; makes nothing. Raises Unavailable."""
+    async with _linked(config, "pyoco-backup", Patience()) as link:
+        yield JetStreamStreams(link, config)
+
+
+def backup_folder(path: Path) -> FolderArchive:
+    return FolderArchive(path)
+
+
 def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -> HostExecutor:
     settings = Settings(
         resolver=resolver,
@@ -184,6 +223,26 @@ def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -
 def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> ThreadExecutor:
     build = FlowBuilder(resolver, YamlFlowFiles(config.workflow_yaml_max_bytes), config.callable_allow)
     return ThreadExecutor(build)
+
+
+@contextlib.asynccontextmanager
+async def open_wheel_sync(backend: Backend, executor: Executor, tags: Sequence[str]) -> AsyncIterator[WheelSync | None]:
+    """Keeps what runs see the wheels that the registry has for these tags; None where that is not wanted (FLOW-228).
+
+    Raises UsageError when the directory cannot be used.
+    """
+    config = backend.config
+    if not config.wheel_sync_enabled:
+        yield None
+        return
+    with open_shelf(Path(config.wheel_sync_dir)) as shelf:
+        sync = WheelSync(
+            backend.wheels, shelf, tags, config, backend.clock, executor.renew, lambda: executor.paths_in_use
+        )
+        try:
+            yield sync
+        finally:
+            await sync.stop()
 
 
 def versions() -> dict[str, str]:

@@ -12,9 +12,11 @@ from pyoco_server.core.names import check_worker_names
 from pyoco_server.core.run import Owner
 from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import Unavailable
+from pyoco_server.executors.port import Executor
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.crew import Crew
 from pyoco_server.loops.pulse import Pulse
+from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.loops.worker import Badge
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
@@ -34,10 +36,18 @@ class PyocoNatsWorker:
     processes of their own.
     """
 
-    def __init__(self, stack: contextlib.AsyncExitStack, backend: Backend, badge: Badge, intake: Intake) -> None:
-        self._stack, self._backend, self._badge, self._intake = stack, backend, badge, intake
+    def __init__(
+        self,
+        stack: contextlib.AsyncExitStack,
+        backend: Backend,
+        badge: Badge,
+        intake: Intake,
+        executor: Executor,
+        wheels: WheelSync | None,
+    ) -> None:
+        self._stack, self._backend, self._badge, self._intake, self._wheels = stack, backend, badge, intake, wheels
         self._pulse = Pulse(backend, self._describe, intake.ack_wait_seconds)
-        self._crew: Crew | None = None
+        self._crew = Crew(backend, executor, badge.me, self._pulse, intake.max_deliver)
         self._closed = False
 
     @classmethod
@@ -48,24 +58,31 @@ class PyocoNatsWorker:
         worker_id: str = "worker",
         tags: list[str] | None = None,
     ) -> PyocoNatsWorker:
-        """Connect, make missing resources, register. Raises ValueError for bad names, Unavailable without NATS."""
+        """Connect, make missing resources, register. Raises ValueError for bad names, Unavailable without NATS.
+
+        With `config.wheel_sync_enabled` the wheels of the registry are installed first, and put on `sys.path`.
+        """
         config = config or NatsBackendConfig.from_env()
         tags = list(dict.fromkeys(tags or [config.default_tag]))
         check_worker_names(worker_id, tags)
         async with contextlib.AsyncExitStack() as stack:
             backend = await stack.enter_async_context(wiring.open_backend(config, f"pyoco-worker {worker_id}"))
+            executor = wiring.thread_executor(config, flow_resolver)
+            stack.push_async_callback(executor.stop)
+            wheels = await stack.enter_async_context(wiring.open_wheel_sync(backend, executor, tags))
+            if wheels is not None:
+                await wheels.sync()
             intake = await backend.queue.open_intake(tags, _not_expected)
             badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, 1, wiring.versions())
             badge.intake = intake
-            worker = cls(stack.pop_all(), backend, badge, intake)
-        executor = wiring.thread_executor(config, flow_resolver)
-        worker._crew = Crew(backend, executor, badge.me, worker._pulse, intake.max_deliver)
+            worker = cls(stack.pop_all(), backend, badge, intake, executor, wheels)
         await worker._pulse.announce()
         await worker._pulse.start()
         return worker
 
     def _describe(self) -> WorkerRecord:
         self._badge.running = self._pulse.run_ids
+        self._badge.wheels = self._wheels.report if self._wheels is not None else None
         return self._badge.describe()
 
     async def run_once(self, timeout: float = 1.0) -> str | None:
@@ -75,8 +92,10 @@ class PyocoNatsWorker:
         """
         if timeout < 0:
             raise ValueError("timeout must be 0 or more")
-        if self._crew is None or self._closed:
+        if self._closed:
             raise RuntimeError("the worker is closed")
+        if self._wheels is not None:
+            await self._wheels.sync_if_due()  # FLOW-229, FLOW-364: before polling, so never while a run executes
         delivery = await self._intake.take(timeout)
         if delivery is None:
             return None

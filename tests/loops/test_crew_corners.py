@@ -19,6 +19,7 @@ from pyoco_server.core.job import Job, encode_job, job_of
 from pyoco_server.core.outcome import Completed, Failed, Outcome, Progress
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
+from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.executors.port import Work
 from pyoco_server.loops import worker as worker_module
 from pyoco_server.loops.crew import Crew
@@ -62,6 +63,13 @@ class Puppet:
 
     async def stop(self) -> None:
         """Nothing of it is left."""
+
+    async def renew(self, environment: Environment) -> None:
+        """It has no use for wheels."""
+
+    @property
+    def paths_in_use(self) -> frozenset[str]:
+        return frozenset()
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> Puppet:
         self.begun.append(work.job.run_id)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Outcome, Progress
+from pyoco_server.core.wheel_sync import Environment
 
 __all__ = ["Execution", "Executor", "Work"]
 
@@ -53,3 +54,13 @@ class Executor(Protocol):
 
         None: no room for it within two seconds, because what runs takes longer than it used to.
         """
+
+    async def renew(self, environment: Environment) -> None:
+        """What begins after this has returned sees `environment`; what runs goes on with what it began with.
+
+        May be called before `start`. Raises UsageError when nothing can be run there: then all is as it was.
+        """
+
+    @property
+    def paths_in_use(self) -> frozenset[str]:
+        """Directories of environments that something which runs may still read."""

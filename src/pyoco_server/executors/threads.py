@@ -11,11 +11,16 @@ from collections.abc import Callable
 
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Outcome, Progress
+from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
+from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.port import Work
+from pyoco_server.logs import get_logger
 
 __all__ = ["ThreadExecutor"]
+
+log = get_logger(__name__)
 
 
 class _ThreadExecution:
@@ -53,14 +58,55 @@ class _ThreadExecution:
 class ThreadExecutor:
     def __init__(self, build: FlowBuilder) -> None:
         self._build = build
+        self._running = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._environment = NO_WHEELS
         self.restarts = 0
 
     async def start(self) -> None:
         """Nothing to prepare."""
 
     async def stop(self) -> None:
-        """Nothing that could be ended."""
+        """Nothing that could be ended. This process looks for modules where it did before."""
+        if not self._running:
+            self._see(NO_WHEELS)
+
+    async def renew(self, environment: Environment) -> None:
+        """Waits until nothing runs: this process has one set of modules, and it must not change under a run (FLOW-230).
+
+        Modules of wheels that are gone are dropped, so the next import finds the new ones (FLOW-241). What the program
+        itself holds of the old ones, a flow with their functions for example, stays old until it imports them again.
+        """
+        while self._running:
+            await self._is_idle.wait()
+        self._see(environment)
+
+    def _see(self, environment: Environment) -> None:
+        if environment == self._environment:
+            return
+        gone = [path for path in self._environment.paths if path not in environment.paths]
+        stubborn = forget_modules(gone)
+        remove_wheels(self._environment.paths)
+        place_wheels(environment.paths)
+        self._environment = environment
+        self._build.see(environment)
+        if stubborn:
+            log.warning("extension modules of a changed wheel are loaded; a restart is needed", modules=stubborn)
+
+    @property
+    def paths_in_use(self) -> frozenset[str]:
+        return frozenset(self._environment.paths)
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _ThreadExecution:
+        def freed() -> None:
+            self._running -= 1
+            if not self._running:
+                self._is_idle.set()
+            when_free()
+
         # Read anew: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
-        return _ThreadExecution(EngineRun(decode_job(work.data), self._build), when_free)
+        run = EngineRun(decode_job(work.data), self._build)
+        self._running += 1
+        self._is_idle.clear()
+        return _ThreadExecution(run, freed)

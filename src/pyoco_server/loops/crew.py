@@ -211,7 +211,8 @@ _NUMBERS = {DeadReason.INVALID_JOB: 12, DeadReason.FLOW_NOT_FOUND: 6}
 
 
 def _log_failure(run: Run) -> None:
-    text = CATALOGUE[_NUMBERS.get(DeadReason(run.reason or ""), 7)]
+    refused = (run.error or "").startswith(CATALOGUE[31].err_id)  # a callable; the reason is wider than that
+    text = CATALOGUE[31 if refused else _NUMBERS.get(DeadReason(run.reason or ""), 7)]
     log.error(
         text.en,
         run_id=run.run_id,

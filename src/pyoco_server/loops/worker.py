@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from pyoco_server.actions.beat import give_back
 from pyoco_server.core.run import Owner
 from pyoco_server.core.states import WorkerState
+from pyoco_server.core.wheel_sync import SyncReport
 from pyoco_server.core.worker_record import WorkerRecord, stopped
-from pyoco_server.errors import Unavailable
+from pyoco_server.errors import Unavailable, UsageError
 from pyoco_server.executors.port import Executor
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.crew import Crew, Worked
 from pyoco_server.loops.pulse import Pulse
+from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 
@@ -31,6 +33,8 @@ _AHEAD_MAX = 8
 _DEFECT_SECONDS = 10.0
 #: Of a queue that serves several tags more may arrive than was wanted: what cannot begin by then goes back.
 _AT_HAND_SECONDS = 0.5
+#: While wheels are installed that the resolver may live in, it is tried again as often.
+_WAIT_FOR_WHEELS_SECONDS = 0.5
 #: What was killed at the end of a drain has this long to be gone.
 _KILLED_SECONDS = 10.0
 
@@ -46,6 +50,8 @@ class Badge:
         self.last_status: str | None = None
         self.host_restarts = 0
         self.intake: Intake | None = None
+        #: What became of the last look at the wheel registry (FLOW-243); None: this worker takes no wheels.
+        self.wheels: SyncReport | None = None
 
     def describe(self) -> WorkerRecord:
         now = self._backend.clock()
@@ -64,6 +70,7 @@ class Badge:
             host_restarts=self.host_restarts,
             last_pull_at=None if self.intake is None else now - (time.monotonic() - self.intake.heard_at),
             versions=self._versions,
+            wheel_sync=None if self.wheels is None else self.wheels.document(),
         )
 
 
@@ -72,10 +79,21 @@ class Worker:
 
     It asks the queue for exactly what it has room for. While runs are short it claims a few more, so that the next
     one begins the moment a slot frees; as soon as one takes longer, those are handed back for others to take.
+
+    With `wheels` it looks at the wheel registry before its first host starts, and then every so often, beside the runs.
     """
 
-    def __init__(self, backend: Backend, executor: Executor, badge: Badge, tags: Sequence[str], slots: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        badge: Badge,
+        tags: Sequence[str],
+        slots: int,
+        wheels: WheelSync | None = None,
+    ) -> None:
         self._backend, self._executor, self._badge, self._tags, self._slots = backend, executor, badge, tags, slots
+        self._wheels = wheels
         self._at_hand: deque[tuple[Delivery, float]] = deque()
         self._busy = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,7 +107,7 @@ class Worker:
 
     async def start(self) -> None:
         """Returns once it takes work. Raises UsageError or Unavailable when it cannot."""
-        await self._executor.start()
+        await self._start_hosts()
         self._intake = await self._backend.queue.open_intake(self._tags, self._on_delivery)
         self._badge.intake = self._intake
         self._pulse = Pulse(self._backend, self._describe, self._intake.ack_wait_seconds)
@@ -98,12 +116,34 @@ class Worker:
         await self._pulse.start()
         self._asker = asyncio.create_task(self._ask(self._intake), name="worker asks")
         self._changed.set()
+        if self._wheels is not None:
+            await self._wheels.start()
+
+    async def _start_hosts(self) -> None:
+        """With the wheels there are: a resolver may live in one (FLOW-229). A registry that does not answer, or a slow
+        installation, is waited for a while only, unless nothing can be run without it."""
+        if self._wheels is None:
+            return await self._executor.start()
+        await self._wheels.sync()
+        while True:
+            is_all = not self._wheels.is_installing
+            try:
+                return await self._executor.start()
+            except UsageError as error:
+                if is_all:
+                    raise
+                log.warning("no host starts yet; wheels are being installed", cause=error)
+            while self._wheels.is_installing:
+                await asyncio.sleep(_WAIT_FOR_WHEELS_SECONDS)
+                await self._wheels.sync()
 
     async def stop(self, reason: str, drain_seconds: float) -> None:
         """Take nothing more, let what runs finish, say goodbye. After `drain_seconds` (0: no limit) what still
         runs is handed back to the queue. A cancel of this call leaves everything to redelivery."""
         self._stopping = True
         self._changed.set()
+        if self._wheels is not None:
+            await self._wheels.stop()
         if self._asker is not None:
             await self._asker
         if self._intake is not None:
@@ -125,6 +165,7 @@ class Worker:
     def _describe(self) -> WorkerRecord:
         self._badge.host_restarts = self._executor.restarts
         self._badge.running = self._pulse.run_ids if self._pulse is not None else ()
+        self._badge.wheels = self._wheels.report if self._wheels is not None else None
         return self._badge.describe()
 
     def _on_delivery(self, delivery: Delivery) -> None:

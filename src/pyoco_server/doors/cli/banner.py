@@ -23,6 +23,8 @@ class Facts:
     nats_url: str
     has_examples: bool
     has_workers: bool
+    #: The workers install what is uploaded.
+    has_wheels: bool = False
     #: Others can reach it, and nobody has to show a key.
     is_open_to_everyone: bool
 
@@ -57,6 +59,12 @@ def banner(facts: Facts) -> str:
     if not facts.has_workers:
         command = f"PYOCO_NATS_URL={redact_url(facts.nats_url)} pyoco-worker --flow-resolver your_module:resolve"
         lines += ["No worker was started: runs wait until one comes:", f"  {command}", ""]
+    if facts.has_wheels:
+        lines += [
+            "Give the workers new tasks, without a restart:",
+            f"  curl -s{key} {address}/wheels -F wheel=@my_tasks-1.0-py3-none-any.whl",
+            "",
+        ]
     if facts.is_open_to_everyone:
         lines += ["Note: other machines can reach this, and no key is asked for: PYOCO_HTTP_AUTH_MODE=api_key", ""]
     return "\n".join([*lines, "Ctrl-C stops everything.", ""])

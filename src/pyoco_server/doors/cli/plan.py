@@ -46,6 +46,7 @@ class UpOptions:
     flow_resolver: str | None
     slots: int | None
     tags: str | None
+    wheel_sync: bool
     dashboard_lang: str | None
 
 
@@ -98,6 +99,7 @@ class Plan:
             nats_url=nats_url,
             has_examples=self._examples is not None and self.options.workers > 0,
             has_workers=self.options.workers > 0,
+            has_wheels=self.config.wheel_sync_enabled and self.options.workers > 0,
             is_open_to_everyone=not local and self.config.http_auth_mode == "none",
         )
 
@@ -136,7 +138,7 @@ class Plan:
             )
         drain = self._drain_seconds()
         for number in range(1, self.options.workers + 1):
-            worker = self._worker_command(number)
+            worker = self._worker_command(number, data_dir.path)
             parts.append(
                 Part(
                     name=f"worker-{number}",
@@ -170,10 +172,15 @@ class Plan:
             is_base=True,
         )
 
-    def _worker_command(self, number: int) -> list[str]:
+    def _worker_command(self, number: int, data_dir: Path) -> list[str]:
         # On a server of others two machines must not use one id.
         host = "worker" if self._has_own_nats else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:100]
-        command = [*_module("worker", safe_path=False), "--worker-id", f"{host}-{number}"]
+        worker_id = f"{host}-{number}"
+        command = [*_module("worker", safe_path=False), "--worker-id", worker_id]
+        if self.config.wheel_sync_enabled:
+            command.append("--wheel-sync")
+            if "PYOCO_WHEEL_SYNC_DIR" not in os.environ:  # so that each finds its own again after a restart
+                command += ["--wheel-sync-dir", str(data_dir / "wheels" / worker_id)]
         for option, value in (
             ("--flow-resolver", self._resolver),
             ("--slots", self.options.slots),

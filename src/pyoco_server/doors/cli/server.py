@@ -1,4 +1,4 @@
-"""`pyoco-server`: start everything here (`up`), or one HTTP gateway (`gateway`)."""
+"""`pyoco-server`: start everything here (`up`), one HTTP gateway (`gateway`), or look at what runs (`doctor`)."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ def cli() -> None:
 @click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where workers find flows by name.")
 @click.option("--slots", type=click.IntRange(1, 4096), help="Runs at once on each worker. [default: its CPUs]")
 @click.option("--tags", metavar="TAG,…", help="Tags that the workers serve. [default: the default tag]")
+@click.option(
+    "--wheel-sync", is_flag=True, help="Workers install the wheels of the registry. [env: PYOCO_WHEEL_SYNC_ENABLED]"
+)
 @_dashboard_lang
 def up(*, no_worker: bool, no_keeper: bool, workers: int, **given: Any) -> int:
     """Start everything on this machine: NATS, the gateway, a keeper and a worker.
@@ -88,6 +91,27 @@ def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
         from pyoco_server.doors.cli.gateway import serve  # noqa: PLC0415 - a second of imports: after the checks
 
         return serve(config, listening)
+
+
+@cli.command(example="pyoco-server doctor\npyoco-server doctor --nats-url nats://127.0.0.1:4222 --json --strict")
+@_nats_url
+@click.option("--nats-http", metavar="URL", help="The monitoring port of NATS, for what only that tells.")
+@click.option(
+    "--server", envvar="PYOCO_SERVER_URL", metavar="URL", help="Look at this gateway, too. [env: PYOCO_SERVER_URL]"
+)
+@_data_dir
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on stdout.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
+def doctor(**given: Any) -> int:
+    """Look at a deployment, and say what to mend: NATS, streams, queues, workers, keeper, disks, settings.
+
+    Without --nats-url it looks at the NATS that `up` runs here. It reads only. The exit code is 1 when something would
+    lose data or stop work.
+    """
+    from pyoco_server.doors.cli.doctor import DoctorOptions  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.doctor import doctor as look  # noqa: PLC0415
+
+    return look(DoctorOptions(**given))
 
 
 def main() -> None:

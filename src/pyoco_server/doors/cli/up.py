@@ -34,7 +34,10 @@ def up(options: UpOptions) -> int:
     """
     log_settings = LogSettings.from_env()
     config = NatsBackendConfig.from_env(
-        nats_url=options.nats_url, data_dir=options.data_dir, dashboard_lang=options.dashboard_lang
+        nats_url=options.nats_url,
+        data_dir=options.data_dir,
+        dashboard_lang=options.dashboard_lang,
+        wheel_sync_enabled=options.wheel_sync or None,
     )
     plan = Plan(options, config)
     with contextlib.ExitStack() as claimed:

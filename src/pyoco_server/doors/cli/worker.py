@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,8 @@ from pyoco_server.doors.cli.shell import Command, run
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from pyoco_server.config import NatsBackendConfig
 
 __all__ = ["cli", "main"]
@@ -18,21 +20,21 @@ __all__ = ["cli", "main"]
 @click.command(
     cls=Command,
     example="pyoco-worker --flow-resolver my_flows:resolve\n"
-    "pyoco-worker --tags gpu,default --slots 4 --worker-id gpu-1 --nats-url nats://10.0.0.5:4222",
+    "pyoco-worker --tags gpu,default --slots 4 --worker-id gpu-1 --nats-url nats://10.0.0.5:4222\n"
+    "pyoco-worker --wheel-sync --wheel-sync-dir /var/lib/pyoco/wheels",
 )
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 @click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
 @click.option("--worker-id", default="worker", show_default=True, help="Name in the registry; unique among workers.")
 @click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where to find flows by name; flow.yaml needs none.")
 @click.option("--slots", metavar="N", help="Runs at once. [env: PYOCO_WORKER_SLOTS; default: the CPUs]")
+@click.option("--wheel-sync", is_flag=True, help="Install the wheels of the registry. [env: PYOCO_WHEEL_SYNC_ENABLED]")
+@click.option("--wheel-sync-dir", metavar="DIR", help="Where to keep them. [env: PYOCO_WHEEL_SYNC_DIR]")
+@click.option("--wheel-sync-interval-sec", metavar="SEC", help="Look for new ones every so often. [default: 10]")
+@click.option("--wheel-install-timeout-sec", metavar="SEC", help="Time for one installation. [default: 180]")
 @click.option("--drain-timeout-sec", metavar="SEC", help="On a stop, hand back what still runs after this time.")
 def cli(
-    nats_url: str | None,
-    tags: str | None,
-    worker_id: str,
-    flow_resolver: str | None,
-    slots: str | None,
-    drain_timeout_sec: str | None,
+    *, tags: str | None, worker_id: str, flow_resolver: str | None, slots: str | None, wheel_sync: bool, **given: Any
 ) -> int:
     """Take jobs and run them until SIGTERM or Ctrl-C.
 
@@ -47,7 +49,7 @@ def cli(
 
     configure_logging("pyoco-server:worker")
     warn_of_typos()
-    config = NatsBackendConfig.from_env(nats_url=nats_url, worker_slots=slots, drain_timeout_sec=drain_timeout_sec)
+    config = NatsBackendConfig.from_env(worker_slots=slots, wheel_sync_enabled=wheel_sync or None, **given)
     chosen = [tag.strip() for tag in tags.split(",")] if tags is not None else [config.default_tag]
     try:
         check_worker_names(worker_id, chosen)
@@ -71,13 +73,29 @@ async def _work(config: NatsBackendConfig, worker_id: str, tags: list[str], flow
     slots = config.slots
     async with wiring.open_backend(config, f"pyoco-worker {worker_id}") as backend:
         badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
-        worker = Worker(backend, wiring.host_executor(config, flow_resolver, slots), badge, tags, slots)
-        await worker.start()
-        log.info("the worker works", worker_id=worker_id, tags=tags, slots=slots)
-        await stop.wait()
-        log.info("the worker stops", worker_id=worker_id, signal=stop.name)
-        await worker.stop(stop.name.lower(), config.drain_timeout_sec)
+        executor = wiring.host_executor(config, flow_resolver, slots)
+        async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
+            worker = Worker(backend, executor, badge, tags, slots, wheels)
+            if await _before(stop.wait(), worker.start()):
+                log.info("the worker works", worker_id=worker_id, tags=tags, slots=slots)
+                await stop.wait()
+            log.info("the worker stops", worker_id=worker_id, signal=stop.name)
+            await worker.stop(stop.name.lower(), config.drain_timeout_sec)
     return stop.exit_code
+
+
+async def _before(end: Coroutine[None, None, None], work: Coroutine[None, None, None]) -> bool:
+    """Does the work, unless the end comes first: a start may wait for wheels. False: it was given up."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    ending, working = asyncio.ensure_future(end), asyncio.ensure_future(work)
+    await asyncio.wait({ending, working}, return_when=asyncio.FIRST_COMPLETED)
+    done = working.done()
+    (ending if done else working).cancel()
+    await asyncio.gather(ending, working, return_exceptions=True)
+    if done:
+        working.result()
+    return done
 
 
 def main() -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import importlib
 import io
 import os
-import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 
 from pyoco.core.models import Flow, Task
 from pyoco.discovery.loader import TaskLoader
+from pyoco.discovery.plugins import PluginRegistry
 from pyoco.dsl.graph import build_flow_from_graph
 from pyoco.dsl.syntax import TaskWrapper
 from pyoco.schemas.config import FlowConfig, PyocoConfig, RuntimeConfig, TaskConfig
 
 from pyoco_server.core.flow_file import FlowFile
 from pyoco_server.core.job import Job
+from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import FlowNotResolved, InvalidFlow, UsageError
+from pyoco_server.executors.flow.offer import Offer, homes_of, package_of
 from pyoco_server.ports.flow_files import FlowFiles
 
 __all__ = ["FlowBuilder", "load_resolver"]
@@ -45,11 +45,36 @@ def load_resolver(spec: str) -> Resolver:
 
 
 class FlowBuilder:
-    """Builds the flow of a job. Nothing of one job is visible in the next (FLOW-377)."""
+    """Builds the flow of a job. Nothing of one job is visible in the next (FLOW-377).
 
-    def __init__(self, resolver: Resolver | None, files: FlowFiles, allow: Sequence[str] = ()) -> None:
-        self._resolver, self._files = resolver, files
-        self._allow = frozenset(allow) | _own_modules(resolver)
+    `allow`: what the operator lets a flow.yaml call. `own`: the module where the operator has said that flows are; not
+    given, it is the one where the resolver lives.
+    """
+
+    def __init__(
+        self,
+        resolver: Resolver | None,
+        files: FlowFiles,
+        allow: Sequence[str] = (),
+        *,
+        own: Sequence[str] | None = None,
+        environment: Environment = NO_WHEELS,
+    ) -> None:
+        self._resolver, self._files, self._allow = resolver, files, tuple(allow)
+        modules = own if own is not None else homes_of(resolver) if resolver is not None else ()
+        self._own = frozenset(map(package_of, modules)) | _searched_modules()
+        self._offer = Offer(self._own, self._allow, environment)
+
+    def see(self, environment: Environment) -> None:
+        """From the next job on, flows are built of what is there now: plug-ins are looked for anew."""
+        self._offer = Offer(self._own, self._allow, environment)
+
+    def warm(self) -> None:
+        """Import the plug-ins of wheels. One that takes the process with it is found out before any run needs it; one
+        that cannot be imported is told to the runs that want it."""
+        for plug_in in filter(self._offer.is_of_a_wheel, self._offer.plug_ins):
+            with contextlib.suppress(Exception, SystemExit):  # somebody else's module
+                plug_in.load()
 
     def __call__(self, job: Job) -> Flow:
         """Raises InvalidFlow, FlowNotResolved, or what the resolver itself throws (FLOW-323)."""
@@ -72,16 +97,13 @@ class FlowBuilder:
     def _from_file(self, file: FlowFile, flow_name: str) -> Flow:
         for name, spec in file.tasks.items():
             if spec.callable is not None:
-                self._check_callable(name, spec.callable)
+                self._offer.check_name(name, spec.callable)
         said = io.StringIO()
         try:
             # The loader tells of failed imports on stdout only (ENG-52); we want it in the error.
             with contextlib.redirect_stdout(said):
-                loader = _PrivateLoader(_config_of(file))
+                loader = _PrivateLoader(_config_of(file), self._offer, said)
                 loader.load()
-            for name, spec in file.tasks.items():
-                if spec.callable is not None and name in loader.tasks:
-                    self._check_home(name, spec.callable)
             return build_flow_from_graph(
                 graph=file.graph, tasks=loader.tasks, pipes=dict(file.pipes), flow_name=flow_name
             )
@@ -91,44 +113,39 @@ class FlowBuilder:
             hint = " ".join(said.getvalue().split())
             raise FlowNotResolved(f"{type(error).__name__}: {error}" + (f" ({hint})" if hint else "")) from error
 
-    def _check_callable(self, task: str, path: str) -> None:
-        """A flow.yaml may name only code that this worker offers. Decided before anything is imported."""
-        module, _, _ = path.partition(":")
-        package = module.partition(".")[0]
-        if package in sys.stdlib_module_names and package not in self._allow and module not in self._allow:
-            raise FlowNotResolved(f"task {task!r} names {path!r}, which belongs to the standard library")
-        if not self._admits(module):
-            raise FlowNotResolved(
-                f"task {task!r} names {path!r}, which this worker does not offer; "
-                f"allow it with PYOCO_CALLABLE_ALLOW={package}"
-            )
-
-    def _check_home(self, task: str, path: str) -> None:
-        """What a module has imported for its own use is not on offer: `my_flows:run` must not be subprocess.run."""
-        module, _, attribute = path.partition(":")
-        target: object = getattr(sys.modules[module], attribute)
-        if isinstance(target, Task | TaskWrapper):  # somebody made a task of it, wherever it comes from
-            return
-        while isinstance(target, functools.partial):
-            target = target.func
-        home = getattr(target, "__module__", None) or module
-        is_library = module.partition(".")[0] in sys.stdlib_module_names  # allowed by name, with all that is in it
-        if attribute.startswith("__") or not (is_library or self._admits(home)):
-            raise FlowNotResolved(
-                f"task {task!r} names {path!r}, which belongs to {home} and is not offered by this worker; "
-                f"make a task of it, or allow it with PYOCO_CALLABLE_ALLOW={home}"
-            )
-
-    def _admits(self, module: str) -> bool:
-        prefixes = [module[:end] for end in range(1, len(module) + 1) if end == len(module) or module[end] == "."]
-        return any(prefix in self._allow for prefix in prefixes) or module.partition(".")[0] in _task_packages()
-
 
 class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typed
-    """Task objects of modules and plug-ins are shared by every loader (ENG-53): work on copies."""
+    """The engine's loader, with the task objects of modules and plug-ins, which all loaders share (ENG-53), copied; and
+    with an eye on what a file may call."""
+
+    def __init__(self, config: PyocoConfig, offer: Offer, said: io.StringIO) -> None:
+        super().__init__(config)
+        self._offer, self._said = offer, said
 
     def _register_task(self, name: str, task: Task) -> None:
         super()._register_task(name, self._clone_task(task, task.name))
+
+    def _load_explicit_task(self, name: str, conf: TaskConfig, callable_path: str) -> None:
+        """What is checked is what is called: the name is looked up once."""
+        module, _, attribute = callable_path.partition(":")
+        try:
+            target = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:  # told as the engine does (ENG-52)
+            self._said.write(f"Error loading task {name}: {error}\n")
+            return
+        self._offer.check_target(name, callable_path, target)
+        made = target.task if isinstance(target, TaskWrapper) else target
+        task = Task(func=made.func if isinstance(made, Task) else made, name=name)
+        task.inputs, task.outputs = conf.inputs or {}, conf.outputs or []
+        self.tasks[name] = task
+
+    def _load_entry_point_plugins(self) -> None:
+        """As the engine does, but those are looked for once, and one that calls sys.exit() is only broken, too."""
+        for plug_in in self._offer.plug_ins:
+            try:
+                plug_in.load()(PluginRegistry(self, plug_in.name))
+            except (Exception, SystemExit) as error:  # noqa: BLE001  (somebody else's: the others are fine)
+                self._said.write(f"Plug-in {plug_in.name!r} failed to load: {type(error).__name__}: {error}\n")
 
 
 def _config_of(file: FlowFile) -> PyocoConfig:
@@ -149,17 +166,6 @@ def _config_of(file: FlowFile) -> PyocoConfig:
     )
 
 
-def _own_modules(resolver: Resolver | None) -> frozenset[str]:
-    """The worker's own flow modules: where its resolver lives, and what the operator told the engine to scan."""
-    names = os.environ.get("PYOCO_DISCOVERY_MODULES", "").replace(",", " ").split()
-    module = getattr(resolver, "__module__", None)
-    package = module.partition(".")[0] if isinstance(module, str) else ""
-    if package and package not in sys.stdlib_module_names:  # a partial or a bound method may live there
-        names.append(package)
-    return frozenset(names)
-
-
-def _task_packages() -> frozenset[str]:
-    """Top-level packages of installed distributions that offer pyoco tasks."""
-    points = metadata.entry_points(group="pyoco.tasks")
-    return frozenset(point.value.partition(":")[0].partition(".")[0] for point in points)
+def _searched_modules() -> frozenset[str]:
+    """What the operator told the engine to search for tasks."""
+    return frozenset(os.environ.get("PYOCO_DISCOVERY_MODULES", "").replace(",", " ").split())

@@ -13,7 +13,7 @@ from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
-from pyoco_server.errors import FlowNotResolved, InvalidFlow, PyocoError, WorkflowTooLarge
+from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, PyocoError, WorkflowTooLarge
 from pyoco_server.executors.flow.records import plain_records
 
 __all__ = ["EngineRun"]
@@ -46,6 +46,8 @@ class EngineRun:
             flow = self._resolve(self._job)
         except (InvalidFlow, WorkflowTooLarge) as error:
             return Failed(message=_told(error), why=DeadReason.INVALID_JOB)  # FLOW-325
+        except CallableRefused as error:
+            return Failed(message=f"{error.text.err_id}: {error}", why=DeadReason.FLOW_NOT_FOUND)
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (somebody else's resolver: any exception is its outcome)

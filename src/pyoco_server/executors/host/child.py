@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyoco_server.core.job import trust_job
 from pyoco_server.core.outcome import Failed, Outcome
+from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
 
@@ -66,13 +67,13 @@ class Child:
         settings = wire.Settings.unpack(greeting)
         self._bytes_max = settings.records_bytes_max
         _bound_memory(settings.memory_bytes_max)
+        from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415  (the slow import: after the greeting)
+
         try:
             build = _builder(settings)
         except UsageError as error:
-            self._work.send(b"!" + str(error).encode())
+            self._work.send(b"!" + str(error).encode("utf-8", "replace"))
             return
-        from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415  (the slow import: after the greeting)
-
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         self._work.send(b"R")
         while (data := self._work.receive()) is not None:
@@ -113,10 +114,19 @@ class Child:
 
 def _builder(settings: wire.Settings) -> FlowBuilder:
     from pyoco_server.executors.flow.build import FlowBuilder, load_resolver  # noqa: PLC0415
+    from pyoco_server.executors.flow.paths import place_wheels  # noqa: PLC0415
     from pyoco_server.executors.flow.reader import YamlFlowFiles  # noqa: PLC0415
 
+    # After the engine and ourselves, so that no wheel can stand in for a part of those; before the resolver, which may
+    # live in one.
+    place_wheels(settings.paths)
     resolver = load_resolver(settings.resolver) if settings.resolver else None
-    return FlowBuilder(resolver, YamlFlowFiles(settings.workflow_bytes_max), settings.callable_allow)
+    environment = Environment(settings.paths, settings.modules)
+    own = [settings.resolver.partition(":")[0]] if settings.resolver else []
+    files = YamlFlowFiles(settings.workflow_bytes_max)
+    build = FlowBuilder(resolver, files, settings.callable_allow, own=own, environment=environment)
+    build.warm()
+    return build
 
 
 def _bound_memory(bytes_max: int) -> None:

@@ -86,9 +86,11 @@ class Host:
 
     def __init__(
         self, process: asyncio.subprocess.Process, work: tuple[asyncio.WriteTransport, _Reader],
-        control: tuple[asyncio.WriteTransport, _Reader],
+        control: tuple[asyncio.WriteTransport, _Reader], settings: wire.Settings,
     ) -> None:  # fmt: skip
         self._process = process
+        #: What it was started with. The very object: whose settings are not the pool's own is of another time.
+        self.settings = settings
         self._work, self._work_reader = work
         self._control, self._control_reader = control
         self._asking = asyncio.Lock()
@@ -144,7 +146,7 @@ class Host:
         finally:
             theirs_work.close()
             theirs_control.close()
-        host = cls(process, await _connect(ours_work), await _connect(ours_control))
+        host = cls(process, await _connect(ours_work), await _connect(ours_control), settings)
         host._work.write(wire.frame(settings.pack()))
         return host
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 
 from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
+from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import CATALOGUE, UsageError
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import Host
@@ -19,6 +22,8 @@ log = get_logger(__name__)
 _SPARES = 1
 #: How long a claimed run waits for a host before it is handed back. A host takes about half a second to start.
 _ROOM_SECONDS = 2.0
+#: How many hosts a new environment starts at a time: all at once would take the machine from what runs.
+_AT_ONCE = max(2, os.cpu_count() or 1)
 
 
 class _HostExecution:
@@ -69,7 +74,10 @@ class _HostExecution:
 
 
 class HostExecutor:
-    """Runs flows in host processes. A host serves many runs, one after another, and is replaced when it dies."""
+    """Runs flows in host processes. A host serves many runs, one after another, and is replaced when it dies.
+
+    All hosts that begin a run have the same settings, `self._settings`; busy ones may still have earlier ones.
+    """
 
     def __init__(self, settings: wire.Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
         self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
@@ -79,20 +87,21 @@ class HostExecutor:
         self._room = asyncio.Semaphore(slots)
         self._hosts: set[Host] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        #: Start and renewals, one after another.
+        self._changing = asyncio.Lock()
+        self._started = self._stopping = False
         self.restarts = 0
 
     async def start(self) -> None:
-        first = await Host.spawn(self._settings)
-        self._hosts.add(first)
-        try:
-            await first.ready()
-        except (UsageError, OSError) as error:
-            await self._discard(first)
-            raise UsageError(str(error)) from error
-        self._idle.put_nowait(first)
-        for _ in range(self._slots - 1 + _SPARES):
-            self._spawn_in_background()
+        async with self._changing:
+            if not self._has_live_host():  # an environment that came first has brought one
+                try:
+                    self._idle.put_nowait(await self._warm(self._settings))
+                except OSError as error:
+                    raise UsageError(str(error)) from error
+            self._started = True
+            for _ in range(self._slots - 1 + _SPARES):
+                self._spawn_in_background()
 
     async def stop(self) -> None:
         self._stopping = True
@@ -122,6 +131,64 @@ class HostExecutor:
 
         return _HostExecution(host, work.data, self._timeout, freed)
 
+    async def renew(self, environment: Environment) -> None:
+        """As many hosts as there are slots are warmed up beside those that work, and take over at one moment.
+
+        Costs the start of all hosts and their memory twice, for as long as what runs on the old ones takes.
+        """
+        renewing = self._in_background(self._renew(environment))
+        try:
+            await renewing
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if self._stopping and not (me is not None and me.cancelling()):  # not the caller's end: ours
+                raise UsageError("the worker stops") from None
+            raise
+
+    async def _renew(self, environment: Environment) -> None:
+        async with self._changing:
+            settings = replace(self._settings, paths=environment.paths, modules=environment.modules)
+            if settings == self._settings:
+                return
+            if self._stopping:
+                raise UsageError("the worker stops")
+            fresh = await self._warm_all(settings, self._slots + _SPARES if self._started else 1)
+            # From here to the end nothing waits: whoever begins next finds new hosts, and nobody finds none.
+            self._settings, idle = settings, self._idle
+            for _ in range(idle.qsize()):
+                self._take_back(idle.get_nowait())
+            for host in fresh:
+                self._take_back(host)
+        log.info("runs see other wheels from now on", paths=len(environment.paths), hosts=len(fresh))
+
+    async def _warm_all(self, settings: wire.Settings, count: int) -> list[Host]:
+        """So many hosts, all of them ready, or none at all. Raises UsageError."""
+        some = asyncio.Semaphore(_AT_ONCE)
+
+        async def warm() -> Host:
+            async with some:
+                return await self._warm(settings)
+
+        fresh: list[Host] = []
+        try:
+            fresh.append(await self._warm(settings))  # alone: what cannot work is found out at the price of one
+            async with asyncio.TaskGroup() as group:
+                others = [group.create_task(warm()) for _ in range(count - 1)]
+            fresh += [task.result() for task in others]
+        except OSError as error:
+            raise UsageError(str(error)) from error
+        except ExceptionGroup as errors:
+            raise UsageError(str(errors.exceptions[0])) from errors
+        finally:
+            if len(fresh) < count:
+                for host in [each for each in self._hosts if each.settings is settings]:
+                    await self._discard(host)
+        return fresh
+
+    @property
+    def paths_in_use(self) -> frozenset[str]:
+        return frozenset(self._settings.paths).union(*(host.settings.paths for host in self._hosts))
+
     def _has_live_host(self) -> bool:
         """Whether the next idle host lives. Those that died while they had nothing to do are replaced."""
         while not self._idle.empty():
@@ -143,41 +210,54 @@ class HostExecutor:
         return host
 
     def _take_back(self, host: Host) -> None:
-        """A host that answered goes on; one that died, was killed or has served long enough is replaced."""
-        if host.is_alive and host.runs < self._runs_max:
+        """A host that answered goes on; one that died, was killed or has served long enough is replaced. One of an
+        earlier environment is not: those of the new one have taken its place already."""
+        is_current = host.settings is self._settings
+        if is_current and host.is_alive and host.runs < self._runs_max:
             self._idle.put_nowait(host)
             return
         if not host.is_alive:
             self.restarts += 1
         self._in_background(self._discard(host))
-        self._spawn_in_background()
+        if is_current:
+            self._spawn_in_background()
 
     def _spawn_in_background(self) -> None:
         if not self._stopping:
-            self._in_background(self._spawn())
+            self._in_background(self._spawn(self._settings))
 
-    def _in_background(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _in_background(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, settings: wire.Settings) -> None:
         pause = 0.2
-        while not self._stopping:
-            host = None
+        while not self._stopping and settings is self._settings:
             try:
-                host = await Host.spawn(self._settings)
-                self._hosts.add(host)
-                await host.ready()
+                host = await self._warm(settings)
             except (UsageError, OSError) as error:  # no room for another process, or one that fails
                 log.error("a host process did not start; trying again", error=error, pause_seconds=pause)
-                if host is not None:
-                    await self._discard(host)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
                 continue
-            self._idle.put_nowait(host)
+            if settings is self._settings:
+                self._idle.put_nowait(host)
+            else:  # the environment has changed meanwhile
+                await self._discard(host)
             return
+
+    async def _warm(self, settings: wire.Settings) -> Host:
+        """A new host that is ready. Raises UsageError or OSError; then nothing of it is left."""
+        host = await Host.spawn(settings)
+        self._hosts.add(host)
+        try:
+            await host.ready()
+        except BaseException:
+            await self._discard(host)
+            raise
+        return host
 
     async def _discard(self, host: Host) -> None:
         host.kill_now()

@@ -50,6 +50,9 @@ class Settings:
     records_bytes_max: int
     #: 0: no limit.
     memory_bytes_max: int
+    #: Directories of wheels for `sys.path`, and the modules they bring. They never change for a host.
+    paths: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
     def pack(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -57,7 +60,8 @@ class Settings:
     @classmethod
     def unpack(cls, data: bytes) -> Settings:
         document = json.loads(data)
-        return cls(**{**document, "callable_allow": tuple(document["callable_allow"])})
+        lists = {name: tuple(document.get(name, ())) for name in ("callable_allow", "paths", "modules")}
+        return cls(**{**document, **lists})
 
 
 def frame(body: bytes) -> bytes:

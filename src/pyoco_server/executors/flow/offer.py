@@ -1,0 +1,207 @@
+"""What a flow.yaml may call on this worker (DESIGN 7).
+
+Decided twice. Before anything is imported: whether the module is on offer. Then, of what the module holds under that
+name: whether it is code of a module on offer, or only something the module has imported for its own use.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+
+from pyoco.core.models import Task
+from pyoco.dsl.syntax import TaskWrapper
+
+from pyoco_server.core.flow_file import excerpt
+from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
+from pyoco_server.errors import CallableRefused
+from pyoco_server.executors.flow.paths import is_below
+
+__all__ = ["Offer", "homes_of", "package_of"]
+
+#: The engine and ourselves: no setting offers these.
+_RESERVED = frozenset({"pyoco", "pyoco_server"})
+#: A function in more layers of decorators than this is not looked into.
+_LAYERS_MAX = 64
+_GROUP = "pyoco.tasks"
+
+
+class Offer:
+    """The modules on offer, by name. It never changes: another environment has another offer.
+
+    `own`: the worker's flow modules. `allow`: what the operator has named, the standard library included.
+    """
+
+    def __init__(self, own: Iterable[str], allow: Iterable[str], environment: Environment = NO_WHEELS) -> None:
+        self._own, self._allow, self._environment = frozenset(own), frozenset(allow), environment
+        self._wheel_modules = frozenset(environment.modules)
+
+    @functools.cached_property
+    def plug_ins(self) -> tuple[metadata.EntryPoint, ...]:
+        """Everything that offers tasks by an entry point. Read once: it takes milliseconds."""
+        return tuple(metadata.entry_points(group=_GROUP))
+
+    def is_of_a_wheel(self, plug_in: metadata.EntryPoint) -> bool:
+        return plug_in.dist is not None and is_below(str(plug_in.dist.locate_file("")), self._environment.paths)
+
+    @functools.cached_property
+    def _offered(self) -> frozenset[str]:
+        """The worker's own modules and installed task packages. A wheel offers what is in it, whatever it names."""
+        installed = (point.value.partition(":")[0].strip() for point in self.plug_ins if not self.is_of_a_wheel(point))
+        return self._own | {package_of(module) for module in installed}
+
+    def check_name(self, task: str, path: str) -> None:
+        """Before the import. Raises CallableRefused."""
+        module, _, name = path.partition(":")
+        parts = module.split(".")
+        refusal = f"task {excerpt(task)!r} names {excerpt(path)!r}, which "
+        if not all(map(str.isidentifier, [*parts, name])):
+            raise CallableRefused(refusal + "is not a module and a name in it, as in my_tasks.mail:send")
+        if parts[0] in _RESERVED:
+            raise CallableRefused(refusal + "is part of the worker itself")
+        prefix = self._prefix_of(module)
+        if prefix is None and parts[0] in sys.stdlib_module_names:
+            raise CallableRefused(refusal + "belongs to the standard library")
+        if prefix is None:
+            allow = f"allow it with PYOCO_CALLABLE_ALLOW={package_of(module)}"
+            raise CallableRefused(refusal + f"this worker does not offer; {excerpt(allow)}")
+        if name.startswith("_") or any(part.startswith("_") for part in parts[prefix.count(".") + 1 :]):
+            raise CallableRefused(refusal + "is private: a name that begins with '_' is not on offer")
+
+    def check_target(self, task: str, path: str, target: object) -> None:
+        """After the import, `target` being what the module has under the name. Raises CallableRefused."""
+        if isinstance(target, Task | TaskWrapper):  # somebody made a task of it, wherever it comes from
+            return
+        refusal = f"task {excerpt(task)!r} names {excerpt(path)!r}, which "
+        if isinstance(target, types.ModuleType) or not callable(target):
+            raise CallableRefused(refusal + "cannot be called")
+        module, _, name = path.partition(":")
+        if module.partition(".")[0] in sys.stdlib_module_names:  # named by the operator, with all that is public there
+            public = getattr(sys.modules.get(module), "__all__", None)
+            if public is None or name in public:
+                return
+        for home in homes_of(target):
+            if self._prefix_of(home) is None:
+                is_closed = home.partition(".")[0] in _RESERVED | sys.stdlib_module_names
+                allow = "" if is_closed else f", or allow it with PYOCO_CALLABLE_ALLOW={excerpt(home)}"
+                raise CallableRefused(
+                    refusal + f"belongs to {excerpt(home)} and is not offered by this worker; make a task of it{allow}"
+                )
+
+    def _prefix_of(self, module: str) -> str | None:
+        """What of the offer a module is, or lies below; None when it is not on offer."""
+        top = module.partition(".")[0]
+        if top in _RESERVED:
+            return None
+        prefixes = [module[:end] for end in range(1, len(module) + 1) if end == len(module) or module[end] == "."]
+        prefixes.reverse()
+        named = next((prefix for prefix in prefixes if prefix in self._allow), None)
+        if named is not None:
+            return named
+        if top in sys.stdlib_module_names:  # whatever else has that name: this is what an import would find
+            return None
+        if top in self._wheel_modules:
+            package, place = _find_package(module)
+            if place is not None and is_below(place, self._environment.paths):
+                return package
+        return next((prefix for prefix in prefixes if prefix in self._offered), None)
+
+
+def package_of(module: str) -> str:
+    """The package a module belongs to: its first part, or more when that is a namespace shared with others."""
+    return _find_package(module)[0]
+
+
+def _find_package(module: str) -> tuple[str, str | None]:
+    """The package's name, and the file of its beginning, if there is one. Imports nothing."""
+    parts = module.split(".")
+    path: Iterable[str] | None = None
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        spec = _find_spec(name, path)
+        if spec is None:  # nobody knows it; then it is all there is to say about it
+            return (module if depth > 1 else name), None
+        if spec.origin is not None or spec.submodule_search_locations is None:
+            return name, spec.origin
+        path = spec.submodule_search_locations  # a namespace: what is in it may come from anywhere
+    return module, None
+
+
+def _find_spec(name: str, path: Iterable[str] | None) -> ModuleSpec | None:
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__spec__", None)
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, None if path is None else list(path))
+        if spec is not None:
+            return spec
+    return None
+
+
+def homes_of(target: object) -> Iterator[str]:
+    """The modules whose code is run when `target` is called. `__module__` is only a word, and often a wrong one:
+    decorators copy it, libraries change it. So it is asked last."""
+    target = _inmost(target)
+    kind = type(target)
+    if kind is types.FunctionType:
+        yield str(target.__globals__.get("__name__") or target.__module__)  # type: ignore[attr-defined]
+    elif kind is types.BuiltinFunctionType:
+        owner, name = target.__self__, target.__name__  # type: ignore[attr-defined]
+        if owner is None or isinstance(owner, types.ModuleType):
+            yield str(target.__module__ or getattr(owner, "__name__", None))
+        else:  # a method, bound to an object or to a class
+            bases = (owner if isinstance(owner, type) else type(owner)).__mro__
+            yield str(next((base for base in bases if name in vars(base)), object).__module__)
+    elif issubclass(kind, type):
+        yield from _homes_of_class(target)  # type: ignore[arg-type]
+    elif kind.__name__ == "cython_function_or_method":
+        yield str(getattr(target, "__module__", None))
+    else:
+        yield from _homes_of_call(kind)
+
+
+def _inmost(target: object) -> object:
+    """What is left without partials, bound objects and decorators that say what they decorate."""
+    for _ in range(_LAYERS_MAX):
+        if isinstance(target, functools.partial):
+            target = target.func
+        elif isinstance(target, types.MethodType):
+            target = target.__func__
+        elif (inner := _own_values(target).get("__wrapped__")) is not None:
+            target = inner
+        else:
+            return target
+    return None  # nobody's
+
+
+def _own_values(target: object) -> dict[str, object]:
+    """Not by getattr: an object may make up whatever it is asked for."""
+    try:
+        values = object.__getattribute__(target, "__dict__")
+    except AttributeError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _homes_of_class(cls: type) -> Iterator[str]:
+    """Who makes an object of it: the class, and those of its bases whose code is run for that."""
+    yield str(cls.__module__)
+    for name in ("__new__", "__init__"):
+        owner = next(base for base in cls.__mro__ if name in vars(base))
+        if owner is not object:
+            yield str(owner.__module__)
+    if type(cls) is not type:
+        yield from (home for home in _homes_of_call(type(cls)) if home != "builtins")
+
+
+def _homes_of_call(kind: type) -> Iterator[str]:
+    """Whose `__call__` an object of this class has."""
+    owner = next((base for base in kind.__mro__ if "__call__" in vars(base)), kind)
+    call = _inmost(vars(owner).get("__call__"))
+    if type(call) is types.FunctionType:
+        yield str(call.__globals__.get("__name__") or call.__module__)
+    else:
+        yield str(owner.__module__)

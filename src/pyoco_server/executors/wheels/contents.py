@@ -1,0 +1,96 @@
+"""What is inside a wheel: as a file, and after pip has made a directory of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from email.message import Message
+from email.parser import BytesHeaderParser
+from pathlib import Path
+
+from packaging.markers import default_environment
+
+from pyoco_server.core.wheel_needs import Needs, read_needs
+from pyoco_server.errors import InvalidWheel
+
+__all__ = ["is_whole", "modules_in", "needs_of_directory", "needs_of_file"]
+
+#: A METADATA holds a whole README, but not more.
+_METADATA_BYTES_MAX = 16 * 1024 * 1024
+_CODE = (".py", ".pyc", ".so", ".pyd")
+
+
+def needs_of_file(file: Path) -> Needs:
+    """What a wheel file says that it needs. Raises InvalidWheel, OSError."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if _is_metadata(name)]
+            if len(names) != 1:
+                raise InvalidWheel("the file is not a wheel: it has no METADATA, or more than one")
+            with archive.open(names[0]) as member:
+                data = member.read(_METADATA_BYTES_MAX)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise InvalidWheel(f"the file is not a wheel: {error}") from error
+    return _needs(data)
+
+
+def needs_of_directory(home: Path) -> Needs:
+    """The same of an installed wheel. Raises InvalidWheel, OSError."""
+    for info in home.glob("*.dist-info"):
+        return _needs((info / "METADATA").read_bytes()[:_METADATA_BYTES_MAX])
+    raise InvalidWheel("pip made nothing of it that could be read")
+
+
+def _is_metadata(name: str) -> bool:
+    folder, _, file = name.partition("/")
+    return folder.endswith(".dist-info") and file == "METADATA"
+
+
+def _needs(data: bytes) -> Needs:
+    head: Message = BytesHeaderParser().parsebytes(data)
+    requires = [str(text) for text in head.get_all("Requires-Dist", [])]
+    here: Mapping[str, str] = {name: str(value) for name, value in default_environment().items()}
+    return read_needs(requires, str(head.get("Requires-Python", "")), here)
+
+
+def modules_in(home: Path) -> tuple[str, ...]:
+    """The top-level modules of a directory, sorted; O(its entries, and a look into each directory of them)."""
+    found = set()
+    with os.scandir(home) as entries:
+        for entry in entries:
+            name = entry.name.partition(".")[0]
+            if not name.isidentifier() or name == "__pycache__":
+                continue
+            if entry.is_dir():
+                # pip puts commands into `bin`: that is a package only if it says so
+                is_module = entry.name == name and (name != "bin" or (home / "bin" / "__init__.py").exists())
+                is_module = is_module and any(file.endswith(_CODE) for file in _files_below(entry.path))
+            else:
+                is_module = entry.name.endswith(_CODE)
+            if is_module:
+                found.add(name)
+    return tuple(sorted(found))
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for _, _, files in os.walk(folder):
+        yield from files
+
+
+def is_whole(home: Path) -> bool:
+    """Whether the files that a directory's RECORD lists are there with their sizes; O(files).
+
+    After a power cut a file that was written just before can be there, and empty.
+    """
+    try:
+        records = list(home.glob("*.dist-info/RECORD"))
+        for record in records:
+            with record.open(encoding="utf-8", newline="") as lines:
+                for path, _, size in csv.reader(lines):
+                    if size and ".." not in path and (home / path).stat().st_size != int(size):
+                        return False
+    except (OSError, ValueError, csv.Error):
+        return False
+    return bool(records)

@@ -1,0 +1,216 @@
+"""Where a worker keeps its wheels.
+
+    <directory>/files/<wheel>.whl                    as downloaded
+    <directory>/envs/<package>-<version>-<nuid>/     what pip made of it; it never changes
+    <directory>/envs/<...>~<digest>/                 what was fetched from an index for it
+    <directory>/.installed.json                      the manifest: what is installed (FLOW-238)
+    <directory>/.tmp/                                what is being made, and what is being removed
+    <directory>/.lock
+
+A directory comes to its place by a rename, and leaves it by one, so whatever is in its place is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterable, Collection, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from pyoco_server.core.wheel_sync import InstalledWheel, read_installed
+from pyoco_server.errors import UsageError
+from pyoco_server.logs import get_logger
+
+__all__ = ["Shelf", "open_shelf"]
+
+log = get_logger(__name__)
+
+_WORKERS_MAX = 64
+#: Written at once: a thread for each chunk of a large wheel would cost more than the writing.
+_WRITE_BYTES = 1024 * 1024
+#: Of a package's or a version's characters, in the name of a directory; the upload's own id follows.
+_NAME_MAX = 80
+_PLAIN = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+@contextlib.contextmanager
+def open_shelf(directory: Path) -> Iterator[Shelf]:
+    """The first of `directory`, `directory-2`, ... that no other worker has, ours until the block ends or we die.
+
+    Raises UsageError when it cannot be written.
+    """
+    lock = -1
+    try:
+        directory = directory.absolute()
+        for number in range(1, _WORKERS_MAX + 1):
+            place = directory if number == 1 else directory.with_name(f"{directory.name}-{number}")
+            lock = _lock(place)
+            if lock >= 0:
+                break
+        else:
+            raise UsageError(f"{_WORKERS_MAX} workers use {directory} already; set PYOCO_WHEEL_SYNC_DIR to another one")
+        shelf = Shelf(place)
+        shelf.prepare()
+    except OSError as error:
+        if lock >= 0:
+            os.close(lock)
+        raise UsageError(f"cannot keep wheels in {directory}: {error}; set PYOCO_WHEEL_SYNC_DIR") from error
+    try:
+        yield shelf
+    finally:
+        os.close(lock)
+
+
+def _lock(place: Path) -> int:
+    """A descriptor that holds the lock until it is closed; -1 when another worker has it."""
+    place.mkdir(parents=True, exist_ok=True)
+    lock = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return -1
+    return lock
+
+
+class Shelf:
+    """One worker's directory of wheels. All of it blocks and raises OSError, `receive` aside: call it in a thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.files, self.envs, self._temporary = directory / "files", directory / "envs", directory / ".tmp"
+        self._manifest = directory / ".installed.json"
+
+    def prepare(self) -> None:
+        """Make what is missing; what an earlier worker left half made goes."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        for folder in (self.files, self.envs, self._temporary):
+            folder.mkdir(exist_ok=True)
+
+    def file_of(self, wheel_name: str) -> Path:
+        return self.files / wheel_name
+
+    def home_of(self, package: str, version: str, nuid: str) -> Path:
+        """Where one upload of a wheel is installed. Another upload has another place."""
+        if not _PLAIN.fullmatch(nuid):  # whoever wrote it to the store: it is not to be a path
+            nuid = hashlib.sha256(nuid.encode("utf-8", "replace")).hexdigest()[:32]
+        return self.envs / f"{package[:_NAME_MAX]}-{version[:_NAME_MAX]}-{nuid}"
+
+    def home(self, installed: InstalledWheel) -> Path:
+        return self.home_of(installed.package_name, installed.package_version, installed.nuid)
+
+    def fetched_home(self, home: Path, what: str) -> Path:
+        """Where that which was fetched for a wheel lies; `what` says what it is, and for which interpreter."""
+        return home.with_name(f"{home.name}~{hashlib.sha256(what.encode()).hexdigest()[:16]}")
+
+    def fetched_for_others(self, package: str) -> list[Path]:
+        """Where that lies which was fetched for wheels of other packages."""
+        return sorted(home for home in self.envs.glob("*~*") if home.name.rsplit("-", 2)[0] != package[:_NAME_MAX])
+
+    @contextlib.contextmanager
+    def workplace(self) -> Iterator[Path]:
+        """An empty directory to make something in; whatever is left there goes."""
+        place = Path(tempfile.mkdtemp(dir=self._temporary))
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    async def receive(self, wheel_name: str, chunks: AsyncIterable[bytes]) -> Path:
+        """Write a wheel file; it is in its place when it is whole, and after a failure nothing of it is left."""
+        with self.workplace() as place:
+            with (place / "file").open("wb") as file:
+                waiting = bytearray()
+                async for chunk in chunks:
+                    waiting += chunk
+                    if len(waiting) >= _WRITE_BYTES:
+                        await asyncio.to_thread(file.write, bytes(waiting))
+                        waiting.clear()
+                file.write(waiting)
+            return (place / "file").replace(self.file_of(wheel_name))
+
+    def has_file(self, wheel_name: str, size_bytes: int, sha256_hex: str) -> bool:
+        """Whether exactly that file is there already."""
+        file = self.file_of(wheel_name)
+        try:
+            if file.stat().st_size != size_bytes:
+                return False
+            with file.open("rb") as data:
+                return hashlib.file_digest(data, "sha256").hexdigest() == sha256_hex
+        except FileNotFoundError:
+            return False
+
+    def put(self, made: Path, place: Path) -> None:
+        """Bring what was made in a workplace to its place. What was there before goes."""
+        if place.is_dir():
+            self.remove(place)
+        made.rename(place)
+
+    def remove(self, path: Path) -> None:
+        """Away at once; its bytes are given back after that."""
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+            return
+        gone = self._temporary / uuid.uuid4().hex  # a name and not a directory: a full disk may have no room for one
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def load(self) -> dict[str, InstalledWheel]:
+        """What the manifest says, by wheel name. One that is missing or broken counts as empty (FLOW-239)."""
+        try:
+            document = json.loads(self._manifest.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("the manifest of wheels cannot be read; everything is installed again", error=error)
+            return {}
+        entries = document.items() if isinstance(document, dict) else ()
+        found = {name: entry for name, item in entries if (entry := read_installed(item)) and entry.wheel_name == name}
+        if len(found) < len(entries) or not isinstance(document, dict):
+            log.warning("the manifest of wheels is damaged; what is missing in it is installed again")
+        return found
+
+    def save(self, installed: Mapping[str, InstalledWheel]) -> None:
+        """Replace the manifest: after a crash it is the old one or the new one (FLOW-238)."""
+        text = json.dumps({name: asdict(entry) for name, entry in sorted(installed.items())}, indent=2)
+        with self.workplace() as place:
+            file = place / "manifest"
+            with file.open("w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            file.replace(self._manifest)
+        folder = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def sweep(
+        self, files: Collection[Path], homes: Collection[Path], under_way: Collection[Path], in_use: Collection[str]
+    ) -> bool:
+        """Remove everything but these. False: something had to stay for now, since a run may still read it.
+
+        `under_way`: homes that may come to be at this moment, with what is fetched for them.
+        """
+        for file in self.files.iterdir():
+            if file not in files:
+                self.remove(file)
+        is_clean = True
+        for home in self.envs.iterdir():
+            if home in homes or home.with_name(home.name.partition("~")[0]) in under_way:
+                continue
+            if str(home) in in_use:
+                is_clean = False
+            else:
+                self.remove(home)
+        return is_clean

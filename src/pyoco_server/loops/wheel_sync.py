@@ -1,0 +1,315 @@
+"""Keeps a worker's wheels the ones it wants of the registry (section 12.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from pyoco_server.actions.list_wheels import wheels_of
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.wheel import Choice, Skipped, choose
+from pyoco_server.core.wheel_needs import Option, settle, tell_lacks, unmet
+from pyoco_server.core.wheel_sync import Environment, FailedWheel, Hurdle, InstalledWheel, SyncReport
+from pyoco_server.errors import PyocoError, WheelSyncFailed
+from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Surroundings, tell_os_error
+from pyoco_server.executors.wheels.pip import Pip
+from pyoco_server.executors.wheels.shelf import Shelf
+from pyoco_server.executors.wheels.worker_packages import look_at_worker, supported_tags
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.wheel_jobs import Ended, Order, WheelJobs
+from pyoco_server.loops.wheel_stage import Shown, WheelStage
+from pyoco_server.loops.wheel_troubles import Troubles
+from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
+
+__all__ = ["WheelSync"]
+
+log = get_logger(__name__)
+
+#: Each part of a pass has a limit of its own; this one is for the sum of them.
+_TURN_SECONDS_MAX = 3600.0
+#: Stands in the report for a wheel when the trouble is not with one of them.
+_ALL = "*"
+
+
+class WheelSync(Loop):
+    """Compares the registry with what is installed here, installs and removes, and shows the outcome to new runs.
+
+        with open_shelf(Path(config.wheel_sync_dir)) as shelf:
+            sync = WheelSync(backend.wheels, shelf, tags, config, clock, executor.renew, lambda: executor.paths_in_use)
+            await sync.sync()     # one pass, now
+            await sync.start()    # and one every PYOCO_WHEEL_SYNC_INTERVAL_SEC
+
+    A run is never changed under way (FLOW-230): every installation is a directory of its own, a run keeps those it
+    began with, and they are removed after its end. A wheel that fails costs only itself: others are installed, an
+    older version of it that is installed and still registered stays, and it is tried again, later each time.
+
+    A pass without change costs one look at the list of wheels, O(wheels). What a crash leaves behind: files that the
+    manifest does not name, which the next pass removes.
+
+    What it cannot do: tell whether a wheel works. That it installs and that hosts start with it is all that is known.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        shelf: Shelf,
+        tags: Sequence[str],
+        config: NatsBackendConfig,
+        clock: Callable[[], float],
+        renew: Callable[[Environment], Awaitable[None]],
+        in_use: Callable[[], frozenset[str]],
+    ) -> None:
+        super().__init__(every_seconds=config.wheel_sync_interval_sec, turn_seconds_max=_TURN_SECONDS_MAX)
+        self._objects, self._shelf, self._tags, self._clock, self._in_use = objects, shelf, tags, clock, in_use
+        self._installer = Installer(shelf, Pip(config.wheel_install_timeout_sec, config.wheel_index), clock)
+        self._jobs = WheelJobs(objects, self._installer)
+        self._troubles = Troubles(clock, config.wheel_sync_interval_sec)
+        self._stage = WheelStage(renew, self._troubles)
+        self._one_at_a_time = asyncio.Lock()
+        self._turning: asyncio.Task[SyncReport] | None = None
+        self._next_at = 0.0
+        #: What is installed, by wheel name: as the manifest. None: it has not been read.
+        self._ready: dict[str, Ready] | None = None
+        #: What the registry was when all of it was dealt with; None: deal with it whether it has changed or not.
+        self._generation: int | None = None
+        self._infos: dict[str, ObjectInfo] = {}
+        self._choice = Choice((), ())
+        self._removed: tuple[str, ...] = ()
+        #: Everything installed that could be shown.
+        self._candidates: list[Shown] = []
+        #: What the manifest says; None: it is not known.
+        self._saved: dict[str, InstalledWheel] | None = None
+        self._is_swept = False
+        #: What the last pass found; None before the first.
+        self.report: SyncReport | None = None
+
+    @property
+    def environment(self) -> Environment:
+        """What runs see."""
+        return self._stage.environment
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether a later pass may show more than the last one did."""
+        return bool(self._jobs.wheels)
+
+    async def turn(self) -> None:
+        self._turning = asyncio.create_task(self.sync())
+        try:
+            await asyncio.wait({self._turning})
+        finally:
+            self._turning.cancel()
+
+    async def stop(self) -> None:
+        """Also without `start`: ends what is being installed."""
+        self._stopping.set()
+        if self._turning is not None:
+            self._turning.cancel()
+        await super().stop()
+        await self._jobs.stop()
+
+    async def sync_if_due(self) -> SyncReport:
+        """A pass when the last one is as long ago as the interval says (FLOW-229); else what that one found."""
+        if self.report is not None and time.monotonic() < self._next_at:
+            return self.report
+        return await self.sync()
+
+    async def sync(self) -> SyncReport:
+        """One look at the registry, and what follows from it. Never raises, except when it is cancelled."""
+        async with self._one_at_a_time:
+            problem = None
+            try:
+                await self._pass()
+            except PyocoError as error:
+                problem = WheelSyncFailed(f"the registry of wheels cannot be read: {error}")
+            except OSError as error:
+                problem = WheelSyncFailed(tell_os_error(error))
+            except Exception as error:  # the top of a pass: a defect of ours must not end the worker
+                log.exception("wheels were not looked after; that is tried again")
+                problem = WheelSyncFailed(f"unexpectedly: {error!r}")
+            if problem is not None:
+                log.error("wheel sync failed", error=problem)
+            self._next_at = time.monotonic() + self._every_seconds
+            self.report = self._describe(problem)
+            return self.report
+
+    async def _pass(self) -> None:
+        if self._ready is None:
+            self._ready = await asyncio.to_thread(self._load)
+        try:
+            catalogue = await self._objects.catalogue()
+        except PyocoError:
+            if self.report is None:  # the first pass: better what was there when this worker last ran than nothing
+                await self._stage.change_to(self._as_it_was())
+            raise
+        is_news = catalogue.generation != self._generation
+        if not is_news and not self._jobs.wheels and not self._troubles.is_any_due:
+            if not self._is_swept:
+                await self._sweep()
+            return
+        self._generation = None
+        around = await self._look_around(catalogue)
+        wanted = {wheel.nuid for wheel in self._choice.wanted}
+        for ended in await self._jobs.bring(self._orders(around, is_news), around, wanted):
+            self._note(ended)
+        await self._show(around)
+        self._generation = catalogue.generation
+
+    def _load(self) -> dict[str, Ready]:
+        found = {name: self._installer.look(entry) for name, entry in self._shelf.load().items()}
+        return {name: ready for name, ready in found.items() if ready is not None}
+
+    def _as_it_was(self) -> dict[str, Shown]:
+        """The newest installed wheel of each package, with whatever was fetched for it."""
+        assert self._ready is not None
+        newest = sorted(self._ready.values(), key=lambda ready: ready.version)
+        return {
+            ready.entry.package_name: Shown(ready, next(ready.home.parent.glob(f"{ready.home.name}~*"), None))
+            for ready in newest
+        }
+
+    async def _look_around(self, catalogue: Catalogue) -> Surroundings:
+        worker = await asyncio.to_thread(look_at_worker, self._shelf.directory)
+        choice = choose(wheels_of(catalogue), self._tags, supported_tags())
+        own = [wheel for wheel in choice.wanted if wheel.name.package in worker.own]
+        skipped = [Skipped(wheel.name.file_name, "it is part of the worker itself") for wheel in own]
+        self._choice = Choice(tuple(one for one in choice.wanted if one not in own), (*choice.skipped, *skipped))
+        self._infos = {info.name: info for info in catalogue.objects}
+        versions = {wheel.name.package: wheel.name.version for wheel in self._choice.wanted}
+        return Surroundings(worker, versions, self._in_use())
+
+    def _orders(self, around: Surroundings, is_news: bool) -> list[Order]:
+        """What is wanted and not there, unless it is too early to try again. What lacks others is tried at any news."""
+        assert self._ready is not None
+        hurdles = {Hurdle.INSTALLING} if is_news else {Hurdle.INSTALLING, Hurdle.NEEDS}
+        orders = []
+        for wheel in self._choice.wanted:
+            name = wheel.name.file_name
+            there = self._ready.get(name)
+            if there is not None and there.entry.nuid != wheel.nuid:  # FLOW-234
+                there = None
+            if there is not None:
+                lacks = self._installer.to_be_fetched(there, around)
+                if not lacks or self._installer.fetched_home(there.home, lacks).is_dir():
+                    continue
+            if not self._troubles.must_wait(name, wheel.nuid, *hurdles):
+                orders.append(Order(wheel, self._infos[name], there))
+        return orders
+
+    def _note(self, ended: Ended) -> None:
+        assert self._ready is not None
+        name, nuid = ended.wheel.name.file_name, ended.wheel.nuid
+        match ended.how:
+            case Ready() as ready:
+                self._ready[name] = ready
+                self._troubles.over(name, nuid, Hurdle.INSTALLING, Hurdle.NEEDS)
+            case Lacking(error):
+                self._troubles.add(name, nuid, Hurdle.NEEDS, error)
+            case WheelSyncFailed() as error:
+                self._troubles.add(name, nuid, Hurdle.INSTALLING, str(error))
+
+    async def _show(self, around: Surroundings) -> None:
+        """Let runs see what is there now, and remove what they see no more."""
+        options = self._options(around)
+        self._candidates = [one for some in options for one in some]
+        chosen = settle([[one.option for one in some] for some in options], around.worker.provided)
+        for one in self._candidates:
+            self._tell_needs(one.option, one.ready.entry.nuid, chosen, around)
+        by_name = {one.option.wheel_name: one for one in self._candidates}
+        wanted = {package: by_name[option.wheel_name] for package, option in chosen.items()}
+        is_changed = await self._stage.change_to(wanted)
+        for package, one in wanted.items():
+            if self._stage.shown.get(package) == one:
+                self._troubles.over(one.ready.entry.wheel_name, one.ready.entry.nuid, Hurdle.HOSTS)
+        await self._tidy(is_changed)
+
+    def _options(self, around: Surroundings) -> list[list[Shown]]:
+        """For each wanted package what could be shown of it: the wanted wheel, then older ones that are registered."""
+        assert self._ready is not None
+        options = []
+        for wheel in self._choice.wanted:
+            some = [
+                ready
+                for name, ready in self._ready.items()
+                if ready.entry.package_name == wheel.name.package
+                and name in self._infos
+                and not self._troubles.must_wait(name, ready.entry.nuid, Hurdle.HOSTS)
+            ]
+            some.sort(key=lambda ready: (ready.entry.nuid == wheel.nuid, ready.version), reverse=True)
+            options.append([self._with_fetched(ready, around) for ready in some])
+        return options
+
+    def _with_fetched(self, ready: Ready, around: Surroundings) -> Shown:
+        lacks = self._installer.to_be_fetched(ready, around)
+        home = self._installer.fetched_home(ready.home, lacks)
+        if not lacks or not home.is_dir():
+            return Shown(ready)
+        return Shown(ready, home, frozenset(lack.package for lack in lacks))
+
+    def _tell_needs(self, option: Option, nuid: str, chosen: dict[str, Option], around: Surroundings) -> None:
+        """An installed wheel may lack what has been removed since, or what failed."""
+        if lacks := unmet(option, chosen, around.worker.provided):
+            if self._troubles.has_failed(option.wheel_name, nuid, Hurdle.INSTALLING):
+                return  # it was to be fetched, and why that failed is told already
+            self._troubles.add(option.wheel_name, nuid, Hurdle.NEEDS, tell_lacks(lacks))
+        else:
+            self._troubles.over(option.wheel_name, nuid, Hurdle.NEEDS)
+
+    async def _tidy(self, is_changed: bool) -> None:
+        """Forget what is neither wanted nor shown, write the manifest, remove the files (FLOW-240)."""
+        assert self._ready is not None
+        names = self._wanted_names | self._shown_names
+        removed = sorted(self._ready.keys() - names)
+        for name in removed:
+            del self._ready[name]
+        self._troubles.keep_only(names)
+        if removed or is_changed:
+            self._removed = tuple(removed)
+            log.info("the wheels of this worker have changed", installed=sorted(self._shown_names), removed=removed)
+        try:
+            entries = {name: ready.entry for name, ready in self._ready.items()}
+            if entries != self._saved:
+                await asyncio.to_thread(self._shelf.save, entries)
+                self._saved = entries
+        finally:
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        assert self._ready is not None
+        files = {self._shelf.file_of(name) for name in self._wanted_names | self._ready.keys()}
+        homes = {ready.home for ready in self._ready.values()}
+        homes |= {one.fetched for one in self._candidates if one.fetched is not None}
+        under_way = {
+            self._shelf.home_of(one.name.package, str(one.name.version), one.nuid) for one in self._jobs.wheels
+        }
+        self._is_swept = await asyncio.to_thread(self._shelf.sweep, files, homes, under_way, self._in_use())
+
+    @property
+    def _wanted_names(self) -> set[str]:
+        return {wheel.name.file_name for wheel in self._choice.wanted}
+
+    @property
+    def _shown_names(self) -> set[str]:
+        return {one.ready.entry.wheel_name for one in self._stage.shown.values()}
+
+    def _describe(self, problem: WheelSyncFailed | None) -> SyncReport:
+        failed = [FailedWheel(_ALL, str(problem))] if problem is not None else []
+        for name, trouble in self._troubles.by_name():
+            failed.append(FailedWheel(name, trouble.error + self._instead_of(name, trouble.nuid)))
+        return SyncReport(
+            last_sync_at=self._clock(),
+            installed=tuple(sorted(self._shown_names)),
+            skipped=self._choice.skipped,
+            removed=self._removed,
+            failed=tuple(failed),
+        )
+
+    def _instead_of(self, wheel_name: str, nuid: str) -> str:
+        """Told of a wanted wheel that failed: what runs see of its package meanwhile."""
+        for wheel in self._choice.wanted:
+            shown = self._stage.shown.get(wheel.name.package)
+            if wheel.name.file_name == wheel_name and shown is not None and shown.ready.entry.nuid != nuid:
+                return f"; {shown.package} {shown.ready.version} stays in use"
+        return ""
