@@ -1,0 +1,160 @@
+"""Look at a deployment: everything that the doctor's rules go by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.diagnosis.facts import (
+    Account,
+    Facts,
+    Gateway,
+    Machine,
+    Monitor,
+    Off,
+    Server,
+    Unknown,
+    Unreachable,
+    Wishes,
+    Workers,
+)
+from pyoco_server.core.diagnosis.work import is_deaf
+from pyoco_server.core.run import Run
+from pyoco_server.logs import redact_url
+from pyoco_server.ports.deployment.port import Deployment
+
+__all__ = ["Surroundings", "examine"]
+
+_UNREACHED = Unknown("NATS does not answer")
+#: Runs that are looked at, of those that silent workers had in hand.
+_LEFT_BEHIND_MAX = 50
+#: A second look at workers waits for their next heartbeat, this long at most.
+_HEARTBEAT_SECONDS_MAX = 6.0
+_NATS_PORT = 4222
+#: What a job and a record have besides what their settings bound.
+_HEAD_BYTES = 128 * 1024
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What was seen elsewhere than on NATS."""
+
+    machine: Machine
+    #: None: nobody asked for it.
+    monitor: Monitor | Unknown | None = None
+    gateway: Gateway | None = None
+
+
+async def examine(
+    deployment: Deployment,
+    config: NatsBackendConfig,
+    around: Surroundings,
+    on_step: Callable[[str], None] = lambda word: None,
+) -> Facts:
+    """Reads only; O(streams + tags + workers + files), whatever the number of runs. Each look is bounded, and one that
+    fails leaves an Unknown: the rest is looked at all the same. `on_step` hears what is looked at, for whoever waits.
+    """
+    on_step("NATS")
+    server = await deployment.reach()
+    account = await deployment.account() if isinstance(server, Server) else _UNREACHED
+    if not isinstance(account, Account):
+        return _without_jetstream(config, around, server, account)
+    on_step("streams, queues and workers")
+    streams, ahead, queue, keeper, orphans, workers = await asyncio.gather(
+        deployment.streams(),
+        deployment.clock_ahead(),
+        deployment.queue(),
+        deployment.keeper(),
+        deployment.orphans(),
+        deployment.workers(),
+    )
+    offset = ahead if isinstance(ahead, float) else 0.0
+    if isinstance(workers, Workers) and _any_deaf(workers, time.time() - offset, config):
+        # It may have had no room for long and got some a moment ago: then its next heartbeat tells.
+        on_step("workers, once more")
+        await asyncio.sleep(min(config.worker_heartbeat_interval_sec + 1.0, _HEARTBEAT_SECONDS_MAX))
+        workers = await deployment.workers()
+    now = time.time() - offset
+    return Facts(
+        now=now,
+        wishes=_wishes(config),
+        server=server,
+        account=account,
+        streams=streams,
+        clock_ahead_seconds=ahead,
+        queue=queue,
+        workers=workers,
+        keeper=keeper,
+        orphans=orphans,
+        left_behind=await _left_behind(deployment, workers, now, config),
+        machine=around.machine,
+        monitor=around.monitor,
+        gateway=around.gateway,
+    )
+
+
+def _without_jetstream(
+    config: NatsBackendConfig, around: Surroundings, server: Server | Unreachable, account: Off | Unknown
+) -> Facts:
+    return Facts(
+        now=time.time(),
+        wishes=_wishes(config),
+        server=server,
+        account=account,
+        streams=(),
+        clock_ahead_seconds=_UNREACHED,
+        queue=_UNREACHED,
+        workers=_UNREACHED,
+        keeper=_UNREACHED,
+        orphans=(),
+        left_behind=_UNREACHED,
+        machine=around.machine,
+        monitor=around.monitor,
+        gateway=around.gateway,
+    )
+
+
+def _any_deaf(workers: Workers, now: float, config: NatsBackendConfig) -> bool:
+    return any(is_deaf(record, now, config.worker_disconnect_timeout_sec) for record in workers.records)
+
+
+async def _left_behind(
+    deployment: Deployment, workers: Workers | Unknown, now: float, config: NatsBackendConfig
+) -> tuple[Run, ...] | Unknown:
+    """Of the runs that a worker had in hand when it fell silent, those that are still said to be its own."""
+    if isinstance(workers, Unknown):
+        return workers
+    seconds = config.worker_disconnect_timeout_sec
+    gone = [record for record in workers.records if not record.is_alive(now, seconds)]
+    owners = {run_id: record.worker_id for record in gone for run_id in record.running}
+    found = await deployment.runs(list(owners)[:_LEFT_BEHIND_MAX])
+    if isinstance(found, Unknown):
+        return found
+    return tuple(run for run in found if not run.is_terminal and run.worker_id == owners[run.run_id])
+
+
+def _wishes(config: NatsBackendConfig) -> Wishes:
+    addresses = [urlsplit(part.strip()) for part in config.nats_url.split(",")]
+    return Wishes(
+        nats_url=redact_url(config.nats_url),
+        nats_hosts=tuple(address.hostname or "" for address in addresses),
+        nats_port=addresses[0].port or _NATS_PORT,
+        replicas=config.jetstream_replicas,
+        # A job holds a flow.yaml as JSON text, where a line break takes two bytes.
+        payload_bytes=2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + _HEAD_BYTES,
+        work_stream=config.work_stream,
+        default_tag=config.default_tag,
+        ack_wait_seconds=config.consumer_ack_wait_sec,
+        max_deliver=config.consumer_max_deliver,
+        in_hand_max=config.consumer_max_ack_pending,
+        abandon_seconds=config.abandon_after_sec,
+        heartbeat_seconds=config.worker_heartbeat_interval_sec,
+        disconnect_seconds=config.worker_disconnect_timeout_sec,
+        retention_seconds=config.runs_retention_sec,
+        wants_key=config.http_auth_mode == "api_key",
+        has_pepper=bool(config.auth_pepper),
+    )

@@ -1,0 +1,169 @@
+"""Rules about this machine: its disks, its settings; and about the gateway that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from pyoco_server.core.diagnosis.facts import Disk, Facts, Gateway, Unknown
+from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, warning
+from pyoco_server.core.diagnosis.nats import is_local
+
+__all__ = ["disks", "keys", "open_gateway", "pepper", "plain_gateway", "ready", "software", "timing", "typos"]
+
+_MIB = 1024 * 1024
+#: Below these, in bytes: of the store of NATS, of anything else.
+_STORE_DANGER, _STORE_WARNING = 512 * _MIB, 4096 * _MIB
+_OTHER_DANGER, _OTHER_WARNING = 64 * _MIB, 1024 * _MIB
+_FILES_MIN = 1000
+
+
+def disks(facts: Facts) -> Iterator[Remark]:
+    for disk in facts.machine.disks:
+        if isinstance(disk, Unknown):
+            yield note(f"the disk cannot be looked at: {disk.why}", "it cannot be told whether it is full")
+        else:
+            yield _disk(disk)
+
+
+def _disk(disk: Disk) -> Remark:
+    low, scarce = (_STORE_DANGER, _STORE_WARNING) if disk.is_store else (_OTHER_DANGER, _OTHER_WARNING)
+    what = f"{disk.purpose}: {size(disk.free_bytes)} of {size(disk.total_bytes)} are free at {disk.path}"
+    if disk.is_store:
+        why = "on a full disk NATS stops taking writes, and keeps streams closed until it is restarted"
+        fix = "make room or take a larger disk; then restart NATS"
+    else:
+        why = "on a full disk lists, wheels and uploads stop working"
+        fix = f"make room at {disk.path}"
+    if disk.free_files is not None and disk.free_files < _FILES_MIN:
+        return danger(f"{disk.purpose}: only {disk.free_files} more files fit at {disk.path}", why, fix, disk.purpose)
+    if disk.free_bytes < low:
+        return danger(what, why, fix, disk.purpose)
+    if disk.free_bytes < scarce:
+        return warning(what, why, fix, disk.purpose)
+    return ok(what, disk.purpose)
+
+
+def software(facts: Facts) -> Iterator[Remark]:
+    shown = ", ".join(f"{name} {version}" for name, version in facts.machine.versions.items())
+    yield ok(f"here: {shown or 'unknown versions'}")
+
+
+def typos(facts: Facts) -> Iterator[Remark]:
+    for name, meant in facts.machine.typos.items():
+        yield warning(
+            f"the variable {name} does nothing; perhaps {meant} was meant",
+            "you believe in a setting that nobody reads",
+            f"rename {name} to {meant}, or remove it",
+            about=name,
+        )
+
+
+def timing(facts: Facts) -> Iterator[Remark]:
+    """Settings that are fine each, and not together."""
+    wishes = facts.wishes
+    strange = False
+    if 2 * wishes.heartbeat_seconds >= wishes.disconnect_seconds:
+        strange = True
+        yield warning(
+            f"a worker is taken for gone after {wishes.disconnect_seconds:g} s, and tells of itself every "
+            f"{wishes.heartbeat_seconds:g} s",
+            "one late heartbeat, and a living worker loses its runs",
+            f"PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC={4 * wishes.heartbeat_seconds:g}",
+            about="heartbeat",
+        )
+    if 0 < wishes.max_deliver < 6:
+        strange = True
+        yield warning(
+            f"PYOCO_CONSUMER_MAX_DELIVER is {wishes.max_deliver}",
+            "a delivery that finds the run in other hands counts, too: runs may fail without a second try",
+            "PYOCO_CONSUMER_MAX_DELIVER=20",
+            about="deliveries",
+        )
+    if wishes.retention_seconds == 0:
+        strange = True
+        yield note(
+            "ended runs are kept for ever (PYOCO_RUNS_RETENTION_SEC=0)",
+            "the disk of NATS grows with every run",
+            "PYOCO_RUNS_RETENTION_SEC=2592000",
+            about="retention",
+        )
+    if not strange:
+        yield ok("the times in the settings fit together")
+
+
+def keys(facts: Facts) -> Iterator[Remark]:
+    """By the settings here; a gateway that was asked tells better."""
+    if facts.gateway is not None:
+        return
+    if facts.wishes.wants_key:
+        yield ok("gateways with these settings ask for an API key")
+    else:
+        yield note(
+            "gateways with these settings ask for no API key",
+            "whoever reaches one may submit, read and cancel every run",
+            "PYOCO_HTTP_AUTH_MODE=api_key, when others than this machine reach it",
+        )
+
+
+def pepper(facts: Facts) -> Iterator[Remark]:
+    if facts.wishes.wants_key and not facts.wishes.has_pepper:
+        yield warning(
+            "API keys are on, and PYOCO_AUTH_PEPPER is not set here",
+            "a copy of the store is enough to try keys against; and keys made with a pepper do not open without it",
+            "set the same long random PYOCO_AUTH_PEPPER for gateways and pyoco-server-admin, and make the keys anew",
+        )
+
+
+def _host(gateway: Gateway) -> str:
+    return urlsplit(gateway.url).hostname or ""
+
+
+def ready(facts: Facts) -> Iterator[Remark]:
+    gateway = facts.gateway
+    if gateway is None:
+        return
+    if gateway.health != 200:
+        said = f"{gateway.url}/health says {gateway.health}" if gateway.health else f"nobody answers at {gateway.url}"
+        fix = "pyoco-server gateway, or name the right address: --server"
+        yield danger(said, "nothing can be submitted there", fix)
+    elif gateway.ready != 200:
+        yield danger(
+            f"{gateway.url} is alive and not ready: /ready says {gateway.ready or 'nothing'}",
+            "it does not reach NATS, or has not read its lists yet; submissions get 503",
+            "see what is said about NATS here; its log says more",
+        )
+    else:
+        yield ok(f"{gateway.url} is ready; it answered in {age(gateway.seconds)}")
+
+
+def open_gateway(facts: Facts) -> Iterator[Remark]:
+    gateway = facts.gateway
+    if gateway is None or gateway.health != 200:
+        return
+    if isinstance(gateway.is_open, Unknown):
+        yield note(f"whether {gateway.url} asks for an API key is not known: {gateway.is_open.why}", "it may be open")
+    elif not gateway.is_open:
+        yield ok(f"{gateway.url} asks for an API key")
+    elif is_local(_host(gateway)):
+        yield ok(f"{gateway.url} asks for no API key, and was asked from this machine")
+    else:
+        yield warning(
+            f"{gateway.url} asks for no API key",
+            "whoever reaches it may submit, read and cancel every run",
+            "PYOCO_HTTP_AUTH_MODE=api_key, then: pyoco-server-admin api-key create --tenant NAME",
+        )
+
+
+def plain_gateway(facts: Facts) -> Iterator[Remark]:
+    gateway = facts.gateway
+    if gateway is None or is_local(_host(gateway)):
+        return
+    if urlsplit(gateway.url).scheme == "https":
+        yield ok(f"{gateway.url} is spoken to with TLS")
+    else:
+        yield warning(
+            f"{gateway.url} is spoken to without TLS",
+            "API keys, params and results can be read on the way",
+            "put a proxy that speaks TLS in front of it, and use https://",
+        )

@@ -1,0 +1,309 @@
+"""Rules about work: jobs that nobody takes, workers that do not hear, a keeper that is not there, runs that hang."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Queue, Unknown, Workers
+from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
+from pyoco_server.core.worker_record import WorkerRecord
+
+__all__ = [
+    "DEAF_SECONDS",
+    "alive",
+    "default_tag",
+    "hearing",
+    "is_deaf",
+    "keeper",
+    "lanes",
+    "letters",
+    "notices",
+    "orphans",
+    "registry",
+    "repeats",
+    "strangers",
+    "stuck",
+    "unserved",
+    "versions",
+    "wheels",
+]
+
+#: A worker with a free slot hears from the queue every two seconds, and says so every five.
+DEAF_SECONDS = 30.0
+#: A keeper takes a notice at once, and puts it off for a minute at most.
+_NOTICE_SECONDS_MAX = 300.0
+_REPEATED_MAX = 20
+#: Fewer deliveries are used up by an unlucky job: see the settings.
+_MAX_DELIVER_MIN = 6
+
+
+def _alive(facts: Facts, workers: Workers) -> list[WorkerRecord]:
+    return [record for record in workers.records if record.is_alive(facts.now, facts.wishes.disconnect_seconds)]
+
+
+def is_deaf(record: WorkerRecord, now: float, disconnect_seconds: float) -> bool:
+    """Whether it lives and has room, and has heard nothing from the queue for long: not even "nothing there"."""
+    if record.last_pull_at is None or not record.is_alive(now, disconnect_seconds):
+        return False
+    return len(record.running) < record.slots and now - record.last_pull_at > DEAF_SECONDS
+
+
+def _unseen(facts: Facts, what: str, unknown: Unknown) -> Iterator[Remark]:
+    """Silence would look like health. Where nothing was set up yet, there is nothing to see."""
+    if facts.is_reached and facts.is_set_up:
+        yield danger(
+            f"{what} cannot be looked at: {unknown.why}",
+            "gateways, workers and keepers ask the same, and wait in vain",
+            "mend what is said about NATS and the streams first; then look again",
+        )
+
+
+def _hearing(facts: Facts, workers: Workers) -> list[WorkerRecord]:
+    """Those that take jobs."""
+    seconds = facts.wishes.disconnect_seconds
+    return [record for record in _alive(facts, workers) if not is_deaf(record, facts.now, seconds)]
+
+
+def unserved(facts: Facts) -> Iterator[Remark]:
+    if isinstance(facts.queue, Unknown):
+        yield from _unseen(facts, "the queue", facts.queue)
+    if not isinstance(facts.queue, Queue) or not isinstance(facts.workers, Workers):
+        return
+    served = {tag for record in _hearing(facts, facts.workers) for tag in record.tags}
+    waiting = {tag: count for tag, count in facts.queue.jobs.items() if count}
+    for tag, count in waiting.items():
+        if tag not in served:
+            oldest = facts.queue.oldest_at.get(tag)
+            since = f", the oldest for {age(facts.now - oldest)}" if oldest is not None else ""
+            yield danger(
+                f"no worker takes the jobs of tag {tag}; waiting: {count}{since}",
+                "these runs do not begin, or are not begun again",
+                f"pyoco-worker --tags {shlex.quote(tag)}",
+                about=tag,
+            )
+    if waiting.keys() <= served:
+        yield ok(f"jobs in the queue: {sum(waiting.values())}; every tag has a worker")
+
+
+def lanes(facts: Facts) -> Iterator[Remark]:
+    """Consumers that stand still, or were made with other settings."""
+    if not isinstance(facts.queue, Queue):
+        return
+    stream = facts.wishes.work_stream
+    found: list[Remark] = []
+    for lane in facts.queue.lanes:
+        slots = 0
+        if isinstance(facts.workers, Workers):
+            slots = sum(record.slots for record in _alive(facts, facts.workers) if lane.tag in record.tags)
+        anew = f"nats consumer rm {stream} pyoco_worker_{lane.tag} while no job is in hand: a worker makes it anew"
+        if lane.is_paused:
+            what, why = f"the queue of tag {lane.tag} is paused", "none of its jobs is delivered"
+            found.append(danger(what, why, f"nats consumer resume {stream} pyoco_worker_{lane.tag}", lane.tag))
+        if 0 < lane.max_deliver < _MAX_DELIVER_MIN:
+            what = f"jobs of tag {lane.tag} are delivered {lane.max_deliver} times at most"
+            why = "a delivery that finds the run in other hands counts, too: runs may fail without a second try"
+            found.append(warning(what, why, f"PYOCO_CONSUMER_MAX_DELIVER=20, then {anew}", lane.tag))
+        if 0 < lane.in_hand_max < slots:
+            what = f"tag {lane.tag} may have {lane.in_hand_max} jobs in hand, and its workers have {slots} slots"
+            fix = f"PYOCO_CONSUMER_MAX_ACK_PENDING={2 * slots}, then {anew}"
+            found.append(warning(what, "the other slots stay empty", fix, lane.tag))
+        wishes = facts.wishes
+        have = (lane.ack_wait_seconds, lane.max_deliver, lane.in_hand_max)
+        if have != (wishes.ack_wait_seconds, wishes.max_deliver, wishes.in_hand_max):
+            what = f"the queue of tag {lane.tag} has other settings than those here"
+            why = (
+                f"ack wait {have[0]:g} s, deliveries {have[1]}, in hand {have[2]}; the settings say "
+                f"{wishes.ack_wait_seconds:g} s, {wishes.max_deliver}, {wishes.in_hand_max}; what exists is left"
+            )
+            found.append(note(what, why, anew, lane.tag))
+    yield from found
+    if not found and facts.queue.lanes:
+        yield ok(f"queues of tags: {some(lane.tag for lane in facts.queue.lanes)}")
+
+
+def strangers(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.queue, Queue):
+        return
+    for name in facts.queue.strangers:
+        yield danger(
+            f"the consumer {name} takes jobs, and it is not a worker's",
+            "a job goes to one consumer alone: runs are taken away and never executed, or workers cannot bind",
+            f"nats consumer rm {facts.wishes.work_stream} {name}",
+            about=name,
+        )
+
+
+def repeats(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.queue, Queue):
+        return
+    for lane in facts.queue.lanes:
+        if lane.repeated >= _REPEATED_MAX:
+            yield warning(
+                f"jobs of tag {lane.tag} that were delivered before and are still not done: {lane.repeated}",
+                "workers die, or lose their connection, while they execute: such runs start again and again",
+                f"look at the logs of the workers of tag {lane.tag}, and at `pyoco-client dlq list`",
+                about=lane.tag,
+            )
+
+
+def alive(facts: Facts) -> Iterator[Remark]:
+    if isinstance(facts.workers, Unknown):
+        yield from _unseen(facts, "the registry of workers", facts.workers)
+        return
+    living = _alive(facts, facts.workers)
+    if living:
+        slots = sum(record.slots for record in living)
+        yield ok(f"workers: {len(living)}, with {slots} slots; gone: {len(facts.workers.records) - len(living)}")
+    elif facts.is_set_up:
+        yield warning(
+            "no worker is there", "runs are accepted and wait", "pyoco-worker --flow-resolver MODULE:CALLABLE"
+        )
+
+
+def hearing(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.workers, Workers):
+        return
+    good = {tag for record in _hearing(facts, facts.workers) for tag in record.tags}
+    for record in facts.workers.records:
+        if is_deaf(record, facts.now, facts.wishes.disconnect_seconds):
+            say = warning if set(record.tags) <= good else danger
+            yield say(
+                f"worker {record.worker_id} has a free slot and has not heard from the queue for "
+                f"{age(facts.now - (record.last_pull_at or 0.0))}",
+                "it lives and takes no work, unless it is stopping",
+                "restart it, and look at its log for `the queue has gone silent`",
+                about=record.worker_id,
+            )
+
+
+def default_tag(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.workers, Workers):
+        return
+    living = _alive(facts, facts.workers)
+    tag = facts.wishes.default_tag
+    if living and not any(tag in record.tags for record in living):
+        yield warning(
+            f"no worker serves the default tag {tag}",
+            "submissions that name no tag wait for ever",
+            f"pyoco-worker --tags {shlex.quote(tag)}, or set PYOCO_DEFAULT_TAG to a tag that is served",
+        )
+
+
+def versions(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.workers, Workers):
+        return
+    living = _alive(facts, facts.workers)
+    for package in ("pyoco-server", "pyoco"):
+        seen = Counter(record.versions[package] for record in living if package in record.versions)
+        here = facts.machine.versions.get(package)
+        if seen and (len(seen) > 1 or (here is not None and here not in seen)):
+            shown = ", ".join(f"{version} on {count}" for version, count in sorted(seen.items()))
+            yield warning(
+                f"{package} differs: {shown}; here: {here or 'none'}",
+                "during an update that is as it should be; after it, runs may behave differently from worker to worker",
+                "update the others, and stop the old workers with SIGTERM",
+                about=package,
+            )
+        elif seen:
+            yield ok(f"{package} {next(iter(seen))} everywhere", about=package)
+
+
+def wheels(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.workers, Workers):
+        return
+    for record in _alive(facts, facts.workers):
+        sync = record.wheel_sync or {}
+        failed = sync.get("failed")
+        if sync.get("status") != "error" and not failed:
+            continue
+        entries = failed if isinstance(failed, list) else []
+        told = [f"{each.get('wheel_name')}: {each.get('error')}" for each in entries if isinstance(each, dict)]
+        yield warning(
+            f"worker {record.worker_id} could not install wheels: {some(told, 2) or 'it does not say which'}",
+            "its runs go on with the code it had; new code does not reach it",
+            "upload a newer one that can be installed, or remove it: pyoco-client wheel-delete NAME",
+            about=record.worker_id,
+        )
+
+
+def registry(facts: Facts) -> Iterator[Remark]:
+    if isinstance(facts.workers, Workers) and facts.workers.unreadable:
+        yield warning(
+            f"records of workers that cannot be read: {some(facts.workers.unreadable)}",
+            "these workers are in no list, and their runs may be taken for abandoned",
+            "find out who writes to the bucket of workers; a worker that starts writes its record anew",
+        )
+
+
+def keeper(facts: Facts) -> Iterator[Remark]:
+    if isinstance(facts.keeper, Unknown):
+        yield from _unseen(facts, "the trace of keepers", facts.keeper)
+    elif not facts.is_set_up:
+        return
+    elif facts.keeper.is_listening:
+        yield ok("a keeper is there")
+    else:
+        yield danger(
+            "no keeper is there" if facts.keeper.was_here else "no keeper has ever been here",
+            "cancelled runs that nobody works on, and runs whose job was lost or given up, never end",
+            "pyoco-keeper (one is enough), or `pyoco-server up` without --no-keeper",
+        )
+
+
+def notices(facts: Facts) -> Iterator[Remark]:
+    found = facts.keeper
+    if not isinstance(found, Keeper) or not found.notices or found.oldest_at is None:
+        return
+    waited = facts.now - found.oldest_at
+    if waited > _NOTICE_SECONDS_MAX:
+        yield danger(
+            f"jobs that were given up and not dealt with: {found.notices}, the oldest for {age(waited)}",
+            "their runs hang: they are neither executed again nor ended",
+            "start a keeper, or look at its log: pyoco-keeper",
+        )
+
+
+def stuck(facts: Facts) -> Iterator[Remark]:
+    """Looked for among what workers had in hand when they fell silent: not every run is read."""
+    if isinstance(facts.left_behind, Unknown):
+        yield from _unseen(facts, "what silent workers left behind", facts.left_behind)
+        return
+    seconds = max(facts.wishes.abandon_seconds, 2 * facts.wishes.ack_wait_seconds) + 60
+    for run in facts.left_behind:
+        silent = facts.now - max(run.updated_at, run.heartbeat_at)
+        if not run.is_terminal and silent > seconds:
+            yield danger(
+                f"run {run.run_id} is {run.status} on worker {run.worker_id}, without a sign for {age(silent)}",
+                "nobody has taken it over and nobody has ended it",
+                f"start a worker of its tag (pyoco-worker --tags {shlex.quote(run.tag)}) and a keeper (pyoco-keeper)",
+                about=run.run_id,
+            )
+
+
+def letters(facts: Facts) -> Iterator[Remark]:
+    """The stream that is meant to drop its oldest is that of dead letters."""
+    for stream in facts.streams:
+        if isinstance(stream.state, Found) and stream.wanted.get("discard") == "old":
+            state = stream.state
+            if not state.messages:
+                yield ok("no dead letters")
+                continue
+            newest = f"; the newest came {age(facts.now - state.last_at)} ago" if state.last_at is not None else ""
+            why = "each is a run that failed, with its reason; they leave by themselves"
+            yield note(f"dead letters: {state.messages}{newest}", why, "pyoco-client dlq list")
+
+
+def orphans(facts: Facts) -> Iterator[Remark]:
+    for each in facts.orphans:
+        if isinstance(each, Unknown):
+            if facts.is_set_up:
+                yield note(f"not every file was looked at: {each.why}", "there may be parts that belong to none")
+        elif each.count:
+            yield note(
+                f"{each.bucket} holds parts of files that belong to none: {each.count}, up to {size(each.size_bytes)}",
+                "an upload was cut off by a crash; they take room and do no other harm",
+                f"nats stream purge OBJ_{each.bucket} --subject='$O.{each.bucket}.C.ID', for each",
+                about=each.bucket,
+            )

@@ -1,0 +1,176 @@
+"""`pyoco-server doctor`: look at a deployment, and say what to mend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import httpx
+
+from pyoco_server.actions.examine import Surroundings, examine
+from pyoco_server.config import NatsBackendConfig, unknown_variables
+from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refused, worst
+from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown
+from pyoco_server.core.diagnosis.nats import is_local
+from pyoco_server.doors.cli.doctor_report import as_document, say
+from pyoco_server.embedded import reachable_host
+from pyoco_server.errors import SettingError, UsageError
+from pyoco_server.logs import redact_url
+from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, temporary_place
+from pyoco_server.wiring import open_deployment, versions
+
+__all__ = ["DoctorOptions", "doctor"]
+
+_PAGE_SECONDS = 5.0
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """The command line, as it was given; None: it was not."""
+
+    nats_url: str | None
+    nats_http: str | None
+    server: str | None
+    data_dir: str | None
+    as_json: bool
+    strict: bool
+
+
+def doctor(options: DoctorOptions) -> int:
+    """Prints what was found. 1: something would lose data or stop work; with `strict`, a warning is enough.
+
+    Reads only, and never waits for long: whatever does not answer is a finding itself. Raises UsageError.
+    """
+    for name, url in (("--server", options.server), ("--nats-http", options.nats_http)):
+        _check_address(name, url)
+    # The log is not for whoever asked: what it would say is in the findings.
+    logging.getLogger().addHandler(logging.NullHandler())
+    nats_url = options.nats_url or os.environ.get("PYOCO_NATS_URL", "")
+    try:
+        config = NatsBackendConfig.from_env(nats_url=options.nats_url, data_dir=options.data_dir)
+    except SettingError as error:
+        findings: tuple[Finding, ...] = (settings_refused(str(error)),)
+    else:
+        own = own_nats_of(Path(config.data_dir))
+        if own is not None and not (options.nats_url or os.environ.get("PYOCO_NATS_URL")):
+            config = replace(config, nats_url=f"nats://{reachable_host(own.host)}:{own.port}")
+        nats_url = config.nats_url
+        with _telling() as tell:
+            findings = diagnose(asyncio.run(_look(config, own, options, tell)))
+    if options.as_json:
+        click.echo(json.dumps(as_document(findings, redact_url(nats_url), time.time()), indent=2, ensure_ascii=False))
+    else:
+        say(findings)
+    bad = Level.WARNING if options.strict else Level.DANGER
+    return int(worst(findings).rank >= bad.rank)
+
+
+def _check_address(option: str, url: str | None) -> None:
+    if url is None:
+        return
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return
+    raise UsageError(f"{option} {url!r} is no address; example: {option} http://127.0.0.1:8000")
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """On a terminal, a word about what is looked at now, which goes when it is done."""
+    if not sys.stderr.isatty():
+        yield lambda word: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - for people only
+
+    with Console(stderr=True).status("looking") as status:
+        yield lambda word: status.update(f"looking at {word}")
+
+
+async def _look(
+    config: NatsBackendConfig, own: OwnNats | None, options: DoctorOptions, tell: Callable[[str], None]
+) -> Facts:
+    monitor_url = options.nats_http or (own.monitor_url if own is not None else "")
+    monitor, gateway = None, None
+    if monitor_url or options.server:  # a client of its own takes a fifth of a second to make
+        tell("HTTP")
+        async with httpx.AsyncClient(timeout=_PAGE_SECONDS) as http:
+            monitor = await _monitor(http, monitor_url.rstrip("/")) if monitor_url else None
+            gateway = await _gateway(http, options.server.rstrip("/")) if options.server else None
+    machine = Machine(
+        disks=disks_of(_places(config, own, monitor)),
+        own_nats=own,
+        typos=unknown_variables(os.environ),
+        versions={**versions(), "Python": platform.python_version()},
+    )
+    async with open_deployment(config) as deployment:
+        return await examine(deployment, config, Surroundings(machine, monitor, gateway), tell)
+
+
+def _places(config: NatsBackendConfig, own: OwnNats | None, monitor: Monitor | Unknown | None) -> list[Place]:
+    places: list[Place] = [("data folder", Path(config.data_dir), False), temporary_place()]
+    if config.wheel_sync_enabled:
+        places.append(("wheels", Path(config.wheel_sync_dir), False))
+    hosts = [urlsplit(part).hostname or "" for part in config.nats_url.split(",")]
+    store = own.store_dir if own is not None else ""
+    if isinstance(monitor, Monitor) and all(map(is_local, hosts)):
+        store = monitor.store_dir
+    if store and Path(store).exists():  # otherwise it lies elsewhere: in a container, on another machine
+        places.append(("store of NATS", Path(store), True))
+    return places
+
+
+async def _monitor(http: httpx.AsyncClient, url: str) -> Monitor | Unknown:
+    try:
+        async with asyncio.timeout(_PAGE_SECONDS):
+            page: dict[str, Any] = (await http.get(f"{url}/varz")).raise_for_status().json()
+        jetstream = page["jetstream"]["config"]
+        return Monitor(
+            server_name=str(page["server_name"]),
+            sync_seconds=0.0 if jetstream.get("sync_always") else int(jetstream["sync_interval"]) / _SECOND,
+            storage_bytes=int(page["jetstream"].get("stats", {}).get("storage", 0)),
+            storage_bytes_max=int(jetstream.get("max_storage", 0)),
+            store_dir=str(jetstream.get("store_dir", "")),
+        )
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        return Unknown(f"{url} does not answer as a monitoring port does: {error or type(error).__name__}")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return Unknown(f"{url} does not tell of JetStream")
+
+
+async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
+    began = time.monotonic()
+    health = await _status(http, f"{url}/health")
+    ready = await _status(http, f"{url}/ready") if health else 0
+    seconds = time.monotonic() - began
+    listed = await _status(http, f"{url}/runs?limit=1") if health else 0
+    is_open = {200: True, 401: False, 403: False}.get(listed)
+    return Gateway(
+        url=redact_url(url),
+        health=health,
+        ready=ready,
+        is_open=Unknown(f"/runs says {listed or 'nothing'}") if is_open is None else is_open,
+        seconds=seconds,
+    )
+
+
+async def _status(http: httpx.AsyncClient, url: str) -> int:
+    """0: nobody answered."""
+    try:
+        async with asyncio.timeout(_PAGE_SECONDS), http.stream("GET", url) as answer:
+            return answer.status_code
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
+        return 0

@@ -1,0 +1,309 @@
+"""A look at NATS over one connection of our own. Questions only: a deployment looks the same afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import nats.errors
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.diagnosis.facts import (
+    MISSING,
+    Account,
+    Found,
+    Keeper,
+    Missing,
+    Off,
+    Orphans,
+    Queue,
+    Server,
+    Stream,
+    Trouble,
+    Unknown,
+    Unreachable,
+    Workers,
+)
+from pyoco_server.core.run import Run
+from pyoco_server.core.worker_record import WorkerRecord, read_worker
+from pyoco_server.errors import Corrupt, NotStored, PyocoError
+from pyoco_server.ports.deployment.answers import (
+    LANE_PREFIX,
+    AccountInfo,
+    Consumer,
+    Consumers,
+    Got,
+    StreamInfo,
+    account_of,
+    found_of,
+    instant_of,
+    lane_of,
+)
+from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.link import Link, Patience, Rejected
+from pyoco_server.ports.nats.resources import Resource, resources_of
+from pyoco_server.ports.nats.watch import watch
+from pyoco_server.ports.objects.port import Objects
+from pyoco_server.ports.runs.port import Runs, Stored
+
+__all__ = ["PATIENCE", "JetStreamDeployment"]
+
+T = TypeVar("T")
+
+#: Whoever looks waits for nobody: no answer is an answer, too.
+PATIENCE = Patience(down_seconds=1.0, unanswered_seconds=2.0, answer_seconds=2.0)
+
+_CONNECT_SECONDS = 3.0
+#: For one look, however many questions it takes.
+_LOOK_SECONDS = 5.0
+#: A keeper waits for notices in turns of two seconds, with pauses between.
+_KEEPER_SECONDS = 4.0
+_KEEPER_CONSUMER = "pyoco_keeper"
+_PINGS = 3
+#: Tags whose oldest job is looked at.
+_TAGS_MAX = 50
+#: Files of an object store that are looked at, and parts whose age is.
+_FILES_MAX = 10_000
+_ORPHANS_MAX = 50
+#: An upload may be under way: what is younger is not taken for left behind.
+_UPLOAD_SECONDS = 3600.0
+_CHUNK_BYTES = 128 * 1024
+
+_NOT_ENABLED = frozenset({10039, 10076})
+_STREAM_NOT_FOUND = 10059
+_CONSUMER_NOT_FOUND = 10014
+_NO_MESSAGE_FOUND = 10037
+
+
+class JetStreamDeployment:
+    """Made around a link that is not open yet: whether it can be opened is the first question."""
+
+    def __init__(
+        self,
+        link: Link,
+        config: NatsBackendConfig,
+        runs: Runs,
+        stores: Mapping[str, Objects],
+        upload_seconds: float = _UPLOAD_SECONDS,
+    ) -> None:
+        self._link, self._config, self._runs, self._stores = link, config, runs, stores
+        self._upload_seconds = upload_seconds
+        #: What was wrong on the way to the connection: no news.
+        self._old_trouble: Exception | None = None
+
+    async def reach(self) -> Server | Unreachable:
+        try:
+            await self._link.open(self._config.nats_url, "pyoco-doctor", _CONNECT_SECONDS)
+            seconds = await self._round_trip()
+        except (PyocoError, nats.errors.Error, TimeoutError) as error:
+            return _unreachable(self._link.nc.last_error or error.__cause__ or error)
+        self._old_trouble = self._link.nc.last_error
+        info: dict[str, Any] = dict(self._link.nc._server_info)  # the library shows little of it
+        return Server(
+            name=str(info.get("server_name", "")),
+            version=str(info.get("version", "")),
+            round_trip_seconds=seconds,
+            payload_bytes_max=int(info.get("max_payload", 0)),
+            listens_on=str(info.get("host", "")),
+            wants_login=bool(info.get("auth_required")),
+            wants_tls=bool(info.get("tls_required")),
+            cluster=str(info.get("cluster") or ""),
+        )
+
+    async def _round_trip(self) -> float:
+        """The best of a few: the first one also pays for what the connection itself costs."""
+        best = _LOOK_SECONDS
+        for _ in range(_PINGS):
+            asked = time.monotonic()
+            await self._link.nc.flush(2)
+            best = min(best, time.monotonic() - asked)
+        return best
+
+    async def account(self) -> Account | Off | Unknown:
+        try:
+            info = await self._link.api("INFO", {}, AccountInfo)
+        except NotStored:
+            return Off("the server or the account has it turned off")
+        except Rejected as error:
+            # "Temporarily unavailable", say: it is on, and most of its nodes are not there.
+            return Off(str(error)) if error.code in _NOT_ENABLED else Unknown(str(error))
+        except (PyocoError, nats.errors.Error, msgspec.MsgspecError) as error:
+            return Unknown(self._said(error))
+        return account_of(info)
+
+    async def streams(self) -> tuple[Stream, ...]:
+        return tuple(await asyncio.gather(*(self._stream(resource) for resource in resources_of(self._config))))
+
+    async def _stream(self, resource: Resource) -> Stream:
+        state = await self._known(self._find(resource.name))
+        return Stream(resource.name, resource.config, state)
+
+    async def _find(self, name: str) -> Found | Missing:
+        try:
+            info = await self._link.insist(f"STREAM.INFO.{name}", {}, StreamInfo)
+        except Rejected as error:
+            if error.code == _STREAM_NOT_FOUND:
+                return MISSING
+            raise
+        return found_of(info)
+
+    async def clock_ahead(self) -> float | Unknown:
+        return await self._known(self._clock_ahead())
+
+    async def _clock_ahead(self) -> float | Unknown:
+        asked = time.time()
+        info = await self._link.api(f"STREAM.INFO.KV_{self._config.runs_kv_bucket}", {}, StreamInfo)
+        answered = time.time()
+        if info.ts is None:
+            return Unknown("NATS does not tell the time")
+        told = info.ts.timestamp()
+        # It was said at some moment between the two: whatever lies outside is a difference.
+        return max(0.0, asked - told) or min(0.0, answered - told)
+
+    async def queue(self) -> Queue | Unknown:
+        return await self._known(self._queue())
+
+    async def _queue(self) -> Queue:
+        stream, prefix = self._config.work_stream, f"{self._config.work_subject_prefix}."
+        request = {"subjects_filter": f"{prefix}>"}
+        info = await self._link.insist(f"STREAM.INFO.{stream}", request, StreamInfo)
+        jobs = {subject.removeprefix(prefix): count for subject, count in (info.state.subjects or {}).items()}
+        consumers = await self._consumers(stream)
+        oldest = await asyncio.gather(*(self._oldest(stream, prefix, tag) for tag in list(jobs)[:_TAGS_MAX]))
+        return Queue(
+            lanes=tuple(lane_of(each) for each in consumers if each.name.startswith(LANE_PREFIX)),
+            jobs=jobs,
+            oldest_at={tag: at for tag, at in zip(jobs, oldest, strict=False) if at is not None},
+            strangers=tuple(each.name for each in consumers if not each.name.startswith(LANE_PREFIX)),
+        )
+
+    async def _consumers(self, stream: str) -> list[Consumer]:
+        found: list[Consumer] = []
+        while True:
+            page = await self._link.insist(f"CONSUMER.LIST.{stream}", {"offset": len(found)}, Consumers)
+            found += page.consumers or []
+            if not page.consumers or len(found) >= page.total:
+                return found
+
+    async def _oldest(self, stream: str, prefix: str, tag: str) -> float | None:
+        """When the oldest job of this tag was stored. None: it has gone since."""
+        request = {"seq": 1, "next_by_subj": f"{prefix}{tag}"}
+        return await self._stored_at(stream, request)
+
+    async def _stored_at(self, stream: str, request: dict[str, Any]) -> float | None:
+        try:
+            got = await self._link.insist(f"STREAM.MSG.GET.{stream}", request, Got)
+        except Rejected as error:
+            if error.code == _NO_MESSAGE_FOUND:
+                return None
+            raise
+        return instant_of(got.message.time)
+
+    async def workers(self) -> Workers | Unknown:
+        return await self._known(self._workers())
+
+    async def _workers(self) -> Workers:
+        bucket = Bucket(self._link, self._config.workers_kv_bucket)
+        await self._link.insist(f"STREAM.INFO.{bucket.stream}", {}, StreamInfo)  # a watch would wait for it for ever
+        found: dict[str, WorkerRecord | None] = {}
+        async with contextlib.aclosing(watch(self._link, bucket)) as batches:
+            async for batch in batches:
+                for entry in batch.entries:
+                    found.pop(entry.key, None)
+                    if entry.value is not None:
+                        found[entry.key] = _record(entry.value)
+                if batch.caught_up:
+                    break
+        records = tuple(record for record in found.values() if record is not None)
+        return Workers(records, tuple(key for key, record in found.items() if record is None))
+
+    async def keeper(self) -> Keeper | Unknown:
+        return await self._known(self._keeper(), _KEEPER_SECONDS + _LOOK_SECONDS)
+
+    async def _keeper(self) -> Keeper:
+        """A keeper keeps a request for notices parked, but for short pauses: one look may fall into such a pause."""
+        stream = self._config.advisory_stream
+        info = await self._link.insist(f"STREAM.INFO.{stream}", {}, StreamInfo)
+        notices, oldest_at = info.state.messages, instant_of(info.state.first_ts) if info.state.messages else None
+        deadline = time.monotonic() + _KEEPER_SECONDS
+        was_here = is_listening = False
+        while not is_listening and time.monotonic() < deadline:
+            try:
+                consumer = await self._link.insist(f"CONSUMER.INFO.{stream}.{_KEEPER_CONSUMER}", {}, Consumer)
+            except Rejected as error:
+                if error.code != _CONSUMER_NOT_FOUND:
+                    raise
+                break
+            was_here, is_listening = True, consumer.num_waiting > 0
+            await asyncio.sleep(0 if is_listening else 0.1)
+        return Keeper(was_here=was_here, is_listening=is_listening, notices=notices, oldest_at=oldest_at)
+
+    async def orphans(self) -> tuple[Orphans | Unknown, ...]:
+        looks = (self._known(self._orphans(bucket, store)) for bucket, store in self._stores.items())
+        return tuple(await asyncio.gather(*looks))
+
+    async def _orphans(self, bucket: str, store: Objects) -> Orphans | Unknown:
+        """Parts first, files then: a file that is being put meanwhile has its parts already. One that is replaced
+        loses them: then their age cannot be had."""
+        stream, prefix = f"OBJ_{bucket}", f"$O.{bucket}.C."
+        info = await self._link.insist(f"STREAM.INFO.{stream}", {"subjects_filter": f"{prefix}>"}, StreamInfo)
+        parts = info.state.subjects or {}
+        if len(parts) > _FILES_MAX:
+            return Unknown(f"{bucket} holds too many files to look at each")
+        files = {each.object_id for each in (await store.catalogue()).objects}
+        strays = [subject for subject in parts if subject.removeprefix(prefix) not in files][:_ORPHANS_MAX]
+        stored = await asyncio.gather(*(self._stored_at(stream, {"last_by_subj": subject}) for subject in strays))
+        young = time.time() - self._upload_seconds
+        old = [subject for subject, at in zip(strays, stored, strict=True) if at is not None and at < young]
+        return Orphans(bucket=bucket, count=len(old), size_bytes=sum(parts[each] for each in old) * _CHUNK_BYTES)
+
+    async def runs(self, run_ids: Sequence[str]) -> tuple[Run, ...] | Unknown:
+        return await self._known(self._find_runs(run_ids))
+
+    async def _find_runs(self, run_ids: Sequence[str]) -> tuple[Run, ...]:
+        found = await asyncio.gather(*(self._find_run(run_id) for run_id in run_ids))
+        return tuple(run for run in found if run is not None)
+
+    async def _find_run(self, run_id: str) -> Run | None:
+        try:
+            found = await self._runs.find(run_id)
+        except (Corrupt, Rejected):  # Rejected: whatever a stranger's record calls a run id
+            return None
+        return found.run if isinstance(found, Stored) else None
+
+    async def _known(self, looking: Awaitable[T], seconds: float = _LOOK_SECONDS) -> T | Unknown:
+        try:
+            async with asyncio.timeout(seconds):
+                return await looking
+        except (PyocoError, Rejected, nats.errors.Error, msgspec.MsgspecError, TimeoutError) as error:
+            return Unknown(self._said(error))
+
+    def _said(self, error: Exception) -> str:
+        """What NATS complained about, if it did: a question that a user may not ask gets no answer at all."""
+        said = str(error) or f"no answer within {_LOOK_SECONDS:.0f} s"
+        trouble = self._link.nc.last_error
+        is_news = trouble is not None and trouble is not self._old_trouble and not isinstance(error, Rejected)
+        return f"{said}; NATS said: {trouble}" if is_news else said
+
+
+def _unreachable(error: BaseException) -> Unreachable:
+    why = str(error) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        why = f"no answer within {_CONNECT_SECONDS:.0f} s"
+    if isinstance(error, ssl.SSLError | nats.errors.SecureConnRequiredError | nats.errors.SecureConnFailedError):
+        return Unreachable(Trouble.TLS_FAILED, why)
+    if "authorization" in why.lower() or "authentication" in why.lower():
+        return Unreachable(Trouble.LOGIN_REFUSED, why)
+    return Unreachable(Trouble.NOBODY_ANSWERS, why)
+
+
+def _record(data: bytes) -> WorkerRecord | None:
+    try:
+        return read_worker(data)
+    except Corrupt:
+        return None

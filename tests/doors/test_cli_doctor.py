@@ -1,0 +1,473 @@
+"""`pyoco-server doctor`: what it finds on real servers, how it says so, and its exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+
+from backends import opened_backend, submitted
+from configured_nats import configured_nats
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.diagnosis import CHECKS
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord, encode_worker
+from pyoco_server.doors.cli import server
+from pyoco_server.doors.cli.shell import outcome
+from pyoco_server.embedded import EmbeddedNats
+from pyoco_server.ports.deployment.machine import disks_of, own_nats_of
+from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.link import Link, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.wiring import ensure_resources
+from servers import NatsServer
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(sys.executable).parent / "pyoco-server"
+CONFIG = NatsBackendConfig()
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    def levels(self, check: str) -> set[str]:
+        return {each["level"] for each in self.document["findings"] if each["id"] == check}
+
+    def about(self, check: str) -> dict[str, Any]:
+        """The one finding of this check that is not well."""
+        (found,) = [each for each in self.document["findings"] if each["id"] == check and each["level"] != "ok"]
+        return dict(found)
+
+
+Doctor = Callable[..., Said]
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """The command in this process, in a folder of its own and without a setting of ours."""
+    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Said:
+        code = outcome(server.cli, "pyoco-server", ["doctor", *arguments])
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    return run
+
+
+def on(url: str, change: Callable[[Link], Awaitable[object]]) -> None:
+    """Make everything, then change something."""
+
+    async def do() -> None:
+        link = await open_link(url, "tests")
+        try:
+            await ensure(link, resources_of(CONFIG))
+            await change(link)
+        finally:
+            await link.close()
+
+    asyncio.run(do())
+
+
+async def nothing(link: Link) -> None:
+    """Everything as it was made."""
+
+
+def edited(stream: str, **settings: Any) -> Callable[[Link], Awaitable[object]]:
+    async def edit(link: Link) -> None:
+        info = await link.api(f"STREAM.INFO.{stream}", {}, dict[str, Any])
+        await link.api(f"STREAM.UPDATE.{stream}", {**info["config"], **settings}, dict[str, Any])
+
+    return edit
+
+
+# Where nothing is, or little
+
+
+def test_without_nats_it_says_so_soon_and_how_to_mend_it(doctor: Doctor, unused_port: int) -> None:
+    began = time.monotonic()
+    said = doctor("--nats-url", f"nats://u:secret@127.0.0.1:{unused_port}", "--json")
+    assert time.monotonic() - began < 8
+    assert said.code == 1
+    found = said.about("nats.reachable")
+    assert found["level"] == "danger"
+    assert "pyoco-server up" in found["fix"]
+    assert not said.document["ok"]
+    assert "secret" not in said.out + said.err
+
+
+def test_without_jetstream_it_says_so(doctor: Doctor, tmp_path: Path) -> None:
+    with configured_nats(tmp_path, jetstream="off") as nats:
+        said = doctor("--nats-url", nats.url, "--json")
+    assert said.code == 1
+    assert said.levels("jetstream.enabled") == {"danger"}
+    assert said.levels("nats.reachable") == {"ok"}
+
+
+def test_a_refused_login_says_where_the_password_goes(doctor: Doctor, tmp_path: Path) -> None:
+    with configured_nats(tmp_path, "authorization { token: s3cret }") as nats:
+        said = doctor("--nats-url", nats.url, "--json")
+    assert said.code == 1
+    assert "PYOCO_NATS_URL=nats://USER:PASSWORD@HOST" in said.about("nats.reachable")["fix"]
+
+
+def test_an_empty_nats_is_no_danger_and_stays_empty(doctor: Doctor, own_nats_server: NatsServer) -> None:
+    said = doctor("--nats-url", own_nats_server.url, "--json")
+    assert said.code == 0
+    assert said.levels("stream.present") == {"warning"}
+    assert doctor("--nats-url", own_nats_server.url, "--json").levels("stream.present") == {"warning"}
+    assert doctor("--nats-url", own_nats_server.url, "--strict").code == 1
+
+
+def test_a_setting_that_does_not_parse_is_the_first_thing_to_mend(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYOCO_CONSUMER_MAX_DELIVER", "many")
+    said = doctor("--json")
+    assert said.code == 1
+    (found,) = said.document["findings"]
+    assert found["id"] == "settings.value"
+    assert "PYOCO_CONSUMER_MAX_DELIVER" in found["what"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--server", "localhost"], ["--server", "ftp://x"], ["--nats-http", "http://[::1"], ["extra"]]
+)
+def test_a_wrong_command_line_is_refused_with_an_example(doctor: Doctor, arguments: list[str]) -> None:
+    """FLOW-426"""
+    said = doctor(*arguments)
+    assert said.code == 1
+    assert said.err.startswith("ERR-PYOCO-0018: ")
+    assert "example: " in said.err
+    assert said.out == ""
+
+
+# What is there, and wrong
+
+
+async def _remove_work(link: Link) -> None:
+    await link.api(f"STREAM.DELETE.{CONFIG.work_stream}", {}, dict[str, Any])
+
+
+async def _work_in_memory(link: Link) -> None:
+    await _remove_work(link)
+    await link.api(
+        f"STREAM.CREATE.{CONFIG.work_stream}",
+        {"name": CONFIG.work_stream, "subjects": ["pyoco.work.>"], "retention": "workqueue", "storage": "memory"},
+        dict[str, Any],
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "level"),
+    [
+        (_remove_work, "stream.present", "danger"),
+        (_work_in_memory, "stream.storage", "danger"),
+        (edited("PYOCO_WORK", max_age=3600 * 10**9), "stream.age", "danger"),
+        (edited("PYOCO_WORK", max_msgs=10), "stream.room", "danger"),
+        (edited("KV_pyoco_runs", max_msgs_per_subject=3), "stream.records", "warning"),
+        (edited("PYOCO_WORK", subjects=["pyoco.other.>"]), "stream.subjects", "danger"),
+        (nothing, "keeper.alive", "danger"),
+        (nothing, "worker.alive", "warning"),
+    ],
+    ids=["missing", "memory", "age", "limit", "history", "subjects", "keeper", "worker"],
+)
+def test_what_is_wrong_on_a_real_server_is_found(
+    change: Callable[[Link], Awaitable[object]], check: str, level: str, doctor: Doctor, own_nats_server: NatsServer
+) -> None:
+    on(own_nats_server.url, change)
+    said = doctor("--nats-url", own_nats_server.url, "--json")
+    assert said.code == 1  # there is no keeper either
+    found = said.about(check)
+    assert found["level"] == level
+    assert found["why"]
+    assert found["fix"]
+
+
+def test_streams_as_we_make_them_are_well(doctor: Doctor, own_nats_server: NatsServer) -> None:
+    on(own_nats_server.url, nothing)
+    said = doctor("--nats-url", own_nats_server.url, "--json")
+    for check in (check.id for check in CHECKS if check.id.startswith(("stream.", "jetstream."))):
+        assert said.levels(check) <= {"ok"}, check
+
+
+def test_messages_too_small_for_ours_are_a_danger(doctor: Doctor, tmp_path: Path) -> None:
+    with configured_nats(tmp_path, "max_payload: 65536") as nats:
+        said = doctor("--nats-url", nats.url, "--json")
+    assert said.code == 1
+    assert "max_payload: 917504" in said.about("nats.payload")["fix"]
+
+
+def test_a_network_without_login_and_tls_is_warned_of(doctor: Doctor, tmp_path: Path) -> None:
+    with configured_nats(tmp_path, 'host: "0.0.0.0"') as nats:
+        said = doctor("--nats-url", nats.url, "--json")
+    assert said.levels("nats.login") == said.levels("nats.tls") == {"warning"}
+
+
+def test_the_monitoring_port_tells_how_often_nats_syncs(doctor: Doctor, tmp_path: Path) -> None:
+    for number, (sync, level) in enumerate((("", "warning"), ("sync_interval: always", "ok"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with configured_nats(folder, 'http: "127.0.0.1:-1"', jetstream=sync) as nats:
+            unseen = doctor("--nats-url", nats.url, "--json")
+            seen = doctor("--nats-url", nats.url, "--nats-http", f"http://127.0.0.1:{nats.http_port}/", "--json")
+        assert unseen.levels("nats.sync") == {"note"}
+        assert seen.levels("nats.sync") == {level}
+        stores = [each for each in seen.document["findings"] if each["about"] == "store of NATS"]
+        assert len(stores) == 1
+
+
+def test_a_monitoring_port_that_is_none_is_told_and_harmless(
+    doctor: Doctor, own_nats_server: NatsServer, unused_port: int
+) -> None:
+    said = doctor("--nats-url", own_nats_server.url, "--nats-http", f"http://127.0.0.1:{unused_port}", "--json")
+    assert said.code == 0
+    assert "does not answer" in said.about("nats.sync")["what"]
+
+
+def a_worker(**more: Any) -> WorkerRecord:
+    now = time.time()
+    facts: dict[str, Any] = {
+        "worker_id": "anna",
+        "instance_id": "a1",
+        "state": WorkerState.IDLE,
+        "tags": ("default",),
+        "last_seen_at": now,
+        "last_heartbeat_at": now,
+        "last_pull_at": now,
+    }
+    return WorkerRecord(**facts | more)
+
+
+def announced(record: WorkerRecord) -> Callable[[Link], Awaitable[object]]:
+    async def announce(link: Link) -> None:
+        await Bucket(link, CONFIG.workers_kv_bucket).write(record.worker_id, encode_worker(record), 0)
+
+    return announce
+
+
+def test_jobs_that_nobody_takes_are_a_danger_with_the_command_that_helps(
+    doctor: Doctor, own_nats_server: NatsServer
+) -> None:
+    async def submit(link: Link) -> None:
+        await announced(a_worker())(link)
+        async with opened_backend(NatsBackendConfig(nats_url=own_nats_server.url)) as backend:
+            await submitted(backend, "f", "default")
+            await submitted(backend, "f", "gpu")
+
+    on(own_nats_server.url, submit)
+    said = doctor("--nats-url", own_nats_server.url, "--json")
+    found = said.about("queue.unserved")
+    assert (said.code, found["about"], found["fix"]) == (1, "gpu", "pyoco-worker --tags gpu")
+
+
+def test_a_worker_that_does_not_hear_the_queue_is_found(
+    doctor: Doctor, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC", "0.1")  # the second look comes sooner
+    on(own_nats_server.url, announced(a_worker(last_pull_at=time.time() - 300)))
+    said = doctor("--nats-url", own_nats_server.url, "--json")
+    assert said.about("worker.hearing")["about"] == "anna"
+
+
+def test_a_misspelt_variable_is_named(
+    doctor: Doctor, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYOCO_NATS_SINC", "always")
+    said = doctor("--nats-url", own_nats_server.url, "--json")
+    assert said.about("settings.typos")["about"] == "PYOCO_NATS_SINC"
+
+
+def test_where_streams_were_made_beforehand_a_strict_look_names_what_is_left(
+    doctor: Doctor, own_nats_server: NatsServer
+) -> None:
+    asyncio.run(ensure_resources(NatsBackendConfig(nats_url=own_nats_server.url)))
+    said = doctor("--nats-url", own_nats_server.url, "--json", "--strict")
+    bad = {each["id"] for each in said.document["findings"] if each["level"] in {"warning", "danger"}}
+    assert (said.code, bad) == (1, {"keeper.alive", "worker.alive"})
+
+
+# A gateway
+
+
+class _Page(BaseHTTPRequestHandler):
+    statuses: ClassVar[dict[str, int]] = {}
+
+    def do_GET(self) -> None:
+        self.send_response(self.statuses.get(self.path.partition("?")[0], 404))
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        """Not on stderr."""
+
+
+@contextlib.contextmanager
+def a_gateway(**statuses: int) -> Iterator[str]:
+    handler = type("Page", (_Page,), {"statuses": {f"/{name}": status for name, status in statuses.items()}})
+    with HTTPServer(("127.0.0.1", 0), handler) as http:
+        serving = Thread(target=http.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_port}"
+        finally:
+            http.shutdown()
+            serving.join()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "ready", "is_open"),
+    [
+        ({"health": 200, "ready": 200, "runs": 401}, "ok", {"ok"}),
+        ({"health": 200, "ready": 503, "runs": 503}, "danger", {"note"}),
+        ({"health": 500}, "danger", set()),
+    ],
+)
+def test_the_gateway_is_looked_at_when_asked_for(
+    statuses: dict[str, int], ready: str, is_open: set[str], doctor: Doctor, own_nats_server: NatsServer
+) -> None:
+    with a_gateway(**statuses) as url:
+        said = doctor("--nats-url", own_nats_server.url, "--server", url, "--json")
+    assert said.levels("gateway.ready") == {ready}
+    assert said.levels("gateway.open") == is_open
+    assert said.code == (ready == "danger")
+
+
+def test_a_gateway_that_is_not_there_is_a_danger(doctor: Doctor, own_nats_server: NatsServer, unused_port: int) -> None:
+    said = doctor("--nats-url", own_nats_server.url, "--server", f"http://127.0.0.1:{unused_port}", "--json")
+    assert (said.code, said.levels("gateway.ready")) == (1, {"danger"})
+
+
+# How it speaks
+
+
+def test_one_line_for_each_finding_the_worst_last_and_no_colours(doctor: Doctor, own_nats_server: NatsServer) -> None:
+    on(own_nats_server.url, nothing)
+    said = doctor("--nats-url", own_nats_server.url)
+    *lines, blank, summary = said.out.splitlines()
+    assert blank == ""
+    levels = [line.split()[0] for line in lines]
+    assert levels == sorted(levels, key=["ok", "note", "warning", "danger"].index)
+    assert lines[-1].startswith("danger   keeper.alive")
+    assert "FIX: pyoco-keeper" in lines[-1]
+    assert "lose data or stop work" in summary
+    assert "\x1b" not in said.out
+    assert said.err == ""
+
+
+def test_what_a_stranger_wrote_cannot_move_the_cursor(doctor: Doctor, own_nats_server: NatsServer) -> None:
+    wicked = a_worker(wheel_sync={"status": "error", "failed": [{"wheel_name": "x", "error": "\x1b[2J\r\n boo"}]})
+    on(own_nats_server.url, announced(wicked))
+    said = doctor("--nats-url", own_nats_server.url)
+    assert "boo" in said.out
+    assert "\x1b" not in said.out
+    assert all(re.match(r"(ok|note|warning|danger) |$|something would", line) for line in said.out.splitlines())
+
+
+def test_on_a_terminal_there_are_colours_and_a_fix_in_one_piece(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "NO_COLOR"))}
+    process = subprocess.Popen(
+        [SCRIPT, "doctor"],
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**environment, "PYOCO_WORKER_SLOTS": "x", "TERM": "xterm-256color", "COLUMNS": "60"},
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the end, on Linux
+        while piece := os.read(ours, 4096):
+            said += piece
+    os.close(ours)
+    assert process.wait(20) == 1
+    assert b"\x1b[1;31mdanger" in said
+    assert b"correct it, or remove it for the default\r\n" in said
+
+
+def test_help_shows_examples_that_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    """FLOW-428"""
+    assert outcome(server.cli, "pyoco-server", ["doctor", "--help"]) == 0
+    examples = capsys.readouterr().out.partition("Example:\n")[2].split("\n")
+    for words in (line.split() for line in examples if line):
+        assert words[:2] == ["pyoco-server", "doctor"]
+        server.cli.commands["doctor"].make_context("doctor", words[2:])
+
+
+# This machine
+
+
+def test_our_own_nats_is_read_from_what_up_wrote(tmp_path: Path) -> None:
+    assert own_nats_of(tmp_path) is None
+    for sync, seconds in (("always", 0.0), ("2m", 120.0), ("500ms", 0.5)):
+        config = NatsBackendConfig(nats_sync=sync)
+        EmbeddedNats(tmp_path, config, host="127.0.0.1", port=4300, http_port=8300).prepare()
+        own = own_nats_of(tmp_path)
+        assert own is not None
+        assert (own.port, own.sync_seconds, own.monitor_url) == (4300, seconds, "http://127.0.0.1:8300")
+    (tmp_path / "nats" / "nats.conf").write_text("# of somebody else\nport: 4222\n")
+    assert own_nats_of(tmp_path) is None
+
+
+def test_the_disk_of_a_folder_that_is_not_there_yet_is_that_of_its_parent(tmp_path: Path) -> None:
+    (disk,) = disks_of([("data", tmp_path / "a" / "b", False)])
+    assert getattr(disk, "path", "") == str(tmp_path)
+    assert getattr(disk, "free_bytes", 0) > 0
+
+
+# Everything together
+
+
+def test_all_that_up_starts_is_well(doctor: Doctor, tmp_path: Path) -> None:
+    """The doctor finds the NATS of the data folder by itself, and has nothing to say but that keys are off."""
+    out = tmp_path / "out.txt"
+    with out.open("wb") as stdout:
+        up = subprocess.Popen(
+            [SCRIPT, "up", "--with-examples", "--port", "0", "--slots", "1", "--data-dir", tmp_path / "data"],
+            stdout=stdout,
+            stderr=stdout,
+            cwd=ROOT,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while "everything is up" not in out.read_text():
+            assert up.poll() is None, out.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        url = re.search(r'"url": "([^"]+)"', out.read_text())
+        assert url is not None
+        arguments = ("--data-dir", str(tmp_path / "data"), "--server", url[1], "--json", "--strict")
+        deadline = time.monotonic() + 30
+        while (said := doctor(*arguments)).code and time.monotonic() < deadline:
+            time.sleep(0.2)  # worker and keeper come a moment after the gateway
+        bad = [each for each in said.document["findings"] if each["level"] != "ok"]
+        assert (said.code, bad) == (0, [])
+        assert said.levels("nats.sync") == said.levels("worker.alive") == said.levels("keeper.alive") == {"ok"}
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(30)
