@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: API keys (section 19.5)."""
+"""`pyoco-server-admin`: API keys (section 19.5), backups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyoco_server.doors.cli.backup import backup, restore
 from pyoco_server.doors.cli.shell import Group, run
 from pyoco_server.errors import UsageError
 
@@ -23,6 +24,10 @@ __all__ = ["cli", "main"]
 def cli(context: click.Context, nats_url: str | None) -> None:
     """Operate a pyoco-server."""
     context.obj = nats_url
+
+
+cli.add_command(backup)
+cli.add_command(restore)
 
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")

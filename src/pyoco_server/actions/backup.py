@@ -1,0 +1,181 @@
+"""Copy everything that is stored into a folder, while it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.backup import Manifest, StoredFile, StreamCopy
+from pyoco_server.core.backup_change import Change, encode_change
+from pyoco_server.errors import BackupFailed, PyocoError
+from pyoco_server.ports.backups.port import Archive, Found, Streams
+
+__all__ = ["CHANGES", "DATA", "Progress", "backup"]
+
+#: The files of a stream: its messages, what changed meanwhile, and what the `nats` command wants to know.
+DATA, CHANGES, _NATS_CLI = "stream.tar.s2", "changes.jsonl", "backup.json"
+#: A gateway puts a job within milliseconds of its run's record.
+_SETTLE_SECONDS = 1.0
+_GATHERED_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stream has come. The total is what it takes in NATS; its file may be smaller."""
+
+    stream: str
+    done_bytes: int
+    total_bytes: int
+    is_done: bool = False
+
+
+async def backup(
+    config: NatsBackendConfig,
+    streams: Streams,
+    archive: Archive,
+    facts: Mapping[str, str],
+    clock: Callable[[], float],
+    report: Callable[[Progress], None],
+) -> Manifest:
+    """Copy every stream and bucket that is there; then what changed while that went on; then say that it is whole.
+
+    `facts`: `backup_id` and `made_by`. Nobody has to stop for it. Copying takes as long as it takes; what changed is
+    short, and read in an order that makes the backup one that a crash could have left behind, only better:
+
+      1. listen for new jobs, from before the first copy until after the last change: a job that is put and taken
+         meanwhile is heard, though it is in no copy;
+      2. copy the queues, then everything else;
+      3. the changes of dead letters, workers, keys and wheels;
+      4. the changes of runs. This moment is the backup's: a run is in it as it was then. It has its end, or a job in
+         the copy of the queue (a job leaves the queue after its run's end is written), or a job that was heard. So
+         nothing is ended for want of a job, and what had ended does not run again;
+      5. the changes of flow files and receipts, so that every run's file is there, and a repeated submission finds its
+         receipt. A receipt whose run is not there makes that run, under the promised id;
+      6. a second more of new jobs. One whose record came too late is there without a run: the worker that takes it
+         makes the record from the job.
+
+    So a run that was submitted in the very last second may begin again from its job; none is lost. Only a submission
+    that took longer than that second between record and job ends as abandoned.
+
+    What a crash leaves behind: a folder without backup.json, which is no backup. After any failure the folder is as it
+    was. Memory does not grow with what is stored. Raises BackupFailed, NoRoom, Unavailable.
+    """
+    found = await streams.found()
+    if not found:
+        raise BackupFailed("there is nothing of pyoco-server on this NATS server")
+    await archive.begin()
+    try:
+        copies = await _copies(config, streams, archive, found, report)
+        manifest = Manifest(
+            backup_id=facts["backup_id"],
+            made_at=clock(),
+            made_by=facts["made_by"],
+            nats_version=streams.nats_version,
+            streams=copies,
+        )
+        await archive.finish(manifest)
+    except BaseException:
+        with contextlib.suppress(PyocoError):  # what went wrong first is what matters
+            await archive.discard()
+        raise
+    return manifest
+
+
+async def _copies(
+    config: NatsBackendConfig,
+    streams: Streams,
+    archive: Archive,
+    found: tuple[Found, ...],
+    report: Callable[[Progress], None],
+) -> tuple[StreamCopy, ...]:
+    copies: dict[str, StreamCopy] = {}
+    async with streams.new_jobs() as jobs:
+        hearing = asyncio.create_task(_keep_changes(archive, config.work_stream, jobs.told()))
+        try:
+            for each in sorted(found, key=lambda each: not each.is_queue):
+                copies[each.name] = await _copy(streams, archive, each, report)
+            for name in _order_of_changes(config, found):
+                changes = streams.changes(name, copies[name].last_sequence)
+                copies[name] = _with(copies[name], await _keep_changes(archive, name, changes))
+            if any(copy.changes for copy in copies.values()):
+                await asyncio.sleep(_SETTLE_SECONDS)
+            await jobs.end()
+            copies[config.work_stream] = _with(copies[config.work_stream], await hearing)
+        finally:
+            hearing.cancel()
+            await asyncio.wait({hearing})
+    return tuple(copies[each.name] for each in found)
+
+
+def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> list[str]:
+    """The docstring of `backup` says why."""
+    last = (
+        f"KV_{config.runs_kv_bucket}",
+        f"OBJ_{config.workflow_object_store_bucket}",
+        f"KV_{config.receipts_kv_bucket}",
+    )
+    names = [each.name for each in found if not each.is_queue]
+    return [name for name in names if name not in last] + [name for name in last if name in names]
+
+
+async def _copy(streams: Streams, archive: Archive, found: Found, report: Callable[[Progress], None]) -> StreamCopy:
+    """A queue's consumers are noted and made anew at a restore, where they begin with whatever is left: a cluster tells
+    a snapshot how many jobs they have in hand, not which, and those would never be delivered again."""
+    is_tracked = not found.is_queue and bool(found.consumers)
+    async with streams.copy(found.name, with_consumers=is_tracked) as copying:
+        told = _told(found, copying.chunks, report)
+        data = await archive.keep(found.name, DATA, told)
+    report(Progress(found.name, data.size_bytes, found.size_bytes, is_done=True))
+    about = await archive.keep(found.name, _NATS_CLI, _once(copying.config, copying.state))
+    return StreamCopy(
+        name=found.name,
+        config=copying.config,
+        state=copying.state,
+        consumers=found.consumers if found.is_queue else (),
+        files=(data, about),
+    )
+
+
+async def _told(found: Found, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]) -> AsyncIterator[bytes]:
+    done = 0
+    report(Progress(found.name, done, found.size_bytes))
+    async for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        report(Progress(found.name, done, found.size_bytes))
+
+
+async def _once(config: Mapping[str, Any], state: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    yield json.dumps({"config": config, "state": state}, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+async def _keep_changes(
+    archive: Archive, stream: str, changes: AsyncGenerator[Change, None]
+) -> tuple[StoredFile | None, int]:
+    """No file for no changes."""
+    count = 0
+
+    async def lines(first: Change) -> AsyncIterator[bytes]:
+        nonlocal count
+        count, gathered = 1, bytearray(encode_change(first))
+        async for change in changes:
+            count += 1
+            gathered += encode_change(change)
+            if len(gathered) > _GATHERED_BYTES:  # a write for each could not keep up with a busy queue
+                yield bytes(gathered)
+                gathered.clear()
+        yield bytes(gathered)
+
+    async with contextlib.aclosing(changes):
+        first = await anext(changes, None)
+        return (await archive.keep(stream, CHANGES, lines(first)) if first is not None else None), count
+
+
+def _with(copy: StreamCopy, changes: tuple[StoredFile | None, int]) -> StreamCopy:
+    file, count = changes
+    return copy if file is None else replace(copy, files=(*copy.files, file), changes=count)

@@ -1,0 +1,233 @@
+"""What a backup says of itself: which streams it holds, as they were, and the digest of every file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyoco_server.errors import BackupFailed
+
+__all__ = [
+    "FORMAT",
+    "Manifest",
+    "StoredFile",
+    "StreamCopy",
+    "decode_manifest",
+    "encode_manifest",
+    "mark_of",
+    "marked",
+    "with_replicas",
+]
+
+#: Grows when an older pyoco-server could not read a backup any more.
+FORMAT = 1
+#: Where a restored stream says which backup it came from.
+_MARK = "pyoco.restored"
+_UNFINISHED = "unfinished "
+
+#: A stream's name is a folder's name in a backup, so it must be harmless as one. NATS allows no more than this either.
+_NAME = re.compile(r"[^\s./\\*>\x00-\x1f\x7f]{1,200}")
+_FILE_NAME = re.compile(r"[a-z][a-z0-9.]{0,40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file in the folder of its stream."""
+
+    name: str
+    size_bytes: int
+    sha256_hex: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamCopy:
+    """One stream or bucket, as it lies in a backup."""
+
+    name: str
+    #: As JetStream told it when the copy began.
+    config: Mapping[str, Any]
+    state: Mapping[str, Any]
+    #: Consumers that are made anew, from the beginning of what is there: those of a queue.
+    consumers: tuple[Mapping[str, Any], ...] = ()
+    #: Messages that came while the backup was made; they lie in a file of their own.
+    changes: int = 0
+    files: tuple[StoredFile, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        """How many it held when its copy began, and what came after that."""
+        return int(self.state["messages"]) + self.changes
+
+    @property
+    def last_sequence(self) -> int:
+        """The end of the copy; what changed afterwards follows."""
+        return int(self.state["last_seq"])
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def is_keyed(self) -> bool:
+        """A bucket of keys: of each, only the newest message is there."""
+        return self.config.get("max_msgs_per_subject") == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The whole backup. It is written last: a folder without it is none."""
+
+    backup_id: str
+    #: Unix seconds: when it was finished.
+    made_at: float
+    #: The version of pyoco-server, and that of the NATS server.
+    made_by: str
+    nats_version: str
+    streams: tuple[StreamCopy, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(stream.size_bytes for stream in self.streams)
+
+    def only(self, names: Iterable[str]) -> tuple[StreamCopy, ...]:
+        """These streams, in the backup's order; all of them for no names. Raises BackupFailed for one it has not."""
+        wanted, known = set(names), {stream.name for stream in self.streams}
+        if wanted - known:
+            missing = ", ".join(sorted(wanted - known))
+            raise BackupFailed(f"the backup has no {missing}; it has {', '.join(sorted(known))}")
+        return tuple(stream for stream in self.streams if not wanted or stream.name in wanted)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    document = {
+        "format": FORMAT,
+        "backup_id": manifest.backup_id,
+        "made_at": manifest.made_at,
+        "made_by": manifest.made_by,
+        "nats_version": manifest.nats_version,
+        "streams": [
+            {
+                "name": stream.name,
+                "config": stream.config,
+                "state": stream.state,
+                "consumers": list(stream.consumers),
+                "changes": stream.changes,
+                "files": [
+                    {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256_hex} for file in stream.files
+                ],
+            }
+            for stream in manifest.streams
+        ],
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Raises BackupFailed: it is none of ours, of a newer kind, or damaged. Nothing in it is trusted unread."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BackupFailed(f"backup.json cannot be read: {error}") from error
+    if not isinstance(document, dict) or "format" not in document:
+        raise BackupFailed("backup.json is not one of a pyoco-server backup")
+    if document["format"] != FORMAT:
+        raise BackupFailed(
+            f"the backup has format {document['format']!r}, and this pyoco-server reads format {FORMAT}: "
+            f"restore it with the version that made it, {document.get('made_by', 'a newer one')!s}"
+        )
+    try:
+        manifest = Manifest(
+            backup_id=_text(document["backup_id"]),
+            made_at=_instant(document["made_at"]),
+            made_by=_text(document["made_by"]),
+            nats_version=_text(document["nats_version"]),
+            streams=tuple(map(_stream, _list(document["streams"]))),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise BackupFailed(f"backup.json is damaged: {reason}") from error
+    names = [stream.name for stream in manifest.streams]
+    if not names or len(set(names)) < len(names):
+        raise BackupFailed("backup.json is damaged: it names no stream, or one twice")
+    return manifest
+
+
+def _stream(value: Any) -> StreamCopy:
+    config, state = _object(value["config"]), _object(value["state"])
+    name = _matching(_NAME, value["name"])
+    if config.get("name") != name:
+        raise ValueError(f"the configuration of {name} belongs to {config.get('name')!r}")
+    for figure in ("messages", "last_seq"):
+        _count(state[figure])
+    return StreamCopy(
+        name=name,
+        config=config,
+        state=state,
+        consumers=tuple(map(_object, _list(value["consumers"]))),
+        changes=_count(value["changes"]),
+        files=tuple(map(_file, _list(value["files"]))),
+    )
+
+
+def _file(value: Any) -> StoredFile:
+    return StoredFile(_matching(_FILE_NAME, value["name"]), _count(value["bytes"]), _matching(_SHA256, value["sha256"]))
+
+
+def _matching(form: re.Pattern[str], value: Any) -> str:
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise ValueError(f"{str(value)[:80]!r} is not a name it could have")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:80]!r} is not a text")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{str(value)[:80]!r} is not a list")
+    return value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{str(value)[:80]!r} is not an object")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{str(value)[:80]!r} is not a count")
+    return value
+
+
+def _instant(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{str(value)[:80]!r} is not a time")
+    return float(value)
+
+
+def with_replicas(config: Mapping[str, Any], replicas: int | None) -> dict[str, Any]:
+    """The configuration with so many copies of each message; None: as many as there were."""
+    return dict(config) if replicas is None else {**config, "num_replicas": replicas}
+
+
+def marked(config: Mapping[str, Any], backup_id: str, *, is_whole: bool) -> dict[str, Any]:
+    """The configuration of a stream that says which backup it came from, and whether all of it has arrived."""
+    metadata = {name: value for name, value in (config.get("metadata") or {}).items() if not name.startswith("_nats.")}
+    return {**config, "metadata": {**metadata, _MARK: backup_id if is_whole else _UNFINISHED + backup_id}}
+
+
+def mark_of(config: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """From which backup a stream came, if it did, and whether all of it has arrived."""
+    mark = (config.get("metadata") or {}).get(_MARK)
+    if not isinstance(mark, str):
+        return None, True
+    return mark.removeprefix(_UNFINISHED), not mark.startswith(_UNFINISHED)

@@ -1,0 +1,220 @@
+"""`pyoco-server-admin backup` and `restore`: everything that is stored, into a folder and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.shell import Command, Group
+from pyoco_server.errors import BackupFailed, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyoco_server.actions.restore import Restoration
+    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.core.backup import Manifest
+
+__all__ = ["backup", "restore"]
+
+T = TypeVar("T")
+
+_BACKUP_EXAMPLE = """\
+pyoco-server-admin backup --to /var/backups/pyoco/monday
+pyoco-server-admin --nats-url nats://n1:4222 backup --to monday --json
+pyoco-server-admin backup verify --from monday"""
+_VERIFY_EXAMPLE = "pyoco-server-admin backup verify --from monday"
+_RESTORE_EXAMPLE = """\
+pyoco-server-admin restore --from monday
+pyoco-server-admin restore --from monday --replicas 3
+pyoco-server-admin restore --from monday --replace --only KV_pyoco_auth"""
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+_from = click.option(
+    "--from", "folder", required=True, metavar="DIR", type=click.Path(), help="The folder that `backup` has written."
+)
+
+
+@click.group(cls=Group, example=_BACKUP_EXAMPLE, invoke_without_command=True, subcommand_metavar="[verify]")
+@click.option("--to", "folder", metavar="DIR", type=click.Path(), help="Where to: a folder that is new or empty.")
+@_as_json
+@click.pass_context
+def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
+    """Copy every stream and bucket into a folder, while everything runs.
+
+    Runs, jobs, dead letters, keys, wheels, flow files: all that is stored in NATS, as it was at one moment. The folder
+    holds hashed keys and the params of runs; only you may read it. Without backup.json in it, it is no backup.
+    """
+    if context.invoked_subcommand is not None:
+        if folder is not None:
+            raise UsageError(f"`backup verify` reads a backup; --to makes one; example: {_VERIFY_EXAMPLE}")
+        return
+    if folder is None:
+        raise UsageError(f"--to is missing: the folder to write; example: {_BACKUP_EXAMPLE.splitlines()[0]}")
+    config = _config(context.obj)
+    manifest = _run(lambda: _backup(config, _path(folder), is_quiet=as_json))
+    _tell(manifest, folder, "made", as_json)
+
+
+@backup.command("verify", cls=Command, example=_VERIFY_EXAMPLE)
+@_from
+@_as_json
+def verify(folder: str, as_json: bool) -> None:
+    """Read a backup and check every file's length and digest. Needs no server."""
+    manifest = _run(lambda: _verify(_path(folder)))
+    _tell(manifest, folder, "whole", as_json)
+
+
+@click.command(cls=Command, example=_RESTORE_EXAMPLE)
+@_from
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="This stream alone, as the backup names it. May be repeated."
+)
+@click.option("--replace", is_flag=True, help="Remove what is there under these names first, for good.")
+@click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Keep so many copies of each message.")
+@click.option("--force", is_flag=True, help="Also while gateways, keepers or workers use what is replaced.")
+@click.option("--yes", is_flag=True, help="Do not ask before something is removed.")
+@_as_json
+@click.pass_obj
+def restore(nats_url: str | None, /, *, folder: str, **given: Any) -> None:
+    """Put a backup back. Checks all of it first; changes nothing that is there, unless told to replace it.
+
+    Stop gateways, keepers and workers before. When it is interrupted, the same command once more goes on.
+    """
+    config = _config(nats_url)
+    wish = _Wish(**given)
+    manifest = _run(lambda: _restore(config, _path(folder), wish))
+    _tell(manifest, folder, "restored", wish.as_json)
+
+
+async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> Manifest:
+    import time  # noqa: PLC0415 - not for --help
+    import uuid  # noqa: PLC0415
+
+    from pyoco_server.actions.backup import backup as back_up  # noqa: PLC0415
+    from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
+    from pyoco_server.wiring import backup_folder, open_backups, versions  # noqa: PLC0415
+
+    facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
+    async with open_backups(config) as streams:
+        with Bars("copying", is_quiet=is_quiet) as bars:
+            return await back_up(config, streams, backup_folder(path), facts, time.time, bars.show)
+
+
+async def _verify(path: Path) -> Manifest:
+    from pyoco_server.actions.verify_backup import verify_backup  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring import backup_folder  # noqa: PLC0415
+
+    return await verify_backup(backup_folder(path))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wish:
+    """What a restore was asked for, besides the folder."""
+
+    only: tuple[str, ...]
+    replace: bool
+    replicas: int | None
+    force: bool
+    yes: bool
+    as_json: bool
+
+
+async def _restore(config: NatsBackendConfig, path: Path, wish: _Wish) -> Manifest:
+    from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.restore import restore as put_back  # noqa: PLC0415
+    from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
+    from pyoco_server.logs import redact_url  # noqa: PLC0415
+    from pyoco_server.wiring import backup_folder, open_backups  # noqa: PLC0415
+
+    archive = backup_folder(path)
+    async with open_backups(config) as streams:
+        plan = await plan_restore(config, streams, archive, wish.only, may_replace=wish.replace, may_disturb=wish.force)
+        if plan.already:
+            click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
+        if plan.lost and not wish.yes:
+            _confirm(plan, redact_url(config.nats_url))
+        with Bars("restoring", is_quiet=wish.as_json) as bars:
+            await put_back(streams, archive, plan, wish.replicas, bars.show)
+    return dataclasses.replace(plan.manifest, streams=plan.streams)
+
+
+def _confirm(plan: Restoration, where: str) -> None:
+    """Raises BackupFailed after a no, UsageError when there is nobody to ask."""
+    removed = "".join(f"\n  {found.name}: {found.messages:,} messages" for found in plan.lost)
+    click.echo(f"This removes from {where}, for good:{removed}", err=True)
+    if not sys.stdin.isatty():
+        raise UsageError("--replace asks before it removes something, and nobody is here to ask: say --yes, too")
+    if not click.confirm("Remove that, and restore the backup?", err=True):
+        raise BackupFailed("nothing was changed")
+
+
+def _config(nats_url: str | None) -> NatsBackendConfig:
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
+
+    return NatsBackendConfig.from_env(nats_url=nats_url)
+
+
+def _path(folder: str) -> Path:
+    from pathlib import Path  # noqa: PLC0415 - not for --help
+
+    return Path(folder)
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """To its end, or until Ctrl-C, SIGTERM or a closed terminal: then it tidies up, and ends as interrupted."""
+    import asyncio  # noqa: PLC0415 - not for --help
+    import logging  # noqa: PLC0415
+
+    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    try:
+        return asyncio.run(_until_told(work()))
+    except asyncio.CancelledError as error:
+        for note in getattr(error, "__notes__", []):
+            click.echo(note, err=True)
+        raise KeyboardInterrupt from error
+
+
+async def _until_told(work: Awaitable[T]) -> T:
+    import asyncio  # noqa: PLC0415 - not for --help
+    import signal  # noqa: PLC0415
+
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
+
+
+def _tell(manifest: Manifest, folder: str, what: str, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_document(manifest, folder, what), indent=2))
+        return
+    from pyoco_server.doors.cli.backup_view import table  # noqa: PLC0415 - not for --help
+
+    click.echo(table(manifest, folder, what))
+
+
+def _document(manifest: Manifest, folder: str, what: str) -> dict[str, object]:
+    return {
+        "result": what,
+        "folder": folder,
+        "backup_id": manifest.backup_id,
+        "made_at": manifest.made_at,
+        "made_by": manifest.made_by,
+        "nats_version": manifest.nats_version,
+        "bytes": manifest.size_bytes,
+        "streams": [
+            {
+                "name": stream.name,
+                "messages": stream.messages - stream.changes,
+                "changes": stream.changes,
+                "bytes": stream.size_bytes,
+            }
+            for stream in manifest.streams
+        ],
+    }

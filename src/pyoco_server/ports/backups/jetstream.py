@@ -1,0 +1,295 @@
+"""Streams copied out and in by JetStream's own snapshots, and what those leave out.
+
+A snapshot walks through a stream from its first message to the one that was last when it was asked for, and takes what
+is there when it gets to it. So of a bucket that is written meanwhile it has neither the new value of a key, which lies
+behind its end, nor the old one, if that was replaced before the walk came by: measured with 2.15.1, a third of 3,000
+keys was missing after every other one had been written again. That is why `changes` exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import nats.errors
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.backup import StreamCopy, marked, with_replicas
+from pyoco_server.core.backup_change import Change
+from pyoco_server.errors import BackupFailed, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backups.incoming import SILENCE_SECONDS, Incoming, listening
+from pyoco_server.ports.backups.port import Copying, Found
+from pyoco_server.ports.backups.reader import read_behind
+from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
+from pyoco_server.ports.nats.resources import resources_of
+
+__all__ = ["JetStreamStreams"]
+
+log = get_logger(__name__)
+
+_STREAM_NOT_FOUND = 10059
+_NO_MESSAGE_FOUND = 10037
+#: Below the smallest `max_payload` anybody sets. The server sends some 8 MB before it waits for us: that is all memory
+#: a copy takes.
+_CHUNK_BYTES = 128 * 1024
+#: The server unpacks a restored stream after its last byte: minutes for tens of gigabytes.
+_UNPACK_SECONDS = 1800.0
+#: The name of a stream that is restored and removed, to see whether it can be.
+_TRIAL = "PYOCO_RESTORE_TRIAL"
+#: Of the server's own headers, those that mean something when a message is stored once more.
+_KEPT_HEADERS = frozenset({"Nats-TTL", "Nats-Rollup", "Nats-Marker-Reason", "Nats-Msg-Id"})
+
+
+class _Snapshot(msgspec.Struct):
+    config: dict[str, Any]
+    state: dict[str, Any]
+
+
+class _Restoring(msgspec.Struct):
+    deliver_subject: str
+
+
+class _Info(msgspec.Struct):
+    config: dict[str, Any]
+    state: dict[str, Any]
+
+
+class _Consumer(msgspec.Struct):
+    config: dict[str, Any]
+    num_waiting: int = 0
+    push_bound: bool = False
+
+
+class _Consumers(msgspec.Struct):
+    total: int = 0
+    consumers: list[_Consumer] | None = None
+
+
+@contextlib.contextmanager
+def _refusals(doing: str) -> Iterator[None]:
+    """The only place where a refusal of JetStream becomes an error of ours."""
+    try:
+        yield
+    except Rejected as error:
+        refused = BackupFailed(f"NATS refused to {doing}: {error}")
+        if "replicas" in str(error):
+            refused.add_note("--replicas says how many copies of each message this server is to keep")
+        raise refused from error
+    except nats.errors.Error as error:
+        raise Unavailable(f"cannot {doing}: {error}") from error
+
+
+class JetStreamStreams:
+    def __init__(self, link: Link, config: NatsBackendConfig) -> None:
+        self._link, self._config = link, config
+
+    @property
+    def nats_version(self) -> str:
+        return str(self._link.nc._server_info.get("version", "unknown"))
+
+    async def found(self) -> tuple[Found, ...]:
+        seen = [await self.find(resource.name) for resource in resources_of(self._config)]
+        return tuple(each for each in seen if each is not None)
+
+    async def find(self, name: str) -> Found | None:
+        try:
+            with _refusals(f"tell of {name}"):
+                info = await self._link.insist(f"STREAM.INFO.{name}", {}, _Info)
+                consumers = await self._consumers(name)
+        except BackupFailed as error:
+            if isinstance(error.__cause__, Rejected) and error.__cause__.code == _STREAM_NOT_FOUND:
+                return None
+            raise
+        return Found(
+            name=name,
+            config=info.config,
+            messages=info.state["messages"],
+            size_bytes=info.state["bytes"],
+            is_queue=info.config.get("retention") == "workqueue",
+            consumers=tuple(_as_made(each.config) for each in consumers if each.config.get("durable_name")),
+            listeners=sum(each.num_waiting > 0 or each.push_bound for each in consumers),
+        )
+
+    async def _consumers(self, name: str) -> list[_Consumer]:
+        all_of_them: list[_Consumer] = []
+        while True:
+            page = await self._link.insist(f"CONSUMER.LIST.{name}", {"offset": len(all_of_them)}, _Consumers)
+            all_of_them += page.consumers or []
+            if not page.consumers or len(all_of_them) >= page.total:
+                return all_of_them
+
+    @contextlib.asynccontextmanager
+    async def copy(self, name: str, *, with_consumers: bool) -> AsyncIterator[Copying]:
+        async with listening(self._link) as incoming:
+            request = {
+                "deliver_subject": incoming.subject,
+                "no_consumers": not with_consumers,
+                "chunk_size": _CHUNK_BYTES,
+            }
+            with _refusals(f"copy {name}"):
+                begun = await self._link.api(f"STREAM.SNAPSHOT.{name}", request, _Snapshot, seconds=SILENCE_SECONDS)
+            yield Copying(begun.config, begun.state, self._chunks(name, incoming))
+
+    async def _chunks(self, name: str, incoming: Incoming) -> AsyncIterator[bytes]:
+        while True:
+            message = await incoming.next()
+            if not message.data:
+                if message.status in {None, "204"}:
+                    return
+                raise BackupFailed(f"NATS broke off the copy of {name}: {message.status} {message.description}")
+            yield message.data
+            if message.reply:  # only now: whoever writes it down sets the pace
+                with _refusals(f"copy {name}"):
+                    await self._link.nc.publish(message.reply, b"")
+
+    async def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
+        with _refusals(f"read {name}"):
+            async with contextlib.aclosing(read_behind(self._link, name, after)) as changes:
+                async for change in changes:
+                    yield change
+
+    @contextlib.asynccontextmanager
+    async def new_jobs(self) -> AsyncIterator[_NewJobs]:
+        heard: asyncio.Queue[Raw | None] = asyncio.Queue()
+        subscription = await self._link.nc.listen(f"{self._config.work_subject_prefix}.>", heard.put_nowait)
+        try:
+            await self._settle()  # from here on nothing is missed
+            yield _NewJobs(self._link, heard, self._settle)
+        finally:
+            self._link.nc.forget(subscription)
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def _settle(self) -> None:
+        """One round trip: what was sent to us before has arrived."""
+        with _refusals("listen for new jobs"):
+            await self._link.insist("INFO", {}, dict[str, Any])
+
+    async def remove(self, name: str) -> None:
+        try:
+            with _refusals(f"remove {name}"):
+                await self._link.insist(f"STREAM.DELETE.{name}", {}, dict[str, Any])
+        except BackupFailed as error:
+            if not isinstance(error.__cause__, Rejected) or error.__cause__.code != _STREAM_NOT_FOUND:
+                raise
+
+    async def restore(
+        self,
+        stream: StreamCopy,
+        backup_id: str,
+        replicas: int | None,
+        chunks: AsyncIterable[bytes],
+        changes: AsyncIterable[Change],
+    ) -> None:
+        config = with_replicas(stream.config, replicas)
+        with _refusals(f"restore {stream.name}"):
+            await self._upload(marked(config, backup_id, is_whole=False), stream.state, chunks)
+            for consumer in stream.consumers:
+                where = f"CONSUMER.DURABLE.CREATE.{stream.name}.{consumer['durable_name']}"
+                request = {"stream_name": stream.name, "config": consumer}
+                await self._link.insist(where, request, dict[str, Any])
+            await self._put(stream, changes)
+            whole = marked(config, backup_id, is_whole=True)
+            await self._link.insist(f"STREAM.UPDATE.{stream.name}", whole, dict[str, Any])
+
+    async def try_restore(self, stream: StreamCopy, replicas: int | None, chunks: AsyncIterable[bytes]) -> None:
+        trial = {**with_replicas(stream.config, replicas), "name": _TRIAL, "subjects": [f"{_TRIAL}.>"]}
+        await self.remove(_TRIAL)  # of one that was interrupted
+        with _refusals(f"restore {stream.name}"):
+            await self._upload(trial, stream.state, chunks)
+        await self.remove(_TRIAL)
+
+    async def _upload(self, config: Mapping[str, Any], state: Mapping[str, Any], chunks: AsyncIterable[bytes]) -> None:
+        begun = await self._begin_restore(str(config["name"]), {"config": config, "state": state})
+        async for chunk in chunks:
+            _check(await self._link.ask(begun.deliver_subject, chunk, seconds=SILENCE_SECONDS))
+        _check(await self._link.ask(begun.deliver_subject, b"", seconds=_UNPACK_SECONDS))
+
+    async def _begin_restore(self, name: str, request: object) -> _Restoring:
+        """A cluster that has just come up may not have found all its nodes yet."""
+        deadline = time.monotonic() + self._link.patience.unanswered_seconds
+        while True:
+            try:
+                return await self._link.api(f"STREAM.RESTORE.{name}", request, _Restoring, seconds=SILENCE_SECONDS)
+            except Rejected as error:
+                if error.code not in NOT_YET or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.25)
+
+    async def _put(self, stream: StreamCopy, changes: AsyncIterable[Change]) -> None:
+        """Each message of a bucket at its old place: a job names the place of its run's record, and must not meet
+        another record there. Places that were lost to later messages are filled by storing the next one more often;
+        the bucket keeps the last."""
+        have = (await self._link.insist(f"STREAM.INFO.{stream.name}", {}, _Info)).state["last_seq"]
+        async for change in changes:
+            if stream.is_keyed and change.sequence <= have and await self._has(stream.name, change):
+                continue  # the copy itself went further than it said, as those of older servers may
+            headers = _headers(change, stream.is_keyed)
+            while True:
+                have = await self._store(change, headers)
+                if not stream.is_keyed or have >= change.sequence:
+                    break
+
+    async def _has(self, name: str, change: Change) -> bool:
+        """Whether the stream holds this message, or a later one of its subject."""
+        try:
+            request = {"last_by_subj": change.subject}
+            found = await self._link.insist(f"STREAM.MSG.GET.{name}", request, dict[str, Any])
+        except Rejected as error:
+            if error.code == _NO_MESSAGE_FOUND:
+                return False
+            raise
+        return int(found["message"]["seq"]) >= change.sequence
+
+    async def _store(self, change: Change, headers: Mapping[str, str]) -> int:
+        """A stream that was made a moment ago may still choose its leader."""
+        deadline = time.monotonic() + self._link.patience.unanswered_seconds
+        while True:
+            try:
+                return await self._link.store(change.subject, change.data, headers)
+            except Unavailable as error:
+                if isinstance(error, NoConnection) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.1)
+
+
+class _NewJobs:
+    def __init__(self, link: Link, heard: asyncio.Queue[Raw | None], settle: Callable[[], Awaitable[None]]) -> None:
+        self._link, self._heard, self._settle = link, heard, settle
+        self._connection = link.connection
+
+    async def told(self) -> AsyncGenerator[Change, None]:
+        while (message := await self._heard.get()) is not None:
+            yield Change(0, message.subject, message.data, message.headers)
+        if self._connection != self._link.connection:
+            raise Unavailable("the connection to NATS was lost, and jobs may have been missed; begin the backup anew")
+
+    async def end(self) -> None:
+        await self._settle()
+        self._heard.put_nowait(None)
+
+
+def _as_made(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what the server itself has noted in it."""
+    noted = {name: value for name, value in (config.get("metadata") or {}).items() if not name.startswith("_nats.")}
+    return {**{name: value for name, value in config.items() if name != "metadata"}, "metadata": noted}
+
+
+def _headers(change: Change, is_keyed: bool) -> dict[str, str]:
+    """What a message is stored with once more: its conditions held then, and mean nothing now."""
+    kept = _KEPT_HEADERS - {"Nats-Msg-Id"} if is_keyed else _KEPT_HEADERS  # a repeat must count to fill a place
+    return {name: value for name, value in change.headers.items() if name in kept or not name.startswith("Nats-")}
+
+
+def _check(answer: Raw) -> None:
+    """What the server says to a piece of a restored stream: nothing, or what is wrong. Raises Rejected."""
+    if answer.data:
+        fault = msgspec.json.decode(answer.data, type=dict[str, Any]).get("error")
+        if fault is not None:
+            raise Rejected(int(fault.get("err_code", 0)), str(fault.get("description", "")))

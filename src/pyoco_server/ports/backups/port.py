@@ -1,0 +1,116 @@
+"""Everything an installation has stored, copied out and put back; and where the copies lie."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyoco_server.core.backup import Manifest, StoredFile, StreamCopy
+from pyoco_server.core.backup_change import Change
+
+__all__ = ["Archive", "Copying", "Found", "NewJobs", "Streams"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stream that is there."""
+
+    name: str
+    config: Mapping[str, Any]
+    messages: int
+    size_bytes: int
+    #: What is taken from it is gone: a queue.
+    is_queue: bool
+    #: Its durable consumers, as they were made.
+    consumers: tuple[Mapping[str, Any], ...]
+    #: How many consumers somebody listens to at this moment: workers, gateways, keepers.
+    listeners: int
+
+
+@dataclass(frozen=True)
+class Copying:
+    """A stream on its way out: what it was when the copy began, and its bytes."""
+
+    config: Mapping[str, Any]
+    state: Mapping[str, Any]
+    chunks: AsyncIterator[bytes]
+
+
+class NewJobs(Protocol):
+    """The jobs that were put on the queue since somebody began to listen."""
+
+    def told(self) -> AsyncGenerator[Change, None]:
+        """As they come, until `end`. Raises Unavailable when some may have been missed."""
+
+    async def end(self) -> None:
+        """What was published before this call is still told; then nothing more."""
+
+
+class Streams(Protocol):
+    """The streams and buckets of one installation, whole. An outage raises Unavailable; a server that will not, or
+    that says something nobody expected, raises BackupFailed."""
+
+    @property
+    def nats_version(self) -> str: ...
+
+    async def found(self) -> tuple[Found, ...]:
+        """All of ours that are there, in the order in which they are told of everywhere."""
+
+    async def find(self, name: str) -> Found | None: ...
+
+    def copy(self, name: str, *, with_consumers: bool) -> AbstractAsyncContextManager[Copying]:
+        """Its messages up to the last one there is now, in the server's own form. It need not stand still meanwhile,
+        but what is replaced or removed before the copy gets to it is not in the copy: see `changes`."""
+
+    def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
+        """Every message behind `after` that is there, until nothing is left. A copy up to `after` together with these
+        is the stream as it was at that last moment, even of a bucket whose keys were written again and again. Not for
+        queues."""
+
+    def new_jobs(self) -> AbstractAsyncContextManager[NewJobs]:
+        """Every job that is put on the queue from now on, whether or not somebody takes it at once."""
+
+    async def remove(self, name: str) -> None:
+        """With everything in it. Nothing happens when it is not there."""
+
+    async def try_restore(self, stream: StreamCopy, replicas: int | None, chunks: AsyncIterable[bytes]) -> None:
+        """Whether this server would take it: it is restored under another name, and removed again."""
+
+    async def restore(
+        self,
+        stream: StreamCopy,
+        backup_id: str,
+        replicas: int | None,
+        chunks: AsyncIterable[bytes],
+        changes: AsyncIterable[Change],
+    ) -> None:
+        """Make the stream anew, with everything at its old place; it must not exist. `replicas`: None, as before.
+
+        It is marked with the backup it comes from, and as unfinished until all of it has arrived
+        (`core.backup.mark_of`). After a failure an unfinished stream may be there, or none."""
+
+
+class Archive(Protocol):
+    """A folder that holds one backup. No room on its disk raises NoRoom, other trouble BackupFailed."""
+
+    async def begin(self) -> None:
+        """Make the folder, for us alone. Raises BackupFailed when there is something in it."""
+
+    async def keep(self, stream: str, name: str, chunks: AsyncIterable[bytes]) -> StoredFile:
+        """Write a file; it has its name only when it is whole and on the disk. Memory does not grow with its size."""
+
+    async def finish(self, manifest: Manifest) -> None:
+        """From here on it is a backup."""
+
+    async def discard(self) -> None:
+        """Take away whatever `keep` has left. After `begin` alone."""
+
+    async def manifest(self) -> Manifest:
+        """Raises BackupFailed: there is none, or it cannot be read."""
+
+    async def check(self, stream: str, file: StoredFile) -> None:
+        """Read all of it. Raises BackupFailed when it is missing, shorter, longer or altered."""
+
+    def chunks(self, stream: str, file: StoredFile) -> AsyncGenerator[bytes, None]: ...

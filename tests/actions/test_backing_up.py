@@ -1,0 +1,80 @@
+"""The order of a backup and of a restore, on which what they promise hangs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.backups import back_up, put_back
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.backup_change import Change
+from pyoco_server.ports.backups.folder import FolderArchive
+from pyoco_server.ports.backups.jetstream import JetStreamStreams
+from pyoco_server.ports.nats.link import Link
+
+
+class Watched(JetStreamStreams):
+    """Notes who is called, and when."""
+
+    def __init__(self, link: Link, config: NatsBackendConfig) -> None:
+        super().__init__(link, config)
+        self.calls: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def copy(self, name: str, *, with_consumers: bool) -> AsyncIterator[Any]:
+        self.calls.append(f"copy {name}")
+        async with super().copy(name, with_consumers=with_consumers) as copying:
+            yield copying
+
+    async def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
+        self.calls.append(f"changes {name}")
+        async for change in super().changes(name, after):
+            yield change
+
+    @contextlib.asynccontextmanager
+    async def new_jobs(self) -> AsyncIterator[Any]:
+        self.calls.append("listen")
+        async with super().new_jobs() as jobs:
+            yield jobs
+        self.calls.append("stop listening")
+
+    async def restore(self, stream: Any, *more: Any) -> None:
+        self.calls.append(f"restore {stream.name}")
+        await super().restore(stream, *more)
+
+
+@pytest.fixture
+def streams(link: Link, prepared: NatsBackendConfig) -> Watched:
+    return Watched(link, prepared)
+
+
+async def test_runs_are_read_after_their_jobs_and_before_what_refers_to_them(
+    prepared: NatsBackendConfig, streams: Watched, tmp_path: Path
+) -> None:
+    """A run that is unfinished in the backup has its job there; a receipt's run may be missing, a run's receipt not."""
+    await back_up(prepared, streams, FolderArchive(tmp_path / "backup"))
+    calls = streams.calls
+    assert (calls[0], calls[-1]) == ("listen", "stop listening")
+    runs = calls.index(f"changes KV_{prepared.runs_kv_bucket}")
+    after = {f"changes OBJ_{prepared.workflow_object_store_bucket}", f"changes KV_{prepared.receipts_kv_bucket}"}
+    assert set(calls[runs + 1 : -1]) == after
+    assert max(at for at, call in enumerate(calls) if call.startswith("copy")) < min(
+        at for at, call in enumerate(calls) if call.startswith("changes")
+    )
+    assert not {f"changes {prepared.work_stream}", f"changes {prepared.advisory_stream}"} & set(calls)  # queues
+
+
+async def test_jobs_are_back_before_their_runs_and_both_come_last(
+    prepared: NatsBackendConfig, streams: Watched, tmp_path: Path
+) -> None:
+    """A keeper that looks in between would end runs without jobs."""
+    archive = FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    streams.calls.clear()
+    await put_back(prepared, streams, archive, may_replace=True)
+    assert streams.calls[-2:] == [f"restore {prepared.work_stream}", f"restore KV_{prepared.runs_kv_bucket}"]
+    assert len(streams.calls) == 10

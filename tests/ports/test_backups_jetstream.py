@@ -1,0 +1,325 @@
+"""Streams copied out of JetStream and back: the contract, and what only a real server does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.backups import HookedArchive, Store, StreamsContract, back_up, put_back
+from pyoco_server import wiring
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.backup import StreamCopy
+from pyoco_server.core.backup_change import Change
+from pyoco_server.errors import BackupFailed, Unavailable
+from pyoco_server.ports.backups.folder import FolderArchive
+from pyoco_server.ports.backups.jetstream import JetStreamStreams
+from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from servers import NatsServer
+
+
+class JetStreamStore(Store):
+    def __init__(self, link: Link, config: NatsBackendConfig) -> None:
+        self._link, self._config = link, config
+        self._prefix = f"$KV.{config.runs_kv_bucket}."
+
+    async def write(self, key: str, value: bytes) -> int:
+        # With a condition, as everybody writes; it must not be asked again at a restore.
+        found = (await self.contents_of(key))[0]
+        return await self._link.store(
+            self._prefix + key, value, {"Nats-Expected-Last-Subject-Sequence": str(found), "Nats-TTL": "3600"}
+        )
+
+    async def delete(self, key: str) -> None:
+        await self._link.store(self._prefix + key, b"", {"KV-Operation": "DEL"})
+
+    async def contents_of(self, key: str) -> tuple[int, bytes | None]:
+        try:
+            found = await self._link.api(
+                f"STREAM.MSG.GET.KV_{self._config.runs_kv_bucket}", {"last_by_subj": self._prefix + key}, dict[str, Any]
+            )
+        except Rejected:
+            return 0, None
+        message = found["message"]
+        gone = b"KV-Operation" in base64.b64decode(message.get("hdrs", ""))
+        return message["seq"], None if gone else base64.b64decode(message.get("data", ""))
+
+    async def contents(self) -> dict[str, tuple[int, bytes | None]]:
+        name = f"STREAM.INFO.KV_{self._config.runs_kv_bucket}"
+        info = await self._link.api(name, {"subjects_filter": ">"}, dict[str, Any])
+        keys = [subject.removeprefix(self._prefix) for subject in info["state"].get("subjects") or {}]
+        return {key: await self.contents_of(key) for key in keys}
+
+    async def put_job(self, job_id: str) -> None:
+        subject = f"{self._config.work_subject_prefix}.default"
+        await self._link.store(subject, json.dumps({"run_id": job_id}).encode(), {"Nats-Msg-Id": job_id})
+
+    async def take_job(self) -> str:
+        first = (await self._messages())[0]
+        await self._link.api(f"STREAM.MSG.DELETE.{self._config.work_stream}", {"seq": first["seq"]}, dict[str, Any])
+        return _job_id(first)
+
+    async def jobs(self) -> list[str]:
+        return [_job_id(message) for message in await self._messages()]
+
+    async def _messages(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after = 0
+        while True:
+            request = {"seq": after + 1, "next_by_subj": ">"}
+            try:
+                answer = await self._link.api(f"STREAM.MSG.GET.{self._config.work_stream}", request, dict[str, Any])
+            except Rejected:
+                return found
+            found.append(answer["message"])
+            after = answer["message"]["seq"]
+
+
+def _job_id(message: dict[str, Any]) -> str:
+    return str(json.loads(base64.b64decode(message["data"]))["run_id"])
+
+
+@pytest.fixture
+def streams(link: Link, prepared: NatsBackendConfig) -> JetStreamStreams:
+    return JetStreamStreams(link, prepared)
+
+
+@pytest.fixture
+def store(link: Link, prepared: NatsBackendConfig) -> JetStreamStore:
+    return JetStreamStore(link, prepared)
+
+
+class TestJetStreamStreams(StreamsContract):
+    """FLOW-277 to FLOW-283"""
+
+
+async def test_everything_of_ours_is_found_and_nothing_else(
+    link: Link, prepared: NatsBackendConfig, streams: JetStreamStreams
+) -> None:
+    assert [found.name for found in await streams.found()] == [item.name for item in resources_of(prepared)]
+    await link.api(f"STREAM.DELETE.{prepared.dlq_stream}", {}, dict[str, Any])
+    assert prepared.dlq_stream not in [found.name for found in await streams.found()]
+
+
+async def pulled(link: Link, stream: str, consumer: str) -> Raw:
+    """The next message that the consumer gives out."""
+    inbox, heard = link.nc.new_inbox(), asyncio.Queue[Raw]()
+    await link.nc.listen(inbox, heard.put_nowait)
+    await link.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", b"1", inbox)
+    async with asyncio.timeout(5):
+        return await heard.get()
+
+
+async def test_a_queues_consumers_come_back_and_begin_with_what_is_left(
+    link: Link, prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
+) -> None:
+    """FLOW-288, FLOW-292: with their settings; and a job that somebody had in hand is delivered again at once."""
+    config = {
+        "durable_name": "pyoco_worker_default",
+        "ack_policy": "explicit",
+        "ack_wait": 77_000_000_000,
+        "max_deliver": 5,
+        "filter_subject": f"{prepared.work_subject_prefix}.default",
+    }
+    where = f"CONSUMER.DURABLE.CREATE.{prepared.work_stream}.pyoco_worker_default"
+    await link.api(where, {"stream_name": prepared.work_stream, "config": config}, dict[str, Any])
+    await store.put_job("in hand")
+    assert b"in hand" in (await pulled(link, prepared.work_stream, "pyoco_worker_default")).data
+    archive = FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    await put_back(prepared, streams, archive, may_replace=True)
+    info = await link.api(f"CONSUMER.INFO.{prepared.work_stream}.pyoco_worker_default", {}, dict[str, Any])
+    assert (info["config"]["ack_wait"], info["config"]["max_deliver"]) == (77_000_000_000, 5)
+    again = await pulled(link, prepared.work_stream, "pyoco_worker_default")
+    assert b"in hand" in again.data
+    assert again.reply.split(".")[4] == "1"  # a first delivery
+
+
+async def test_another_durable_consumer_goes_on_where_it_was(
+    link: Link, prepared: NatsBackendConfig, streams: JetStreamStreams, tmp_path: Path
+) -> None:
+    """Of a stream that is no queue: somebody's own reader of dead letters, for instance."""
+    dlq = prepared.dlq_stream
+    for number in range(3):
+        await link.store(f"{prepared.dlq_subject_prefix}.default", str(number).encode())
+    config = {"durable_name": "mailer", "ack_policy": "explicit"}
+    await link.api(f"CONSUMER.DURABLE.CREATE.{dlq}.mailer", {"stream_name": dlq, "config": config}, dict[str, Any])
+    first = await pulled(link, dlq, "mailer")
+    await link.ask(first.reply, b"+ACK")
+    archive = FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    await put_back(prepared, streams, archive, only=[dlq], may_replace=True)
+    assert (await pulled(link, dlq, "mailer")).data == b"1"
+
+
+async def test_somebody_who_listens_is_noticed(
+    link: Link, prepared: NatsBackendConfig, streams: JetStreamStreams, tmp_path: Path
+) -> None:
+    archive = FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    async with wiring.open_backend(prepared, "tests") as backend, aclosing(backend.runs.changes()) as changes:
+        await anext(changes)
+        with pytest.raises(BackupFailed, match=rf"somebody uses KV_{prepared.runs_kv_bucket} .* --force"):
+            await put_back(prepared, streams, archive, may_replace=True)
+        await put_back(prepared, streams, archive, may_replace=True, may_disturb=True)
+
+
+async def test_an_interrupted_restore_is_told_and_goes_on(
+    prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path, link: Link
+) -> None:
+    await store.write("key", b"value")
+    archive = FolderArchive(tmp_path / "backup")
+    manifest = await back_up(prepared, streams, archive)
+    for found in await streams.found():
+        await streams.remove(found.name)
+
+    class Interrupted(JetStreamStreams):
+        async def _put(self, stream: StreamCopy, changes: Any) -> None:
+            if stream.name == prepared.work_stream:
+                raise Unavailable("injected")
+            await super()._put(stream, changes)
+
+    with pytest.raises(Unavailable) as caught:
+        await put_back(prepared, Interrupted(link, prepared), archive)
+    (note,) = caught.value.__notes__
+    assert f"not restored: {prepared.work_stream}, KV_{prepared.runs_kv_bucket}. Start nothing yet" in note
+    unfinished = await streams.find(prepared.work_stream)
+    assert unfinished is not None
+    assert unfinished.config["metadata"]["pyoco.restored"] == f"unfinished {manifest.backup_id}"
+    created = await _created(link, prepared.dlq_stream)
+    await put_back(prepared, streams, archive)
+    assert await _created(link, prepared.dlq_stream) == created  # not once more
+    assert (await store.contents()).keys() == {"key"}
+    with pytest.raises(BackupFailed, match="restored from this backup before"):
+        await put_back(prepared, streams, archive)
+
+
+async def _created(link: Link, stream: str) -> str:
+    return str((await link.api(f"STREAM.INFO.{stream}", {}, dict[str, Any]))["created"])
+
+
+async def test_a_stream_that_is_there_is_not_touched(
+    prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
+) -> None:
+    archive = FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    await store.write("key", b"value")
+    with pytest.raises(BackupFailed, match=r"there is already .*--replace"):
+        await put_back(prepared, streams, archive)
+    assert (await store.contents()).keys() == {"key"}
+
+
+async def test_nothing_is_removed_when_the_server_would_not_take_the_backup(
+    prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
+) -> None:
+    """Three copies of each message need three nodes."""
+    await store.write("key", b"value")
+    archive = FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    with pytest.raises(BackupFailed, match="replicas"):
+        await put_back(prepared, streams, archive, may_replace=True, replicas=3)
+    assert [found.name for found in await streams.found()] == [item.name for item in resources_of(prepared)]
+    assert (await store.contents()).keys() == {"key"}
+
+
+async def test_a_message_beyond_the_end_of_its_copy_is_put_when_the_copy_has_it_not(
+    prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
+) -> None:
+    """As copies of older servers may be: they go further than they say, and not with every key."""
+    places = [await store.write(f"key{number}", b"old") for number in range(4)]
+    archive = FolderArchive(tmp_path / "backup")
+    manifest = await back_up(prepared, streams, archive)
+    (runs,) = manifest.only([f"KV_{prepared.runs_kv_bucket}"])
+
+    async def changes() -> AsyncIterator[Change]:
+        prefix = f"$KV.{prepared.runs_kv_bucket}."
+        yield Change(places[2], prefix + "key2", b"not this")  # the copy has it
+        yield Change(places[1], prefix + "missing", b"this")
+        yield Change(places[3] + 5, prefix + "key3", b"new")
+
+    await streams.remove(runs.name)
+    await streams.restore(runs, manifest.backup_id, None, archive.chunks(runs.name, runs.files[0]), changes())
+    contents = await store.contents()
+    assert {key: value for key, (_, value) in contents.items()} == {
+        "key0": b"old",
+        "key1": b"old",
+        "key2": b"old",
+        "missing": b"this",
+        "key3": b"new",
+    }
+    assert contents["key3"][0] == places[3] + 5
+
+
+async def test_a_large_stream_takes_no_memory(
+    prepared: NatsBackendConfig, streams: JetStreamStreams, link: Link, tmp_path: Path
+) -> None:
+    for _ in range(120):  # 60 MB
+        await link.store(f"$O.{prepared.wheel_object_store_bucket}.C.one", os.urandom(500_000))
+    archive = FolderArchive(tmp_path / "backup")
+    tracemalloc.start()
+    try:
+        await back_up(prepared, streams, archive)
+        await put_back(prepared, streams, archive, may_replace=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24_000_000, peak
+
+
+async def test_a_server_that_dies_in_the_middle_is_told_and_leaves_nothing(
+    own_nats_server: NatsServer, tmp_path: Path
+) -> None:
+    config = NatsBackendConfig(nats_url=own_nats_server.url)
+    link = await open_link(own_nats_server.url, "tests")
+    await ensure(link, resources_of(config))
+
+    async def die() -> None:
+        await asyncio.to_thread(own_nats_server.kill)
+
+    archive = HookedArchive(tmp_path / "backup", {("PYOCO_DLQ", "stream.tar.s2", 0): die})
+    with pytest.raises(Unavailable):
+        await back_up(config, JetStreamStreams(link, config), archive)
+    assert list(tmp_path.iterdir()) == []
+    await link.close()
+
+
+async def test_jobs_that_may_have_been_missed_make_no_backup(own_nats_server: NatsServer, tmp_path: Path) -> None:
+    """The connection was away for a moment, so a job may have come and gone unheard."""
+    config = NatsBackendConfig(nats_url=own_nats_server.url)
+    link = await open_link(own_nats_server.url, "tests")
+    await ensure(link, resources_of(config))
+    streams = JetStreamStreams(link, config)
+    async with streams.new_jobs() as jobs:
+        await asyncio.to_thread(own_nats_server.restart)
+        await link.until_up(10)
+        await jobs.end()
+        with pytest.raises(Unavailable, match="may have been missed"):
+            async for _ in jobs.told():
+                pass
+    await link.close()
+
+
+async def test_a_copy_that_the_server_breaks_off_is_none(
+    streams: JetStreamStreams, store: JetStreamStore, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever does not say that it has read is given up after five seconds."""
+    for number in range(200):
+        await store.write(f"key{number}", os.urandom(100_000))
+    monkeypatch.setattr(streams._link.nc, "publish", _say_nothing)
+    async with asyncio.timeout(30), streams.copy(f"KV_{prepared.runs_kv_bucket}", with_consumers=False) as copying:
+        with pytest.raises(BackupFailed, match="broke off the copy"):
+            _ = [chunk async for chunk in copying.chunks]
+
+
+async def _say_nothing(*_: object) -> None:
+    """As if it got lost."""
