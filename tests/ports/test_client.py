@@ -13,7 +13,9 @@ from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from nats_clients import Heard, connected, hear, receive, reconnected, settled
+from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.client import QuickClient, Raw
+from pyoco_server.ports.nats.link import _within, open_link
 from servers import NatsServer, unique
 from waiting import eventually
 
@@ -60,6 +62,7 @@ class TestLibrary:
             (Client._flush_pending, ["force_flush"]),
             (Client._send_unsubscribe, ["sid", "limit"]),
             (Client._remove_sub, ["sid", "max_msgs"]),
+            (Client._process_info, ["info", "initial_connection"]),
             (Subscription._stop_processing, []),
         ],
         ids=lambda value: getattr(value, "__name__", ""),
@@ -238,3 +241,30 @@ class TestListening:
         assert first == [Raw("first", "", text, b"NATS/1.0\r\nA: b\r\n\r\n") for text in (b"1", b"2")]
         assert second == [Raw("second", "", text, b"") for text in (b"1", b"2")]
         await nc.close()
+
+
+async def test_who_asks_for_tls_is_not_connected_in_plain_text(nats_url: str) -> None:
+    """FLOW-533: not even to be told of a wrong password, which would have been sent by then."""
+    address = nats_url.replace("nats://", "tls://somebody:secret@")
+    with pytest.raises(NotStored, match="asks for tls, and the server does not offer it") as raised:
+        await open_link(address, "test", connect_seconds=1.0)
+    assert "secret" not in str(raised.value)
+
+
+async def test_a_connection_that_swallows_the_first_cancel_is_given_up_all_the_same() -> None:
+    """Before Python 3.12 `asyncio.wait_for` may lose a cancel: a command would hang on a server that is not there."""
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while swallowed < 2:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                swallowed += 1
+        await asyncio.sleep(60)
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TimeoutError):
+            await _within(stubborn(), 0.05)
+    assert swallowed == 2

@@ -86,6 +86,14 @@ class QuickClient(Client):
         except Exception:  # this is the connection's read loop: a defect of a listener must not end it
             log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
 
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """The server's first words. Whoever asked for TLS gets it or no connection: our credentials come next, and the
+        library would send them in plain text to a server that has none."""
+        server = self._current_server
+        if initial_connection and server and server.uri.scheme == "tls" and not info.get("tls_required"):
+            raise nats.errors.Error("nats: the address asks for tls, and the server does not offer it")
+        await super()._process_info(info, initial_connection)
+
     async def _process_err(self, err_msg: str) -> None:
         """The library hangs up for good on most errors, an expired password or a full server among them."""
         if "permissions violation" in err_msg.lower() or self.is_connecting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.ports.nats.client import QuickClient, Raw
 
-__all__ = ["BadSubject", "Link", "NoConnection", "Patience", "Rejected", "open_link"]
+__all__ = ["NOT_YET", "BadSubject", "Link", "NoConnection", "Patience", "Rejected", "open_link"]
 
 log = get_logger(__name__)
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 _SWEEP_SECONDS = 0.1
 #: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
 _NOT_YET = 10008
+#: What a cluster answers that is not yet whole: the same, and that there are no peers for so many copies.
+NOT_YET = frozenset({_NOT_YET, 10005})
 _TELL_SECONDS = 10.0
 
 
@@ -103,12 +105,13 @@ class Link:
         """Connect once, or raise NotStored after `connect_seconds`; from then on reconnect for ever."""
         self._url = redact_url(url)
         try:
-            async with asyncio.timeout(connect_seconds):
-                await self._connect(url, name)
+            await _within(self._connect(url, name), connect_seconds)
         except (TimeoutError, OSError, nats.errors.Error) as error:
+            said = self.nc.last_error
             with contextlib.suppress(Exception):  # it was never open; there is nothing to lose
                 await self.nc.close()
-            raise NotStored(f"no NATS server answers at {self._url}") from error
+            why = f": {said}" if isinstance(said, nats.errors.Error) else ""
+            raise NotStored(f"no NATS server answers at {self._url}{why}") from error
         self._inbox = self.nc.new_inbox()
         await self.nc.listen(self._inbox + ".*", self._on_reply)
         self._inbox_dot = self._inbox + "."
@@ -276,6 +279,21 @@ class Link:
     async def _on_reconnected(self) -> None:
         self._up.set()
         log.info("NATS connection restored", url=self._url)
+
+
+async def _within(work: Coroutine[None, None, None], seconds: float) -> None:
+    """As `asyncio.timeout`, for a library that may lose a cancel: before Python 3.12 `wait_for` swallows one that comes
+    at the wrong moment, and the library would try for ever. So it is told until it has heard. Raises TimeoutError."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise TimeoutError(f"not within {seconds:g} s")
+        task.result()
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.05)
 
 
 async def open_link(url: str, name: str, patience: Patience | None = None, connect_seconds: float = 5.0) -> Link:

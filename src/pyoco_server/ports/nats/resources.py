@@ -13,7 +13,7 @@ import msgspec
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
 
 __all__ = ["ensure", "resources_of"]
 
@@ -21,7 +21,6 @@ log = get_logger(__name__)
 
 _STREAM_NOT_FOUND = 10059
 _NAME_IN_USE = 10058
-_NOT_YET = 10008
 _NANO = 1_000_000_000
 _DAY = 24 * 3600
 
@@ -137,7 +136,7 @@ async def _ensure_patiently(link: Link, resource: Resource) -> None:
         try:
             return await _ensure_one(link, resource)
         except Rejected as error:
-            if error.code != _NOT_YET or time.monotonic() > deadline:
+            if error.code not in NOT_YET or time.monotonic() > deadline:
                 raise Unavailable(f"cannot make {resource.name}: {error}") from error
         except Unavailable as error:
             if isinstance(error, NoConnection) or time.monotonic() > deadline:
