@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest_asyncio
 from doors_support import Door
 from gateways import Gateway, fresh_gateway
 from pyoco_server.ports.nats.link import Link, open_link
+from sites import Site, open_site
 
 
 @pytest.fixture
@@ -39,3 +40,10 @@ async def link_of_module(nats_url: str) -> AsyncIterator[Link]:
     link = await open_link(nats_url, "tests")
     yield link
     await link.close()
+
+
+@pytest.fixture(scope="session")
+def site(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A gateway and a worker in another thread, for commands; all tests of this process share it."""
+    with open_site(nats_url, tmp_path_factory.mktemp("site")) as site:
+        yield site

@@ -7,21 +7,27 @@
         run(cli, "pyoco-keeper")
 
 A command returns its exit code, or nothing for 0. Import whatever is heavy inside the command, so that `--help` and
-a typing error answer at once.
+a typing error answer at once. A group of many commands is a `LazyGroup`: each of them is imported when it is called.
 """
 
 from __future__ import annotations
 
+import errno
+import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
 from pyoco_server.errors import CATALOGUE, PyocoError, UsageError
 
-__all__ = ["Command", "Group", "outcome", "run"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["Command", "Entry", "Group", "LazyGroup", "outcome", "run"]
 
 _FAILED = 1
 _INTERRUPTED = 130
@@ -62,6 +68,75 @@ class Group(click.Group):
         _write_example(self.example, formatter)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A command that has not been imported yet."""
+
+    #: Where it is: `package.module:name`.
+    place: str
+    #: Its line in the group's help; a test compares it with the command's own first sentence.
+    summary: str
+    #: The heading that it stands under.
+    section: str = "Commands"
+
+    def load(self) -> click.Command:
+        module, _, name = self.place.partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command), self.place
+        return command
+
+
+class _Shelf(MutableMapping[str, click.Command]):
+    """Commands by name. Its names are known at once; a command is imported when it is taken."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._held: dict[str, Entry | click.Command] = dict(entries)
+
+    def __getitem__(self, name: str) -> click.Command:
+        held = self._held[name]
+        return held.load() if isinstance(held, Entry) else held
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._held[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+class LazyGroup(Group):
+    """Many commands under one name. Help and completion know them from a table and import none of them."""
+
+    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+        super().__init__(*args, commands=_Shelf(entries), **kwargs)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table: the first is the one that most people want."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.entries))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in self.entries.items():
+            sections.setdefault(entry.section, []).append((name.ljust(width), entry.summary))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for a shell that asks
+
+        names = [name for name in self.entries if name.startswith(incomplete)]
+        own = [CompletionItem(name, help=self.entries[name].summary) for name in names]
+        return [*own, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
 def _write_example(example: str, formatter: click.HelpFormatter) -> None:
     with formatter.section("Example"):
         for line in example.splitlines():  # not write_text: a wrapped line cannot be pasted
@@ -93,6 +168,12 @@ def outcome(command: click.Command, name: str, arguments: Sequence[str] | None =
     except BrokenPipeError:  # whoever read us has gone: `… | head`
         _send_to_nowhere()
         return _FAILED
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _send_to_nowhere(sys.stdout)  # `… > file` on a full disk
+        _say(CATALOGUE[32].err_id, f"{CATALOGUE[32].en} The output is not whole.", [])
+        return _FAILED
     return code if isinstance(code, int) else 0
 
 
@@ -109,9 +190,9 @@ def _say(err_id: str, message: str, notes: Sequence[str]) -> None:
         _send_to_nowhere()
 
 
-def _send_to_nowhere() -> None:
+def _send_to_nowhere(*streams: TextIO) -> None:
     """What still lies in the buffers would fail again at exit, with a traceback."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in streams or (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,0 +1,156 @@
+"""Arguments that several commands take, and how text becomes values."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from pyoco_server.errors import UsageError
+
+__all__ = [
+    "INCLUDES",
+    "RUN_STATUSES",
+    "file_text",
+    "json_object",
+    "labels",
+    "merged_params",
+    "named",
+    "output_option",
+    "params_options",
+    "run_id",
+    "strict_json",
+    "words",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INCLUDES = ("records", "full", "all")
+RUN_STATUSES = ("PENDING", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED")
+
+
+def words(*known: str) -> dict[str, Any]:
+    """What a shell offers for an option. Anything else is left for the server to judge: a newer one knows more."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        return [word for word in known if word.lower().startswith(incomplete.lower())]
+
+    return {"shell_complete": complete}
+
+
+def named(option: str, metavar: str, help_text: str) -> Callable[[F], F]:
+    """A name that has to be given, as an option for programs or as a plain word for people: `get --run-id ID`,
+    `get ID`. The command gets it under the option's name."""
+    field = option.lstrip("-").replace("-", "_")
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def with_name(*args: Any, **kwargs: Any) -> Any:
+            by_option, by_word = kwargs.pop(f"{field}_option"), kwargs.pop(f"{field}_word")
+            if by_option is not None and by_word is not None:
+                raise UsageError(f"{option} {by_option} and {by_word}: give one of them")
+            name = by_word if by_option is None else by_option
+            if name is None:
+                raise UsageError(f"Missing option '{option}'.")
+            if not name:
+                raise UsageError(f"{option} must not be empty")
+            return function(*args, **{field: name}, **kwargs)
+
+        with_option = click.option(option, f"{field}_option", metavar=metavar, help=help_text)(with_name)
+        return cast(F, click.argument(f"{field}_word", metavar=f"[{metavar}]", required=False)(with_option))
+
+    return decorate
+
+
+run_id = named("--run-id", "RUN_ID", "The id that the submission was answered with.")
+
+
+def output_option(*kinds: str, default: str = "json") -> Callable[[F], F]:
+    return click.option("--output", type=click.Choice(kinds), default=default, show_default=True)
+
+
+def params_options(function: F) -> F:
+    """FLOW-446: three sources; the command gets them as one dict, `params`."""
+
+    @functools.wraps(function)
+    def with_params(*args: Any, **kwargs: Any) -> Any:
+        given = (kwargs.pop("params_file"), kwargs.pop("params"), kwargs.pop("param"))
+        return function(*args, params=merged_params(*given), **kwargs)
+
+    decorated: Any = with_params
+    for option in (
+        click.option("--param", multiple=True, metavar="KEY=VALUE", help="One param, as JSON or text; wins over both."),
+        click.option("--params", metavar="JSON", help="A JSON object; wins over the file."),
+        click.option("--params-file", metavar="FILE", help="A file that holds a JSON object; - for stdin."),
+    ):
+        decorated = option(decorated)
+    return cast(F, decorated)
+
+
+def merged_params(file: str | None, text: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """FLOW-446: the file, then the text, then each pair; later ones win, key by key."""
+    merged: dict[str, Any] = {}
+    if file is not None:
+        merged |= json_object(file_text(file), f"--params-file {file}")
+    if text is not None:
+        merged |= json_object(text, "--params")
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--param {pair!r} must be KEY=VALUE, for example name=you")
+        merged[key] = _value(value)
+    return merged
+
+
+def labels(text: str | None) -> list[str] | None:
+    """`a, b` as a list; None when it was not given."""
+    return None if text is None else [word for word in (each.strip() for each in text.split(",")) if word]
+
+
+def file_text(path: str) -> str:
+    """The whole file; `-` is stdin."""
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read().decode()
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+def json_object(text: str, where: str) -> dict[str, Any]:
+    try:
+        document = strict_json(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise UsageError(f'{where} must be a JSON object, for example {{"name": "you"}}')
+    return document
+
+
+def strict_json(text: str) -> Any:
+    """Raises ValueError also for NaN and the like, which Python reads and JSON does not know."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON value")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+def _value(text: str) -> Any:
+    try:
+        return strict_json(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,137 @@
+"""`client.toml`: servers and keys under a name, so that no key stands on a command line (FLOW-539).
+
+    [default]
+    server = "http://127.0.0.1:8000"
+
+    [profiles.staging]
+    server = "https://pyoco.example.org"
+    api_key_file = "staging.key"
+
+A profile stands alone: what it does not say is the default, never another profile's. A name that we do not know is
+refused: a key under a misspelt name would never be sent, and nobody would know why.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pyoco_server.errors import UsageError
+
+__all__ = ["ConfigFile", "Profile", "find_file", "read_file"]
+
+#: More than anybody writes by hand; a wrong path shall not fill the memory.
+_BYTES_MAX = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One server, and how we come in."""
+
+    server: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    #: A file that holds the key and nothing else; seen from the directory of the config file.
+    api_key_file: str | None = None
+    api_key_header: str | None = None
+    timeout_sec: float | None = None
+
+
+_KEYS = tuple(each.name for each in fields(Profile))
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The file as it was read."""
+
+    path: Path
+    #: By name; `default` is the one that is used unless another is asked for.
+    profiles: Mapping[str, Profile]
+
+    def profile(self, name: str | None) -> Profile:
+        """None: `[default]`, which may be missing."""
+        if name is None:
+            return self.profiles.get("default", Profile())
+        if name not in self.profiles:
+            known = ", ".join(sorted(self.profiles)) or "none"
+            raise UsageError(f"there is no profile {name!r} in {self.path}; there: {known}")
+        return self.profiles[name]
+
+
+def find_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
+    """Where the file is looked for, and whether somebody named it: then it has to be there."""
+    named = environ.get("PYOCO_CLIENT_CONFIG")
+    if named:
+        return Path(named).expanduser(), True
+    base = environ.get("XDG_CONFIG_HOME")
+    # The standard has relative paths ignored: they would mean another file in each directory.
+    home = Path(base) if base and Path(base).is_absolute() else Path("~/.config").expanduser()
+    return home / "pyoco" / "client.toml", False
+
+
+def read_file(path: Path) -> tuple[ConfigFile, list[str]] | None:
+    """The file and what its owner should be warned of. None: there is none."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    if len(content) > _BYTES_MAX:
+        raise UsageError(f"cannot read {path}: it has more than {_BYTES_MAX} bytes")
+    found = ConfigFile(path, _profiles(_parsed(content, path), path))
+    holds_key = any(profile.api_key for profile in found.profiles.values())
+    return found, warnings_of(path, mode) if holds_key else []
+
+
+def warnings_of(path: Path, mode: int) -> list[str]:
+    """What is wrong with a file that holds a key."""
+    if os.name != "posix" or not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return []
+    return [f"warning: other users of this machine may read {path}, which holds an API key: chmod 600 {path}"]
+
+
+def _parsed(content: bytes, path: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - only for those who have a file
+
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+
+
+def _profiles(document: dict[str, Any], path: Path) -> dict[str, Profile]:
+    for name in document:
+        if name not in {"default", "profiles"}:
+            raise UsageError(f"{path}: [{name}] is not known; write [default] or [profiles.{name}]")
+    named = document.get("profiles", {})
+    if not isinstance(named, dict):
+        raise UsageError(f"{path}: profiles must be tables, for example [profiles.staging]")
+    if "default" in named:
+        raise UsageError(f"{path}: write [default] instead of [profiles.default]")
+    tables = {"default": document["default"]} if "default" in document else {}
+    return {name: _profile(name, table, path) for name, table in {**tables, **named}.items()}
+
+
+def _profile(name: str, table: Any, path: Path) -> Profile:
+    place = "[default]" if name == "default" else f"[profiles.{name}]"
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: {name} must be a table: {place}")
+    for key, value in table.items():
+        if key not in _KEYS:
+            meant = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean {meant[0]}?" if meant else f"; known: {', '.join(_KEYS)}"
+            raise UsageError(f"{path}: {place} has no setting {key!r}{hint}")
+        wanted = "a number" if key == "timeout_sec" else "text"
+        fits = isinstance(value, int | float) and value is not True and value is not False
+        if not (fits if key == "timeout_sec" else isinstance(value, str)):
+            raise UsageError(f"{path}: {key} of {place} must be {wanted}")
+    if "api_key" in table and "api_key_file" in table:
+        raise UsageError(f"{path}: {place} has both api_key and api_key_file; leave one of them")
+    return Profile(**table)

@@ -1,0 +1,179 @@
+"""Which server, and with which key: option, then environment, then profile, then default."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from pyoco_server.doors.cli.client.config_file import ConfigFile, Profile, find_file, read_file, warnings_of
+from pyoco_server.errors import UsageError
+
+__all__ = ["DEFAULT_SERVER", "Asked", "Connection", "resolve", "shown_address"]
+
+DEFAULT_SERVER = "http://127.0.0.1:8000"
+_DEFAULT_HEADER = "X-API-Key"
+_DEFAULT_TIMEOUT_SECONDS = 30.0
+_KEY_FILE_BYTES_MAX = 4096
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What stands before the subcommand. Nothing is read before a command needs a server: `--help` does not."""
+
+    server: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    profile: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """What is in force."""
+
+    server: str
+    api_key: str | None = field(repr=False)
+    api_key_header: str
+    timeout_sec: float
+    #: Where each of the four came from: `--server`, `PYOCO_API_KEY`, `profile staging`, `default`.
+    origins: Mapping[str, str]
+    config_file: Path
+    has_config_file: bool
+    profile: str | None
+    #: For the person in front of the screen.
+    warnings: tuple[str, ...] = ()
+
+
+def resolve(asked: Asked, environ: Mapping[str, str] | None = None) -> Connection:
+    """Reads the config file, if there is one, and the file of the key. Raises UsageError when they are not usable."""
+    variables = os.environ if environ is None else environ
+    name = asked.profile or variables.get("PYOCO_PROFILE") or None
+    path, is_named = find_file(variables)
+    read = read_file(path)
+    if read is None and is_named:
+        raise UsageError(f"PYOCO_CLIENT_CONFIG names {path}, and there is no such file")
+    if read is None and name is not None:
+        raise UsageError(f"there is no profile {name!r}: there is no file {path}")
+    file, warnings = read or (ConfigFile(path, {}), [])
+    profile = file.profile(name)
+    origin = f"profile {name or 'default'}"
+
+    server, server_from = _first(
+        (asked.server, "--server"),
+        (variables.get("PYOCO_SERVER_URL"), "PYOCO_SERVER_URL"),
+        (profile.server, origin),
+        (DEFAULT_SERVER, "default"),
+    )
+    address = _checked_address(server, server_from)
+    # A key goes to the server it was written down with, and to no other: `--server` may lead anywhere.
+    is_elsewhere = profile.server is not None and not _same_server(address, urlsplit(profile.server))
+    key_of_profile, more = (None, []) if is_elsewhere else _key_of(profile, path)
+    key, key_from = _first(
+        (asked.api_key, "--api-key"),
+        (variables.get("PYOCO_API_KEY"), "PYOCO_API_KEY"),
+        (key_of_profile, origin),
+        (None, _no_key(profile, origin, is_elsewhere)),
+    )
+    header, header_from = _first(
+        (variables.get("PYOCO_HTTP_API_KEY_HEADER"), "PYOCO_HTTP_API_KEY_HEADER"),
+        (profile.api_key_header, origin),
+        (_DEFAULT_HEADER, "default"),
+    )
+    timeout, timeout_from = _first((profile.timeout_sec, origin), (_DEFAULT_TIMEOUT_SECONDS, "default"))
+    return Connection(
+        server=server,
+        api_key=_checked_key(key, key_from),
+        api_key_header=_checked_header(header, header_from),
+        timeout_sec=_checked_timeout(timeout, timeout_from),
+        origins={
+            "server": server_from,
+            "api_key": key_from,
+            "api_key_header": header_from,
+            "timeout_sec": timeout_from,
+        },
+        config_file=path,
+        has_config_file=read is not None,
+        profile=name or ("default" if "default" in file.profiles else None),
+        warnings=(*warnings, *more),
+    )
+
+
+def _first(*candidates: tuple[Any, str]) -> tuple[Any, str]:
+    """The first that is there. An empty text counts as not there, as everywhere with variables."""
+    return next((each for each in candidates if each[0] not in (None, "")), candidates[-1])
+
+
+def _no_key(profile: Profile, origin: str, is_elsewhere: bool) -> str:
+    if is_elsewhere and (profile.api_key or profile.api_key_file):
+        return f"none: the key of {origin} belongs to {shown_address(profile.server or '')}"
+    return "none"
+
+
+def _key_of(profile: Profile, path: Path) -> tuple[str | None, list[str]]:
+    if profile.api_key_file is None:
+        return profile.api_key, []
+    place = path.parent / Path(profile.api_key_file).expanduser()
+    try:
+        with place.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_KEY_FILE_BYTES_MAX)
+        return content.decode().strip(), warnings_of(place, mode)
+    except (OSError, UnicodeDecodeError, ValueError, RuntimeError) as error:
+        # Not `error` itself when it cannot be decoded: it would show a part of the key.
+        told = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"cannot read the key in {place}: {told}") from None
+
+
+def _checked_address(server: str, origin: str) -> SplitResult:
+    try:
+        parts = urlsplit(server)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_usable = is_usable and not (parts.query or parts.fragment) and not re.search(r"\s", server)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise UsageError(
+            f"{shown_address(server)!r} ({origin}) is not the address of a server; example: --server {DEFAULT_SERVER}"
+        )
+    return parts
+
+
+def _same_server(one: SplitResult, other: SplitResult) -> bool:
+    def name(address: SplitResult) -> tuple[str, str | None, int | None, str]:
+        port = address.port or {"http": 80, "https": 443}.get(address.scheme)
+        return address.scheme, address.hostname, port, address.path.rstrip("/")
+
+    try:
+        return name(one) == name(other)
+    except ValueError:
+        return False
+
+
+def shown_address(server: str) -> str:
+    """Without the password that somebody may have put there."""
+    return re.sub(r"//[^/@]*@", "//***@", server)
+
+
+def _checked_key(key: str | None, origin: str) -> str | None:
+    if key is not None and not _VISIBLE.fullmatch(key):
+        raise UsageError(f"the API key ({origin}) may hold visible ASCII characters only, and no spaces")
+    return key
+
+
+def _checked_header(name: str, origin: str) -> str:
+    if not _HEADER_NAME.fullmatch(name):
+        raise UsageError(f"{name!r} ({origin}) is not the name of a header; example: {_DEFAULT_HEADER}")
+    return name
+
+
+def _checked_timeout(seconds: float, origin: str) -> float:
+    if not (math.isfinite(seconds) and 0 < seconds <= 86_400):
+        raise UsageError(f"timeout_sec of {origin} must be above 0 and at most 86400")
+    return float(seconds)

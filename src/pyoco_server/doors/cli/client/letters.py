@@ -1,0 +1,160 @@
+"""`dlq`: what failed, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.many import agree, chosen, many_options, repeat_while_more
+from pyoco_server.doors.cli.client.output import note, print_json, print_table
+from pyoco_server.doors.cli.shell import Group
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyoco_server.http_client import PyocoHttpClient
+
+__all__ = ["letters"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SHOWN = 10
+_COLUMNS = ("id", "timestamp", "reason", "flow_name", "tag", "run_id", "error")
+
+_letter_id = arguments.named("--letter-id", "LETTER_ID", "The `id` of a letter in the list.")
+
+
+def _filter_options(function: F) -> F:
+    for option in (
+        click.option("--run-id", metavar="RUN_ID", help="Letters of this run."),
+        click.option("--tag", help="The routing tag, or one of the labels."),
+        click.option("--flow", help="Exact flow name."),
+        click.option("--reason", help="Exact reason."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group("dlq", cls=Group, example="pyoco-client dlq list --reason execution_error --output table")
+def letters() -> None:
+    """Look at dead letters, redrive or delete them."""
+
+
+@letters.command("list", example="pyoco-client dlq list --reason execution_error --output table")
+@_filter_options
+@click.option("--limit", type=int, help="1 to 200. [default: 50]")
+@click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the page before, with the same filters.")
+@arguments.output_option("json", "table")
+@click.pass_obj
+def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
+    """Show dead letters, the newest first."""
+    with calling(asked) as client:
+        page = client.list_letters(**filters)
+    if output == "table":
+        print_table(page["items"], _COLUMNS)
+        if page["next_cursor"] is not None:
+            note(f"there are more: --cursor {page['next_cursor']}")
+    else:
+        print_json(page)
+
+
+@letters.command("show", example="pyoco-client dlq show 17")
+@_letter_id
+@click.pass_obj
+def show_letter(asked: Asked, letter_id: str) -> None:
+    """Show a dead letter, and what its run is now."""
+    with calling(asked) as client:
+        print_json(client.get_letter(letter_id))
+
+
+@letters.command("counts", example="pyoco-client dlq counts --output table")
+@arguments.output_option("json", "table")
+@click.pass_obj
+def count_letters(asked: Asked, output: str) -> None:
+    """Count dead letters by reason and flow."""
+    with calling(asked) as client:
+        counts = client.count_letters()
+    if output == "table":
+        print_table(counts["groups"], ("count", "reason", "flow_name", "newest_at"))
+    else:
+        print_json(counts)
+
+
+@letters.command(
+    "redrive",
+    example="""\
+pyoco-client dlq redrive 17
+pyoco-client dlq redrive 17 --param name=Ada
+pyoco-client dlq redrive --all-matching --reason host_killed --yes""",
+)
+@click.argument("letter_id_word", metavar="[LETTER_ID]", required=False)
+@click.option("--letter-id", metavar="LETTER_ID", help="The `id` of a letter in the list.")
+@_filter_options
+@many_options("letters")
+@arguments.params_options
+@click.pass_obj
+def redrive(asked: Asked, /, letter_id_word: str | None, letter_id: str | None, **given: Any) -> int:
+    """Run what a dead letter is about again, as a new run; the letter goes.
+
+    Ends with 1 when some of many could not be redriven.
+    """
+    params, yes, ask, one = given.pop("params"), given.pop("yes"), *_chosen(letter_id_word, letter_id, given)
+    if ask is not None and params:
+        raise UsageError("params are for one letter")
+    with calling(asked) as client:
+        if ask is None:
+            print_json(client.redrive_letter(one, **({"params": params} if params else {})))
+            return 0
+        agree("Redrive them?", lambda: _preview(client, ask), yes=yes)
+        answer = repeat_while_more(lambda each: client.redrive_letters(**each), ask, "redriven")
+    print_json(answer)
+    return 1 if answer["failed"] else 0
+
+
+@letters.command(
+    "delete",
+    example="""\
+pyoco-client dlq delete 17
+pyoco-client dlq delete --all-matching --flow hello --yes""",
+)
+@click.argument("letter_id_word", metavar="[LETTER_ID]", required=False)
+@click.option("--letter-id", metavar="LETTER_ID", help="The `id` of a letter in the list.")
+@_filter_options
+@many_options("letters")
+@click.pass_obj
+def delete(asked: Asked, /, letter_id_word: str | None, letter_id: str | None, **given: Any) -> None:
+    """Delete a dead letter, or many; their runs stay as they are."""
+    yes, ask, one = given.pop("yes"), *_chosen(letter_id_word, letter_id, given)
+    with calling(asked) as client:
+        if ask is None:
+            print_json(client.delete_letter(one))
+            return
+        agree("Delete them for good?", lambda: _preview(client, ask), yes=yes)
+        print_json(repeat_while_more(lambda each: client.delete_letters(**each), ask, "deleted"))
+
+
+def _chosen(word: str | None, option: str | None, given: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """What to send for many, or the id of one."""
+    if word is not None and option is not None:
+        raise UsageError(f"--letter-id {option} and {word}: give one of them")
+    one = word if option is None else option
+    limit, ways = given.pop("limit"), {name: given.pop(name) for name in ("all_matching", "everything")}
+    ask = chosen(("--letter-id", one), given, **ways)
+    if ask is not None and limit is not None:
+        ask["limit"] = limit
+    return ask, one or ""
+
+
+def _preview(client: PyocoHttpClient, ask: dict[str, Any]) -> None:
+    """On stderr: how many, and the newest of them."""
+    filters = {name: value for name, value in ask.items() if name not in {"all", "limit"}}
+    page = client.list_letters(**filters, limit=200)
+    count = len(page["items"])
+    note(f"Letters that match now: {f'{count} or more' if page['next_cursor'] is not None else count}")
+    if count:
+        print_table(page["items"][:_SHOWN], _COLUMNS, err=True)
+        note("…" if count > _SHOWN else "")

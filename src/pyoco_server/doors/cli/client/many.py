@@ -1,0 +1,93 @@
+"""One, or all that match a filter: with a look before, and a word of consent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client.output import note
+from pyoco_server.errors import UsageError
+
+__all__ = ["agree", "chosen", "many_options", "repeat_while_more"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def many_options(what: str, limit_max: int = 10_000) -> Callable[[F], F]:
+    """`--all-matching`, `--all`, `--yes`, `--limit`."""
+
+    def decorate(function: F) -> F:
+        for option in (
+            click.option("--yes", is_flag=True, help="Do not ask."),
+            click.option("--limit", type=click.IntRange(1, limit_max), help=f"No more {what} than this."),
+            click.option("--all", "everything", is_flag=True, help=f"All {what} there are; without a filter."),
+            click.option("--all-matching", is_flag=True, help=f"All {what} that match the filters."),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def chosen(
+    one: tuple[str, str | None], filters: Mapping[str, Any], *, all_matching: bool, everything: bool
+) -> dict[str, Any] | None:
+    """The filter to send; None: the one that was named. Raises UsageError unless exactly one way was chosen.
+
+    An empty value is refused: it is a variable that somebody forgot to set, and it would match too much or nothing.
+    """
+    name, value = one
+    given = {field: wanted for field, wanted in filters.items() if wanted is not None}
+    for field, wanted in given.items():
+        if wanted == "":
+            raise UsageError(f"--{field.replace('_', '-')} must not be empty")
+    if value == "":
+        raise UsageError(f"{name} must not be empty")
+    if [value is not None, all_matching, everything].count(True) != 1:
+        raise UsageError(f"give one of: {name}, --all-matching with a filter, or --all")
+    if value is not None and given:
+        raise UsageError(f"a filter goes with --all-matching, not with {name}")
+    if all_matching and not given:
+        raise UsageError("--all-matching needs a filter; --all takes everything")
+    if everything and given:
+        raise UsageError("--all takes no filter; use --all-matching")
+    if value is not None:
+        return None
+    return {**given, "all": True} if everything else given
+
+
+def agree(question: str, preview: Callable[[], None], *, yes: bool) -> None:
+    """Returns when it may go on; `preview` shows before what it is about. Raises UsageError when there is nobody to
+    ask, and ends the command on a no."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("there is nobody to ask: say --yes")
+    preview()
+    if not click.confirm(question, err=True):
+        note("nothing was changed")
+        raise click.exceptions.Exit(1)
+
+
+def repeat_while_more(
+    ask: Callable[[dict[str, Any]], Mapping[str, Any]], asked: dict[str, Any], counted: str
+) -> dict[str, Any]:
+    """The server stops after a number or a time and says that there is `more`: ask again, and add up the numbers.
+
+    Stops as well when a round has done nothing: what is left cannot be done. A limit that was given holds in all.
+    """
+    total: dict[str, Any] = {}
+    while True:
+        answer = ask(asked)
+        for name, value in answer.items():
+            if isinstance(value, bool) or not isinstance(value, int | list):
+                total[name] = value
+            else:
+                total[name] = total[name] + value if name in total else value
+        if not answer["more"] or "limit" in asked or not answer[counted]:
+            return total
+        if answer.get("next_cursor") is not None:
+            asked = {**asked, "cursor": answer["next_cursor"]}

@@ -1,0 +1,162 @@
+"""What a command prints: JSON for programs, tables for people, and neither can take over a terminal.
+
+Results go to stdout, everything else to stderr (FLOW-430). Colour and views that move are for terminals only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+import click
+
+__all__ = [
+    "STATUS_COLOURS",
+    "coloured",
+    "has_colour",
+    "instant",
+    "is_terminal",
+    "note",
+    "print_json",
+    "print_line",
+    "print_table",
+    "safe",
+    "span",
+]
+
+#: Control characters, C1 included: an escape sequence in somebody's task name shall not reach the terminal.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: What JSON leaves as it is.
+_RAW_CONTROL = re.compile(r"[\x7f-\x9f]")
+#: A cell of a table on a terminal; in a file it is never cut.
+_CELL_COLUMNS_MAX = 48
+
+_STATUS_COLUMNS = ("status", "state", "last_run_status")
+
+STATUS_COLOURS = {
+    "PENDING": "yellow",
+    "RUNNING": "cyan",
+    "CANCELLING": "magenta",
+    "COMPLETED": "green",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "CANCELLED": "magenta",
+    "IDLE": "green",
+    "DISCONNECTED": "red",
+}
+
+
+def print_json(document: Any) -> None:
+    click.echo(_json(document, indent=2))
+
+
+def print_line(document: Any) -> None:
+    """One event of a stream: one line, and it leaves at once."""
+    click.echo(_json(document, indent=None))
+
+
+def _json(document: Any, indent: int | None) -> str:
+    text = json.dumps(document, ensure_ascii=False, indent=indent)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a terminal of another alphabet, or half a surrogate pair
+        return json.dumps(document, indent=indent)
+    return _RAW_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def note(text: str) -> None:
+    """For the person, on stderr."""
+    click.echo("\n".join(safe(line) for line in text.splitlines()), err=True)
+
+
+def safe(text: object) -> str:
+    """The text, with every control character written out."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text))
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a view may move there."""
+    return stream.isatty() and os.environ.get("TERM", "") not in {"dumb", "unknown"}
+
+
+def has_colour(stream: TextIO) -> bool:
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def coloured(word: str, stream: TextIO) -> str:
+    """A status in its colour, where there are colours."""
+    return click.style(word, fg=STATUS_COLOURS[word]) if word in STATUS_COLOURS and has_colour(stream) else word
+
+
+def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, err: bool = False) -> None:
+    """FLOW-447: a header, then a line for each. Instants are shown as dates; wide characters count as two columns."""
+    stream = sys.stderr if err else sys.stdout
+    columns_max = _CELL_COLUMNS_MAX if stream.isatty() else None
+    cells = [list(columns), *([_cell(row, name, columns_max) for name in columns] for row in rows)]
+    widths = [max(_width(line[at]) for line in cells) for at in range(len(columns))]
+    for line in cells:
+        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)]
+        for at, name in enumerate(columns):
+            if name in _STATUS_COLUMNS:
+                padded[at] = padded[at].replace(line[at], coloured(line[at], stream))
+        click.echo("  ".join(padded).rstrip(), err=err)
+
+
+def _cell(row: Mapping[str, Any], name: str, columns_max: int | None) -> str:
+    value = row.get(name)
+    if name.endswith("_at") or name == "timestamp":
+        return instant(value)
+    if isinstance(value, list):
+        text = ",".join(map(str, value))
+    elif isinstance(value, bool):
+        text = "yes" if value else "no"
+    else:
+        text = "" if value is None else str(value)
+    return _cut(safe(text), columns_max)
+
+
+def _cut(text: str, columns_max: int | None) -> str:
+    if columns_max is None or _width(text) <= columns_max:
+        return text
+    kept = text[: columns_max - 1]
+    while _width(kept) > columns_max - 1:
+        kept = kept[:-1]
+    return kept + "…"
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else not unicodedata.combining(each) for each in text)
+
+
+def instant(value: Any) -> str:
+    """Unix seconds as `2026-01-31T12:00:00Z`; what is none, as it is."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "" if value is None else safe(value)
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(value))
+    except (OverflowError, ValueError, OSError):
+        return str(value)
+
+
+def span(seconds: float) -> str:
+    """`400 ms`, `1.2 s`, `12 s`, `3 m 05 s`, `2 h 10 m`, `3 d 04 h`."""
+    if seconds < 1:
+        return f"{max(seconds, 0.0) * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"

@@ -1,0 +1,41 @@
+"""Bars on stderr, for people; programs see nothing of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from pyoco_server.doors.cli.client.output import is_terminal
+
+__all__ = ["counting", "transferring"]
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Call what it gives with how many more there are."""
+    if not is_terminal(sys.stderr):
+        yield lambda more: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - rich
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda more: progress.advance(task, more)
+
+
+@contextlib.contextmanager
+def transferring(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Call what it gives with the bytes so far and the bytes in all. None: nobody looks."""
+    if not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415 - rich
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,130 @@
+"""`get`, `tasks`, `list` and `list-vnext`: look at runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import note, print_json, print_table
+from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
+
+__all__ = ["COLUMNS", "get", "list_runs", "list_runs_vnext", "tasks"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: FLOW-447
+COLUMNS = ("run_id", "status", "flow_name", "tag", "updated_at")
+
+
+@click.command("get", cls=Command, example="pyoco-client get RUN_ID\npyoco-client get --run-id ID --include records")
+@arguments.run_id
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="WHAT",
+    help="`records`, `full` or `all`: with task records.",
+    **arguments.words(*arguments.INCLUDES),
+)
+@click.pass_obj
+def get(asked: Asked, run_id: str, include: Sequence[str]) -> None:
+    """Show a run."""
+    with calling(asked) as client:
+        print_json(client.get_run(run_id, list(include)))
+
+
+@click.command("tasks", cls=Command, example="pyoco-client tasks RUN_ID")
+@arguments.run_id
+@click.pass_obj
+def tasks(asked: Asked, run_id: str) -> None:
+    """Show the tasks of a run."""
+    with calling(asked) as client:
+        print_json(client.get_tasks(run_id))
+
+
+def _list_options(function: F) -> F:
+    for option in (
+        arguments.output_option("json", "table"),
+        click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml."),
+        click.option(
+            "--include",
+            multiple=True,
+            metavar="WHAT",
+            help="`full`: whole snapshots.",
+            **arguments.words(*arguments.INCLUDES),
+        ),
+        click.option("--limit", type=int, help="1 to 200. [default: 50]"),
+        click.option("--tag", help="The routing tag, or one of the labels."),
+        click.option("--flow", help="Exact flow name."),
+        click.option("--status", help="Exact status.", **arguments.words(*arguments.RUN_STATUSES)),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command(
+    "list",
+    cls=Command,
+    example="""\
+pyoco-client list --status FAILED --output table
+pyoco-client list --follow --tag default""",
+)
+@_list_options
+@click.option("--follow", is_flag=True, help="Go on, and show what changes, until Ctrl-C.")
+@click.option(
+    "--interval-sec",
+    type=click.FloatRange(0.2, 60),
+    default=2.0,
+    show_default=True,
+    help="With --follow: time between two looks.",
+)
+@click.pass_obj
+def list_runs(
+    asked: Asked, /, output: str, include: Sequence[str], follow: bool, interval_sec: float, **filters: Any
+) -> None:
+    """Show the newest runs.
+
+    With --follow a terminal shows a table that stays up to date; otherwise each run is a JSON line, and once more
+    whenever it changes.
+    """
+    with calling(asked) as client:
+        if follow:
+            if include:
+                raise UsageError("--follow shows summaries: leave --include out, or watch one run")
+            from pyoco_server.doors.cli.client.follow import follow_runs  # noqa: PLC0415 - for those who stay
+
+            follow_runs(client, filters, interval_sec)
+            return
+        runs = client.list_runs(include=list(include), **filters)
+    if output == "table":
+        print_table(runs, COLUMNS)
+    else:
+        print_json(runs)
+
+
+@click.command(
+    "list-vnext",
+    cls=Command,
+    example="""\
+pyoco-client list-vnext --limit 100
+pyoco-client list-vnext --updated-after 1790000000 --status FAILED""",
+)
+@_list_options
+@click.option("--updated-after", type=float, metavar="SECONDS", help="Only runs updated later than this instant.")
+@click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the page before, with the same filters.")
+@click.pass_obj
+def list_runs_vnext(asked: Asked, /, output: str, include: Sequence[str], **filters: Any) -> None:
+    """Show a page of runs, and how to get the next one."""
+    with calling(asked) as client:
+        page = client.list_runs_vnext(include=list(include), **filters)
+    if output == "table":
+        print_table(page["items"], COLUMNS)
+        if page["next_cursor"] is not None:
+            note(f"there are more: --cursor {page['next_cursor']}")
+    else:
+        print_json(page)

@@ -1,0 +1,85 @@
+"""`health`, `metrics`, `config` and `completion`: the server, and this command itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked, resolve, shown_address
+from pyoco_server.doors.cli.client.output import note, print_json
+from pyoco_server.doors.cli.shell import Command
+
+__all__ = ["completion", "config", "health", "metrics"]
+
+_COMPLETE_VARIABLE = "_PYOCO_CLIENT_COMPLETE"
+
+
+@click.command("health", cls=Command, example="pyoco-client health\npyoco-client health --ready")
+@click.option("--ready", is_flag=True, help="Ask whether it can take work, too: NATS is there, and lists are true.")
+@click.pass_obj
+def health(asked: Asked, ready: bool) -> None:
+    """Ask whether the gateway is alive; ends with 1 when not."""
+    with calling(asked) as client:
+        print_json(client.ready() if ready else client.health())
+
+
+@click.command("metrics", cls=Command, example="pyoco-client metrics")
+@click.pass_obj
+def metrics(asked: Asked) -> None:
+    """Print the metrics, in the text format of Prometheus."""
+    with calling(asked) as client:
+        click.echo(client.get_metrics(), nl=False)
+
+
+@click.command("config", cls=Command, example="pyoco-client config\npyoco-client --profile staging config")
+@click.pass_obj
+def config(asked: Asked) -> None:
+    """Show which server and key are in force, and where they come from.
+
+    Of the key only the beginning is shown. Nothing is sent.
+    """
+    connection = resolve(asked)
+    for line in connection.warnings:
+        note(line)
+    values: dict[str, Any] = {
+        "server": shown_address(connection.server),
+        "api_key": _masked(connection.api_key),
+        "api_key_header": connection.api_key_header,
+        "timeout_sec": connection.timeout_sec,
+    }
+    print_json(
+        {
+            "config_file": str(connection.config_file),
+            "config_file_found": connection.has_config_file,
+            "profile": connection.profile,
+            **{name: {"value": value, "from": connection.origins[name]} for name, value in values.items()},
+        }
+    )
+
+
+def _masked(key: str | None) -> str | None:
+    """Enough to tell two keys apart: the id of ours, which is no secret (`pyoco_<id>_<secret>`); of others nothing."""
+    if key is None:
+        return None
+    parts = key.split("_", 2)
+    return f"{parts[0]}_{parts[1]}_***" if len(parts) == 3 and parts[0] == "pyoco" else "***"
+
+
+@click.command("completion", cls=Command, example='eval "$(pyoco-client completion bash)"')
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete this command.
+
+    bash: put `eval "$(pyoco-client completion bash)"` into ~/.bashrc. zsh: the same with zsh, into ~/.zshrc. fish:
+    pyoco-client completion fish > ~/.config/fish/completions/pyoco-client.fish
+    """
+    from click.shell_completion import ShellComplete, get_completion_class  # noqa: PLC0415 - once
+
+    from pyoco_server.doors.cli.client import cli  # noqa: PLC0415 - it holds this command
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # The base class: that of bash starts a bash to ask for its version, whatever shell will read the script.
+    click.echo(ShellComplete.source(kind(cli, {}, "pyoco-client", _COMPLETE_VARIABLE)))

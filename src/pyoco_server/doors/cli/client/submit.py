@@ -1,0 +1,123 @@
+"""`submit-yaml`, `submit` and `rerun`: ask for a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.waiting import submitting, wait_options
+from pyoco_server.doors.cli.shell import Command
+
+__all__ = ["key_option", "rerun", "submit", "submit_yaml"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def _checked_key(ctx: click.Context, param: click.Parameter, key: str | None) -> str | None:
+    if key is not None and not _KEY.fullmatch(key):
+        raise click.BadParameter("1 to 255 visible ASCII characters and no spaces")
+    return key
+
+
+key_option = click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    callback=_checked_key,
+    help="Submit as often as you like under one key: it is accepted once.",
+)
+_tags = click.option("--tags", metavar="A,B", help="Labels to find it by.")
+
+
+@click.command(
+    "submit-yaml",
+    cls=Command,
+    example="""\
+pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main
+pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main --wait --fail""",
+)
+@click.option("--workflow-file", required=True, metavar="FILE", help="The flow.yaml to run; - for stdin.")
+@click.option("--flow-name", required=True, metavar="NAME", help="What the run is called.")
+@click.option("--tag", default="default", show_default=True, help="Which workers may take it.")
+@key_option
+@wait_options
+@click.pass_obj
+def submit_yaml(
+    asked: Asked, /, workflow_file: str, flow_name: str, tag: str, idempotency_key: str | None, **waiting: Any
+) -> int:
+    """Upload a flow.yaml and run it."""
+    text = arguments.file_text(workflow_file)
+    return submitting(
+        asked,
+        lambda client: client.submit_run_yaml(text, tag, flow_name, idempotency_key=idempotency_key),
+        **waiting,
+    )
+
+
+@click.command(
+    "submit",
+    cls=Command,
+    example="""\
+pyoco-client submit --flow-name hello --param name=you
+pyoco-client submit --flow-name hello --params-file params.json --wait""",
+)
+@click.option("--flow-name", required=True, metavar="NAME", help="A flow that the workers know.")
+@click.option("--tag", help="Which workers may take it. [default: the server's default tag]")
+@_tags
+@arguments.params_options
+@key_option
+@wait_options
+@click.pass_obj
+def submit(
+    asked: Asked,
+    /,
+    flow_name: str,
+    tag: str | None,
+    tags: str | None,
+    params: dict[str, Any],
+    idempotency_key: str | None,
+    **waiting: Any,
+) -> int:
+    """Run a flow that the workers know by name."""
+    labels = arguments.labels(tags)
+    return submitting(
+        asked,
+        lambda client: client.submit_run(flow_name, params, tag, labels, idempotency_key=idempotency_key),
+        **waiting,
+    )
+
+
+@click.command(
+    "rerun", cls=Command, example="pyoco-client rerun RUN_ID\npyoco-client rerun RUN_ID --param name=Ada --wait"
+)
+@arguments.run_id
+@click.option("--tag", help="Other workers than last time.")
+@_tags
+@arguments.params_options
+@key_option
+@wait_options
+@click.pass_obj
+def rerun(
+    asked: Asked,
+    /,
+    run_id: str,
+    tag: str | None,
+    tags: str | None,
+    params: dict[str, Any],
+    idempotency_key: str | None,
+    **waiting: Any,
+) -> int:
+    """Run the same submission again, with other params if you like.
+
+    The old run stays as it is. Params are laid over the old ones, key by key.
+    """
+    change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags)}
+    return submitting(
+        asked, lambda client: client.rerun_run(run_id, idempotency_key=idempotency_key, **change), **waiting
+    )

@@ -1,0 +1,116 @@
+"""Waiting for a run, and ending by how it ended: `--wait`, `--timeout-sec`, `--fail`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import is_terminal, note, print_json
+
+if TYPE_CHECKING:
+    from pyoco_server.doors.cli.client.live import RunView
+    from pyoco_server.http_client import PyocoHttpClient
+
+__all__ = ["TERMINAL", "conclude", "draw", "end_of", "fail_option", "submitting", "timeout_option", "wait_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
+#: A library asks for an end to its patience; a person presses Ctrl-C.
+_FOREVER_SECONDS = 10.0 * 365 * 86_400
+
+
+def _checked_seconds(ctx: click.Context, param: click.Parameter, seconds: float | None) -> float | None:
+    if seconds is not None and not 0 < seconds <= _FOREVER_SECONDS:
+        raise click.BadParameter(f"{seconds:g} is not above 0, or longer than ten years")
+    return seconds
+
+
+timeout_option = click.option(
+    "--timeout-sec", type=float, metavar="SECONDS", callback=_checked_seconds, help="How long to wait at most."
+)
+fail_option = click.option("--fail", is_flag=True, help="End with 1 unless the run is COMPLETED.")
+
+
+def wait_options(function: F) -> F:
+    for option in (
+        fail_option,
+        timeout_option,
+        click.option("--wait", is_flag=True, help="Return when the run has ended, and print how."),
+    ):
+        function = option(function)
+    return function
+
+
+def submitting(
+    asked: Asked,
+    submit: Callable[[PyocoHttpClient], Mapping[str, Any]],
+    *,
+    wait: bool,
+    timeout_sec: float | None,
+    fail: bool,
+) -> int:
+    """Submit, and print the answer; with `wait` print the run's end instead. Gives the exit code.
+
+    Ctrl-C, or the end of time, ends the wait and not the run; its id has been told by then."""
+    stays = wait or fail or timeout_sec is not None  # the other two ask for it, too
+    with calling(asked, math.inf if stays else None) as client:
+        accepted = submit(client)
+        if not stays:
+            print_json(accepted)
+            return 0
+        run_id = str(accepted["run_id"])
+        note(f"run {run_id} is submitted")
+        return conclude(end_of(client, run_id, timeout_sec), fail=fail)
+
+
+def conclude(snapshot: Mapping[str, Any], *, fail: bool) -> int:
+    """Print how a run ended. Gives the exit code."""
+    print_json(snapshot)
+    if not fail or snapshot["status"] == "COMPLETED":
+        return 0
+    note(f"run {snapshot['run_id']} is {snapshot['status']}: {snapshot.get('error') or 'no error was told'}")
+    return 1
+
+
+def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:
+    """The terminal snapshot. Raises TimeoutError when the time is over. People see meanwhile what happens."""
+    seconds = _FOREVER_SECONDS if timeout_sec is None else timeout_sec
+    if not is_terminal(sys.stderr) or seconds < 1:  # the shortest watch
+        return client.wait_run(run_id, seconds)
+    from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
+
+    with run_view(sys.stderr, transient=True) as view:
+        last = draw(client, run_id, timeout_sec, view)
+    if last["status"] not in TERMINAL:
+        raise TimeoutError(f"run {run_id} is still {last['status']} after {seconds:g} s")
+    return client.get_run(run_id)
+
+
+def draw(
+    client: PyocoHttpClient, run_id: str, timeout_sec: float | None, view: RunView, since: float | None = None
+) -> Mapping[str, Any]:
+    """Follow the run in a view until it has ended or the time is over. Gives the last snapshot."""
+    last: Mapping[str, Any] = client.get_run(run_id)  # no such run, or no server: that is told at once
+    for event in client.watch_run(run_id, include=["records"], since=since, timeout_sec=timeout_sec):
+        last = event["snapshot"]
+        view.show(event, _why_waiting(client, run_id) if _waits(last) else None)
+    return last
+
+
+def _waits(snapshot: Mapping[str, Any]) -> bool:
+    return snapshot["status"] in {"PENDING", "RUNNING"} and not snapshot.get("worker_id")
+
+
+def _why_waiting(client: PyocoHttpClient, run_id: str) -> str | None:
+    """Events do not tell; a heartbeat comes every five seconds, and then we ask again."""
+    waiting = client.get_run(run_id).get("waiting")
+    if waiting is None or waiting["reason"] == "starting":
+        return None
+    return str(waiting["message"])

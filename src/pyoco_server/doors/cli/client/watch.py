@@ -1,0 +1,93 @@
+"""`watch` and `wait`: follow a run until it has ended."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import is_terminal, print_line, safe
+from pyoco_server.doors.cli.client.waiting import conclude, draw, end_of, fail_option, timeout_option
+from pyoco_server.doors.cli.shell import Command
+
+if TYPE_CHECKING:
+    from pyoco_server.http_client import PyocoHttpClient
+
+__all__ = ["wait", "watch"]
+
+
+@click.command(
+    "watch", cls=Command, example="pyoco-client watch RUN_ID\npyoco-client watch --run-id ID --output status"
+)
+@arguments.run_id
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="WHAT",
+    help="`records`: with task records.",
+    **arguments.words(*arguments.INCLUDES),
+)
+@click.option("--since", type=float, metavar="SECONDS", help="Leave out what was updated at or before this instant.")
+@timeout_option
+@click.option(
+    "--output",
+    type=click.Choice(["json", "status", "tree"]),
+    help="A JSON line for each event; a line for each change of status; the tasks as they run."
+    "  [default: tree on a terminal, else json]",
+)
+@click.pass_obj
+def watch(
+    asked: Asked,
+    run_id: str,
+    include: Sequence[str],
+    since: float | None,
+    timeout_sec: float | None,
+    output: str | None,
+) -> None:
+    """Follow a run until it has ended.
+
+    A lost connection is taken up again. Ctrl-C ends the watching and not the run. The exit code is 0 however the run
+    ends; use `wait --fail` to end by it.
+    """
+    show = output or ("tree" if is_terminal(sys.stdout) else "json")
+    with calling(asked, math.inf) as client:
+        if show == "tree":
+            from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
+
+            with run_view(sys.stdout, transient=False) as view:
+                draw(client, run_id, timeout_sec, view, since)
+        else:
+            _print_events(client, run_id, show, include=list(include), since=since, timeout_sec=timeout_sec)
+
+
+def _print_events(client: PyocoHttpClient, run_id: str, show: str, **asked: Any) -> None:
+    """FLOW-448"""
+    last = None
+    client.get_run(run_id)  # no such run, or no server: that is told at once
+    for event in client.watch_run(run_id, **asked):
+        status = event["snapshot"]["status"]
+        if show == "json":
+            print_line(event)
+        elif status != last:
+            click.echo(safe(status))
+        last = status
+
+
+@click.command("wait", cls=Command, example="pyoco-client wait RUN_ID --timeout-sec 600 --fail")
+@arguments.run_id
+@timeout_option
+@fail_option
+@click.pass_obj
+def wait(asked: Asked, run_id: str, timeout_sec: float | None, fail: bool) -> int:
+    """Return when a run has ended, and print how.
+
+    Ends with 1 when the time is over first. Ctrl-C ends the waiting and not the run.
+    """
+    with calling(asked, math.inf) as client:
+        return conclude(end_of(client, run_id, timeout_sec), fail=fail)

@@ -1,0 +1,92 @@
+"""`why`: what a run waits for, what it does, or why it ended as it did."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import coloured, print_json, safe, span
+from pyoco_server.doors.cli.shell import Command
+
+__all__ = ["explain", "why"]
+
+_FIELDS = ("run_id", "status", "reason", "error", "waiting", "worker_id", "worker_alive", "attempt", "cancel_reason")
+
+
+@click.command("why", cls=Command, example="pyoco-client why RUN_ID")
+@arguments.run_id
+@click.option(
+    "--output",
+    type=click.Choice(["json", "text"]),
+    help="[default: text on a terminal, else json]",
+    metavar="json|text",
+)
+@click.pass_obj
+def why(asked: Asked, run_id: str, output: str | None) -> None:
+    """Say why a run has not begun, what it is doing, or why it failed."""
+    with calling(asked) as client:
+        snapshot = client.get_run(run_id, ["records"])
+    sentences = list(explain(snapshot, time.time()))
+    if (output or ("text" if sys.stdout.isatty() else "json")) == "json":
+        known = {name: value for name, value in snapshot.items() if name in _FIELDS and value is not None}
+        print_json({**known, "explanation": sentences})
+    else:
+        click.echo(f"{coloured(str(snapshot['status']), sys.stdout)}  {safe(snapshot.get('flow_name', ''))}  {run_id}")
+        for sentence in sentences:
+            click.echo("\n".join(f"  {safe(line)}" for line in sentence.splitlines()))
+
+
+def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
+    """Sentences, the most important one first. O(tasks)."""
+    status = snapshot["status"]
+    if status == "FAILED":
+        yield from _failure(snapshot)
+    elif status == "CANCELLED":
+        yield f"It was cancelled: {snapshot.get('cancel_reason') or 'no reason was given'}."
+    elif status == "COMPLETED":
+        yield "It is done: all tasks that had to run have succeeded."
+    elif snapshot.get("waiting") is not None:
+        yield str(snapshot["waiting"]["message"])
+    else:
+        yield from _activity(snapshot, now)
+
+
+def _failure(snapshot: Mapping[str, Any]) -> Iterator[str]:
+    reason = f" ({snapshot['reason']})" if snapshot.get("reason") else ""
+    yield f"It failed{reason}: {snapshot.get('error') or 'no error was told'}"
+    records = snapshot.get("task_records") or {}
+    for name, state in (snapshot.get("tasks") or {}).items():
+        if state == "FAILED":
+            yield f"Task {name} failed: {(records.get(name) or {}).get('error') or 'no error was told'}"
+    run_id = snapshot["run_id"]
+    yield f"Its dead letter, if there is one: pyoco-client dlq list --run-id {run_id}"
+    yield f"To try again: pyoco-client rerun {run_id}"
+
+
+def _activity(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
+    worker = snapshot.get("worker_id")
+    if snapshot["status"] == "CANCELLING":
+        asked_at = snapshot.get("cancel_requested_at")
+        since = f" {span(now - asked_at)} ago" if asked_at is not None else ""
+        yield f"It was asked to stop{since}; " + (f"{worker} is ending it." if worker else "nobody runs it.")
+    elif worker:
+        began = snapshot.get("start_time")
+        yield f"{worker} runs it" + (f" since {span(now - began)}." if began is not None else ".")
+    else:
+        yield "Nobody has taken it yet, and the server does not tell why."
+    if (snapshot.get("attempt") or 0) > 1:
+        yield f"This is attempt {snapshot['attempt']}: earlier ones were lost with their worker or its host."
+    if worker and snapshot.get("worker_alive") is False:
+        yield f"{worker} has gone silent; another worker takes over when its claim runs out."
+    if snapshot.get("error"):
+        yield f"Last error: {snapshot['error']}"
+    running = [name for name, state in (snapshot.get("tasks") or {}).items() if state == "RUNNING"]
+    if running:
+        yield f"Running tasks: {', '.join(running)}"

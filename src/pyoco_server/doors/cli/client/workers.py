@@ -1,0 +1,76 @@
+"""`workers`, `worker-show`, `worker-hide` and `worker-unhide`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import print_json, print_table
+from pyoco_server.doors.cli.shell import Command
+
+__all__ = ["hide", "list_workers", "show", "unhide"]
+
+_COLUMNS = ("worker_id", "state", "tags", "slots", "busy", "last_run_status", "last_seen_at", "wheels", "hidden")
+_STATES = ("RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED")
+
+_worker_id = arguments.named("--worker-id", "WORKER_ID", "The name the worker was started with.")
+
+
+@click.command(
+    "workers",
+    cls=Command,
+    example="pyoco-client workers --output table\npyoco-client workers --scope all --state DISCONNECTED",
+)
+@click.option("--scope", help="`active` or `all`: stopped and silent ones, too.", **arguments.words("active", "all"))
+@click.option("--state", help="Exact state, within the scope.", **arguments.words(*_STATES))
+@click.option("--include-hidden", is_flag=True, help="Hidden ones, too.")
+@click.option("--limit", type=int, help="1 to 500. [default: 500]")
+@arguments.output_option("json", "table")
+@click.pass_obj
+def list_workers(
+    asked: Asked, scope: str | None, state: str | None, include_hidden: bool, limit: int | None, output: str
+) -> None:
+    """Show the workers, those heard of last first."""
+    with calling(asked) as client:
+        workers = client.list_workers(scope=scope, state=state, include_hidden=include_hidden or None, limit=limit)
+    if output == "table":
+        print_table([{**worker, **_short(worker)} for worker in workers], _COLUMNS)
+    else:
+        print_json(workers)
+
+
+def _short(worker: Any) -> dict[str, str]:
+    """What fits into a cell: how many runs it has in hand, and whether its wheels are in order."""
+    sync = worker.get("wheel_sync") or {}
+    return {"busy": str(len(worker.get("running") or [])), "wheels": str(sync.get("status") or "")}
+
+
+@click.command("worker-show", cls=Command, example="pyoco-client worker-show worker-1")
+@_worker_id
+@click.pass_obj
+def show(asked: Asked, worker_id: str) -> None:
+    """Show a worker, hidden or not."""
+    with calling(asked) as client:
+        print_json(client.get_worker(worker_id))
+
+
+@click.command("worker-hide", cls=Command, example="pyoco-client worker-hide worker-1")
+@_worker_id
+@click.pass_obj
+def hide(asked: Asked, worker_id: str) -> None:
+    """Leave a worker out of lists; it goes on taking jobs."""
+    with calling(asked) as client:
+        print_json(client.patch_worker(worker_id, True))
+
+
+@click.command("worker-unhide", cls=Command, example="pyoco-client worker-unhide worker-1")
+@_worker_id
+@click.pass_obj
+def unhide(asked: Asked, worker_id: str) -> None:
+    """Show a worker in lists again."""
+    with calling(asked) as client:
+        print_json(client.patch_worker(worker_id, False))

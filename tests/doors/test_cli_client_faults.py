@@ -1,0 +1,252 @@
+"""`pyoco-client` when something is in its way: no server, a wrong key, another server, Ctrl-C, a reader that leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from client_commands import Client, process
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.api_key import make_key
+from pyoco_server.wiring import open_keys
+from relays import relayed
+from sites import Site, open_site
+from waiting import eventually
+
+SECRET = "pyoco_0123456789abcdef_nobodyshallseethis"
+
+
+@pytest.fixture
+def client(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setenv("PYOCO_CLIENT_CONFIG", os.devnull)
+    monkeypatch.setenv("PYOCO_API_KEY", SECRET)
+    return Client(capsys, monkeypatch)
+
+
+# Nobody, or somebody else
+
+
+@pytest.mark.parametrize("words", [["health"], ["get", "x"], ["watch", "x"], ["wait", "x"], ["list", "--follow"]])
+def test_an_unreachable_server_is_told_with_its_address_and_what_to_do(
+    client: Client, words: list[str], unused_port: int
+) -> None:
+    """FLOW-64, FLOW-424, FLOW-427, FLOW-429"""
+    ended = client("--server", f"http://me:password@127.0.0.1:{unused_port}", *words)
+    assert (ended.code, ended.out) == (1, "")
+    first, second = ended.err.splitlines()
+    assert first.startswith(f"ERR-PYOCO-0001: no gateway answers at http://***@127.0.0.1:{unused_port} (--server): ")
+    assert "pyoco-server up" in second
+    assert "password" not in ended.err
+    assert SECRET not in ended.err
+
+
+@contextlib.contextmanager
+def somebody(answer: bytes) -> Iterator[str]:
+    """A server that gives everybody this answer, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.05)
+        is_over = threading.Event()
+
+        def serve() -> None:
+            while not is_over.is_set():
+                with contextlib.suppress(TimeoutError, ConnectionError):
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def response(status: str, body: str, **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body.encode())}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", body]).encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (response("200 OK", "<html>"), "ERR-PYOCO-0001: what answers at "),
+        (response("404 Not Found", "<html>\x1b[2Jno</html>"), "HTTP 404: <html>\\x1b[2Jno</html>"),
+        (response("418 I'm a teapot", ""), "HTTP 418: I'm a teapot"),
+        (response("400 Bad Request", '["what"]'), 'HTTP 400: ["what"]'),
+        (response("400 Bad Request", '{"err_id": 1}'), "HTTP 400: "),
+        (response("307 Temporary Redirect", "", Location="http://elsewhere.invalid/"), "HTTP 307"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "ERR-PYOCO-0001: no gateway answers at "),
+        (b"", "ERR-PYOCO-0001: no gateway answers at "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "ERR-PYOCO-0001: no gateway answers at "),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_an_answer_that_no_gateway_gives_is_told_as_it_is(client: Client, answer: bytes, told: str) -> None:
+    """FLOW-427, FLOW-429"""
+    with somebody(answer) as url:
+        ended = client("--server", url, "health")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(told)
+    assert "\x1b" not in ended.err
+    assert SECRET not in ended.err
+
+
+# Keys
+
+
+async def _made_key(config: NatsBackendConfig) -> str:
+    plain, record = make_key("team", config.auth_pepper, 1.0, secrets.token_hex, secrets.token_urlsafe)
+    async with open_keys(config) as keys:
+        assert await keys.add(record)
+    return plain
+
+
+def test_a_key_comes_from_a_file_and_a_wrong_or_missing_one_is_told_without_showing_it(
+    client: Client, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-51, FLOW-52, FLOW-427, FLOW-539"""
+    with open_site(nats_url, tmp_path / "data", has_worker=False, http_auth_mode="api_key") as site:
+        good = asyncio.run(_made_key(site.config))
+        file = tmp_path / "client.toml"
+        file.write_text(f'[default]\nserver = "{site.url}"\n[profiles.me]\nserver = "{site.url}"\napi_key = "{good}"\n')
+        file.chmod(0o600)
+        monkeypatch.setenv("PYOCO_CLIENT_CONFIG", str(file))
+        wrong = client("list")
+        assert (wrong.code, wrong.out) == (1, "")
+        assert wrong.err.startswith(
+            "HTTP 403 ERR-PYOCO-0015: The API key is invalid.\n  the key came from PYOCO_API_KEY;"
+        )
+        assert SECRET not in wrong.err
+        monkeypatch.delenv("PYOCO_API_KEY")
+        missing = client("list")
+        assert missing.code == 1
+        assert missing.err.startswith("HTTP 401 ERR-PYOCO-0014: An API key is required.\n  no key was sent (none)")
+        assert str(file) in missing.err
+        assert client("--profile", "me", "list").result == []
+        file.chmod(0o644)
+        warned = client("--profile", "me", "list")
+        assert (warned.code, json.loads(warned.out)) == (0, [])
+        assert f"chmod 600 {file}" in warned.err
+        assert good not in warned.err
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("words", [["watch"], ["wait"], ["cancel", "--wait"]])
+def test_an_interrupt_ends_the_command_with_130_and_nothing_else(
+    site: Site, words: list[str], number: signal.Signals
+) -> None:
+    """FLOW-425, FLOW-429: the run goes on"""
+    with site.held() as run_id, process(site.url, words[0], run_id, *words[1:]) as waiting:
+        if words[0] == "watch":
+            assert waiting.stdout is not None
+            assert json.loads(waiting.stdout.readline())["snapshot"]["status"] == "RUNNING"
+        else:
+            _until_it_waits(site, run_id, words[0], waiting.pid)
+        waiting.send_signal(number)
+        out, err = waiting.communicate(timeout=20)
+        assert waiting.returncode == 130
+        assert (out if words[0] != "watch" else "", err.strip()) == ("", "")
+        assert site.status(run_id) == ("CANCELLING" if words[0] == "cancel" else "RUNNING")
+
+
+def _until_it_waits(site: Site, run_id: str, command: str, pid: int) -> None:
+    """What it has to do before is done: it is connected, and a cancel has arrived."""
+    port = int(site.url.rpartition(":")[2])
+
+    def waits() -> bool:
+        connections = psutil.Process(pid).net_connections("tcp")
+        is_connected = any(each.raddr and each.raddr.port == port for each in connections)
+        return is_connected and (command != "cancel" or site.status(run_id) == "CANCELLING")
+
+    asyncio.run(eventually(waits))
+
+
+def test_a_reader_that_goes_away_ends_a_watch_quietly(site: Site) -> None:
+    """`pyoco-client watch … | head -1`"""
+    with site.held() as run_id, process(site.url, "watch", run_id) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        assert watching.stdout.readline()
+        watching.stdout.close()
+        site.let_go.set()  # the next event has nowhere to go
+        assert watching.wait(20) == 1
+        assert watching.stderr.read() == ""
+
+
+def test_a_watch_survives_a_gateway_that_goes_away(site: Site) -> None:
+    """FLOW-449: it reconnects until the run has ended"""
+    with site.held() as run_id, relayed(site.url) as relay:
+        with process(relay.url, "watch", run_id, "--output", "status") as watching:
+            assert watching.stdout is not None
+            assert watching.stdout.readline() == "RUNNING\n"
+            relay.close_the_way()
+            before = relay.connections
+            asyncio.run(eventually(lambda: relay.connections >= before + 2))  # it tries again, in vain
+            site.let_go.set()
+            relay.open_the_way()
+            out, err = watching.communicate(timeout=20)
+        assert (out, err, watching.returncode) == ("COMPLETED\n", "", 0)
+
+
+@pytest.mark.parametrize("command", ["watch", "wait"])
+def test_a_watch_is_more_patient_than_a_single_call(
+    client: Client, site: Site, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-449"""
+    monkeypatch.setattr("pyoco_server.doors.cli.client.calling._RETRY_SECONDS", 0.1)
+    with site.held() as run_id, relayed(site.url) as relay:
+
+        def be_away() -> None:
+            asyncio.run(eventually(lambda: b"event: snapshot" in relay.seen))  # the watch has begun
+            relay.close_the_way()
+            before = relay.connections
+            asyncio.run(eventually(lambda: relay.connections >= before + 2))
+            site.let_go.set()
+            relay.open_the_way()
+
+        with ThreadPoolExecutor() as beside:
+            away = beside.submit(be_away)
+            ended = client("--server", relay.url, command, run_id)
+            away.result()
+    assert (ended.code, ended.err) == (0, "")
+    assert '"status": "COMPLETED"' in ended.out
+
+
+def test_a_list_that_is_followed_waits_for_a_gateway_that_goes_away(site: Site) -> None:
+    tag = f"t{uuid.uuid4().hex[:12]}"
+    first = site.submitted("f", tag=tag)
+    with (
+        relayed(site.url) as relay,
+        process(relay.url, "list", "--follow", "--tag", tag, "--interval-sec", "0.2") as following,
+    ):
+        assert following.stdout is not None
+        assert following.stderr is not None
+        assert json.loads(following.stdout.readline())["run_id"] == first
+        relay.close_the_way()
+        assert following.stderr.readline().startswith("the server has gone away; waiting for it (")
+        second = site.submitted("f", tag=tag)
+        relay.open_the_way()
+        assert json.loads(following.stdout.readline())["run_id"] == second
+        assert following.stderr.readline() == "the server is back\n"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(20) == 130

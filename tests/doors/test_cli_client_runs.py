@@ -1,0 +1,380 @@
+"""`pyoco-client` with a real gateway and a real worker: runs, dead letters and workers (section 19.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_commands import Client
+from pyoco_server.http_client import PyocoHttpClient
+from sites import Site
+from waiting import eventually
+
+FLOW_YAML = "tasks: {a: {callable: 'json:dumps', inputs: {obj: 1}}}\nflow: {graph: a}\n"
+
+
+@pytest.fixture
+def client(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setenv("PYOCO_SERVER_URL", site.url)
+    monkeypatch.setenv("PYOCO_CLIENT_CONFIG", os.devnull)
+    return Client(capsys, monkeypatch)
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    def give(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+
+    return give
+
+
+@pytest.fixture
+def own_tag() -> str:
+    """A tag that nobody serves: its runs stay PENDING."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+# Submissions
+
+
+def test_a_run_is_submitted_read_and_listed(client: Client, own_tag: str) -> None:
+    """FLOW-430, FLOW-431, FLOW-433 to FLOW-435"""
+    accepted = client(
+        "submit", "--flow-name", "hello", "--tag", own_tag, "--tags", "x, y,", "--param", "name=あ"
+    ).result
+    assert accepted == {"run_id": accepted["run_id"], "status": "PENDING"}
+    run_id = accepted["run_id"]
+    for words in (["--run-id", run_id], [run_id]):
+        run = client("get", *words).result
+        assert (run["params"], run["tag"], run["tags"]) == ({"name": "あ"}, own_tag, ["x", "y"])
+        assert "task_records" not in run
+    assert client("get", run_id, "--include", "records").result["task_records"] == {}
+    assert client("tasks", run_id).result["tasks"] == {}
+    assert [run["run_id"] for run in client("list", "--tag", own_tag, "--status", "PENDING").result] == [run_id]
+    assert client("list", "--tag", own_tag, "--flow", "other").result == []
+
+
+def test_params_are_merged_and_later_ones_win(
+    client: Client, own_tag: str, tmp_path: Path, stdin: Callable[[str], None]
+) -> None:
+    """FLOW-446"""
+    file = tmp_path / "params.json"
+    file.write_text('{"a": 1, "b": {"x": 1}, "c": 1}')
+    words = ["--params-file", str(file), "--params", '{"b": {"y": 2}, "c": 2}']
+    pairs = ["--param", "c=3", "--param", "d=NaN", "--param", 'e={"z": [true]}', "--param", "f=a=b"]
+    accepted = client("submit", "--flow-name", "f", "--tag", own_tag, *pairs, *words).result
+    expected = {"a": 1, "b": {"y": 2}, "c": 3, "d": "NaN", "e": {"z": [True]}, "f": "a=b"}
+    assert client("get", accepted["run_id"]).result["params"] == expected
+    stdin('{"from": "stdin"}')
+    accepted = client("submit", "--flow-name", "f", "--tag", own_tag, "--params-file", "-").result
+    assert client("get", accepted["run_id"]).result["params"] == {"from": "stdin"}
+
+
+def test_a_flow_file_is_uploaded(client: Client, own_tag: str, tmp_path: Path, stdin: Callable[[str], None]) -> None:
+    """FLOW-432"""
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW_YAML)
+    stdin(FLOW_YAML)
+    for path in (str(file), "-"):
+        asked = ["--workflow-file", path, "--flow-name", "mine", "--tag", own_tag]
+        run = client("get", client("submit-yaml", *asked).result["run_id"]).result
+        assert (run["flow_name"], run["tag"]) == ("mine", own_tag)
+    sha256 = run["workflow_yaml_sha256"]
+    assert len(client("list", "--workflow-yaml-sha256", sha256, "--tag", own_tag).result) == 2
+
+
+def test_a_submission_under_one_key_is_one_run(client: Client, own_tag: str) -> None:
+    asked = ["submit", "--flow-name", "f", "--tag", own_tag, "--idempotency-key", own_tag]
+    assert client(*asked).result == client(*asked).result
+
+
+@pytest.mark.parametrize(
+    ("flow", "options", "code", "status"),
+    [
+        ("hello", ["--wait"], 0, "COMPLETED"),
+        ("hello", ["--wait", "--fail"], 0, "COMPLETED"),
+        ("broken", ["--wait"], 0, "FAILED"),
+        ("broken", ["--wait", "--fail"], 1, "FAILED"),
+        ("broken", ["--fail"], 1, "FAILED"),
+    ],
+)
+def test_a_wait_prints_the_outcome_and_ends_by_it_when_asked(
+    client: Client, flow: str, options: list[str], code: int, status: str
+) -> None:
+    """FLOW-423, FLOW-424, FLOW-430"""
+    ended = client("submit", "--flow-name", flow, *options)
+    assert ended.code == code
+    run = json.loads(ended.out)
+    assert run["status"] == status
+    assert ended.err.startswith(f"run {run['run_id']} is submitted\n")
+    assert ("is FAILED: RuntimeError: on \\x1b[31mpurpose" in ended.err) == (code == 1)
+
+
+def test_a_flow_file_is_waited_for(client: Client, tmp_path: Path) -> None:
+    """FLOW-432"""
+    file = tmp_path / "flow.yaml"
+    file.write_text("tasks: {a: {use: no/such}}\nflow: {graph: a}\n")
+    ended = client("submit-yaml", "--workflow-file", str(file), "--flow-name", "main", "--wait", "--fail")
+    assert (ended.code, json.loads(ended.out)["status"]) == (1, "FAILED")
+
+
+def test_time_that_runs_out_ends_the_wait_and_not_the_run(client: Client, site: Site, own_tag: str) -> None:
+    """FLOW-424, FLOW-450"""
+    run_id = site.submitted("hello", tag=own_tag)
+    for words in (["wait", run_id], ["cancel", run_id, "--wait"]):
+        ended = client(*words, "--timeout-sec", "0.2")
+        assert (ended.code, ended.out) == (1, "")
+        assert f"run {run_id} is still " in ended.err
+        assert site.status(run_id) == ("PENDING" if words[0] == "wait" else "CANCELLING")
+
+
+def test_a_run_is_repeated(client: Client, own_tag: str) -> None:
+    first = client("submit", "--flow-name", "f", "--tag", own_tag, "--params", '{"a": 1, "b": 1}').result["run_id"]
+    again = client("rerun", first, "--param", "b=2").result
+    assert again == {"run_id": again["run_id"], "status": "PENDING", "rerun_of": first}
+    assert client("get", again["run_id"]).result["params"] == {"a": 1, "b": 2}
+    assert client("rerun", "--run-id", first).result["rerun_of"] == first
+
+
+# Many at once
+
+
+def lines_of(*submissions: Any) -> str:
+    return "".join(json.dumps(each) + "\n" for each in submissions)
+
+
+def test_a_batch_tells_of_each_line_and_ends_with_1_when_one_is_refused(
+    client: Client, own_tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-423, FLOW-424"""
+    monkeypatch.setattr("pyoco_server.doors.cli.client.batch._RUNS_MAX", 2)  # three requests
+    file = tmp_path / "runs.jsonl"
+    good = {"flow_name": "f", "tag": own_tag}
+    file.write_text(lines_of(good, good) + "\n" + lines_of({"flow_name": ""}, good, good))
+    ended = client("batch", "--file", str(file))
+    assert (ended.code, ended.err) == (1, "accepted: 4, refused: 1\n")
+    assert [line["index"] for line in ended.lines] == [0, 1, 2, 3, 4]
+    assert ["error" in line for line in ended.lines] == [False, False, True, False, False]
+    assert ended.lines[2]["error"]["errors"][0]["loc"] == ["body", "runs", 2, "flow_name"]
+    assert {run["run_id"] for run in client("list", "--tag", own_tag).result} == {
+        line["run_id"] for line in ended.lines if "run_id" in line
+    }
+
+
+def test_a_batch_under_a_key_is_accepted_once(
+    client: Client, own_tag: str, tmp_path: Path, stdin: Callable[[str], None]
+) -> None:
+    text = lines_of(*[{"flow_name": "f", "tag": own_tag, "params": {"n": n}} for n in range(3)])
+    file = tmp_path / "runs.jsonl"
+    file.write_text(text)
+    first = client("batch", str(file), "--idempotency-key", own_tag)
+    stdin(text)
+    second = client("batch", "-", "--idempotency-key", own_tag)
+    assert (first.code, second.code) == (0, 0)
+    assert [line["run_id"] for line in first.lines] == [line["run_id"] for line in second.lines]
+    assert len(client("list", "--tag", own_tag).result) == 3
+
+
+@pytest.mark.parametrize("broken", ["[1]", "{", "\udcff"])
+def test_a_batch_with_a_broken_line_submits_nothing(
+    client: Client, own_tag: str, tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-426"""
+    monkeypatch.setattr("pyoco_server.doors.cli.client.batch._RUNS_MAX", 1)
+    file = tmp_path / "runs.jsonl"
+    good = {"flow_name": "f", "tag": own_tag}
+    text = lines_of(good, good) + broken + "\n"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    ended = client("batch", str(file))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("ERR-PYOCO-0018: line 3 of ")
+    assert client("list", "--tag", own_tag).result == []
+
+
+def test_a_broken_line_of_stdin_tells_what_was_submitted_before(
+    client: Client, own_tag: str, stdin: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyoco_server.doors.cli.client.batch._RUNS_MAX", 1)
+    stdin(lines_of({"flow_name": "f", "tag": own_tag}, {"flow_name": "f", "tag": own_tag}) + "{\n")
+    ended = client("batch", "-")
+    assert (ended.code, len(ended.lines)) == (1, 1)
+    assert "before that: accepted: 1, refused: 0" in ended.err
+
+
+def test_many_runs_are_cancelled_by_filter(client: Client, site: Site, own_tag: str) -> None:
+    ids = [site.submitted(flow, tag=own_tag) for flow in ("a", "a", "b")]
+    asked = ["cancel", "--all-matching", "--tag", own_tag, "--flow", "a"]
+    refused = client(*asked)  # nobody can be asked, and nobody said --yes
+    assert (refused.code, refused.out) == (1, "")
+    assert site.status(ids[0]) == "PENDING"
+    answer = client(*asked, "--reason", "wrong tag", "--yes").result
+    assert (answer["matched"], answer["asked"], answer["more"]) == (2, 2, False)
+    assert [site.status(run_id) for run_id in ids] == ["CANCELLING", "CANCELLING", "PENDING"]
+    assert client("get", ids[0]).result["cancel_reason"] == "wrong tag"
+
+
+def test_a_limit_holds_for_many(client: Client, site: Site, own_tag: str) -> None:
+    for _ in range(3):
+        site.submitted("a", tag=own_tag)
+    answer = client("cancel", "--all-matching", "--tag", own_tag, "--limit", "2", "--yes").result
+    assert (answer["asked"], answer["more"]) == (2, True)
+    assert len(client("list", "--tag", own_tag, "--status", "CANCELLING").result) == 2
+
+
+def test_a_run_is_cancelled(client: Client, site: Site, own_tag: str) -> None:
+    """FLOW-438, FLOW-450"""
+    snapshot = client("cancel", site.submitted("hello", tag=own_tag), "--reason", "no longer").result
+    assert (snapshot["status"], snapshot["cancel_reason"]) == ("CANCELLING", "no longer")
+    over = site.ended("hello")
+    assert client("cancel", "--run-id", over, "--wait").result["status"] == "COMPLETED"
+
+
+# Lists
+
+
+def test_a_table_has_the_columns_of_the_contract(client: Client, site: Site, own_tag: str) -> None:
+    """FLOW-447"""
+    run_id = site.submitted("日本 \x1b[31m", tag=own_tag)
+    ended = client("list", "--tag", own_tag, "--output", "table")
+    header, line = ended.out.splitlines()
+    assert header.split() == ["run_id", "status", "flow_name", "tag", "updated_at"]
+    cells = line.split("  ")
+    assert (cells[0], cells[-1].strip()[-1]) == (run_id, "Z")
+    assert "日本 \\x1b[31m" in line
+    assert "\x1b" not in line
+    assert header.index("tag") - line.index(own_tag) == 2  # two wide characters
+
+
+def test_pages_are_walked(client: Client, site: Site, own_tag: str) -> None:
+    """FLOW-436"""
+    ids = [site.submitted("f", tag=own_tag) for _ in range(3)][::-1]
+    first = client("list-vnext", "--tag", own_tag, "--limit", "2").result
+    assert [run["run_id"] for run in first["items"]] == ids[:2]
+    second = client("list-vnext", "--tag", own_tag, "--limit", "2", "--cursor", first["next_cursor"]).result
+    assert ([run["run_id"] for run in second["items"]], second["next_cursor"]) == (ids[2:], None)
+    since = str(second["items"][0]["updated_at"])
+    newer = client("list-vnext", "--tag", own_tag, "--updated-after", since).result
+    assert [run["run_id"] for run in newer["items"]] == ids[:2]
+    table = client("list-vnext", "--tag", own_tag, "--limit", "1", "--output", "table")
+    assert len(table.out.splitlines()) == 2
+    assert table.err.startswith("there are more: --cursor ")
+
+
+# Watching
+
+
+def test_a_watch_prints_a_line_for_each_event_and_ends_with_0_however_the_run_ends(client: Client, site: Site) -> None:
+    """FLOW-437, FLOW-448, FLOW-449"""
+    ended = client("watch", "--run-id", site.ended("broken"), "--include", "records")
+    assert (ended.code, ended.err) == (0, "")
+    (event,) = ended.lines
+    assert set(event) == {"event", "run_id", "snapshot", "ts"}
+    assert event["snapshot"]["task_records"]["stumble"]["state"] == "FAILED"
+    run_id = site.ended("hello")
+    assert client("watch", run_id, "--output", "status").out == "COMPLETED\n"
+
+
+def test_a_status_is_printed_when_it_changes(client: Client, monkeypatch: pytest.MonkeyPatch, site: Site) -> None:
+    """FLOW-448"""
+    run_id = site.ended("hello")
+    words = ["PENDING", "PENDING", "RUNNING", "RUNNING", "PENDING", "COMPLETED"]
+    events = [{"event": "snapshot", "run_id": run_id, "snapshot": {"status": word}, "ts": 1.0} for word in words]
+    monkeypatch.setattr(PyocoHttpClient, "watch_run", lambda *_, **__: iter(events))
+    assert client("watch", run_id, "--output", "status").out.split() == [words[0], words[2], words[4], words[5]]
+
+
+def test_a_watch_ends_with_its_time(client: Client, site: Site, own_tag: str) -> None:
+    """FLOW-449"""
+    ended = client("watch", site.submitted("f", tag=own_tag), "--timeout-sec", "1", "--output", "status")
+    assert (ended.code, ended.out, ended.err) == (0, "PENDING\n", "")
+
+
+@pytest.mark.parametrize("command", ["watch", "wait", "get", "tasks", "why", "cancel", "rerun"])
+def test_a_run_that_is_not_there_is_told_as_the_server_says_it(client: Client, command: str) -> None:
+    """FLOW-427"""
+    ended = client(command, str(uuid.uuid4()))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "HTTP 404 ERR-PYOCO-0005: The run was not found.\n"
+
+
+def test_what_is_wrong_is_told_with_its_place(client: Client) -> None:
+    """FLOW-427"""
+    ended = client("list", "--limit", "999")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.splitlines() == [
+        "HTTP 422 ERR-PYOCO-0017: The list query is invalid.",
+        "  query.limit: must be a whole number from 1 to 200",
+    ]
+
+
+def test_why_tells_what_each_run_is_about(client: Client, site: Site, own_tag: str) -> None:
+    waiting = client("why", site.submitted("hello", tag=own_tag)).result
+    assert (waiting["status"], waiting["waiting"]["reason"]) == ("PENDING", "no_worker")
+    assert waiting["explanation"] == [waiting["waiting"]["message"]]
+    failed = client("why", site.ended("broken"), "--output", "text").out
+    assert "It failed (execution_error): RuntimeError: on \\x1b[31mpurpose" in failed
+    assert "Task stumble failed: on \\x1b[31mpurpose" in failed
+    with site.held() as run_id:
+        running = client("why", run_id).result
+    assert running["explanation"][0].startswith("anna runs it")
+
+
+# Dead letters and workers
+
+
+def test_dead_letters_are_listed_shown_redriven_and_deleted(client: Client, site: Site, own_tag: str) -> None:
+    runs = [site.ended("broken", tags=[own_tag]) for _ in range(4)]
+
+    def letters() -> list[Any]:
+        found: list[Any] = client("dlq", "list", "--tag", own_tag).result["items"]
+        return found
+
+    asyncio.run(eventually(lambda: len(letters()) == 4))  # a list follows its stream
+    ids = [letter["id"] for letter in letters()]
+    assert [letter["run_id"] for letter in letters()] == runs[::-1]
+    assert client("dlq", "show", ids[0]).result["redrivable"] is True
+    assert client("dlq", "counts").result["total"] >= 4
+    assert client("dlq", "counts", "--output", "table").out.startswith("count  reason")
+    assert client("dlq", "list", "--run-id", runs[0], "--output", "table").out.count("\n") == 2
+    redriven = client("dlq", "redrive", ids[0], "--param", "x=1").result
+    assert redriven["rerun_of"] == runs[3]
+    assert client("get", redriven["run_id"]).result["params"] == {"x": 1}
+    assert client("dlq", "delete", "--letter-id", ids[1]).result == {"id": ids[1], "deleted": True}
+    many = client("dlq", "redrive", "--all-matching", "--run-id", runs[0], "--yes").result
+    assert (many["redriven"], many["failed"]) == (1, 0)
+    gone = client("dlq", "delete", "--all-matching", "--tag", own_tag, "--yes").result
+    assert gone["deleted"] >= 1
+    assert client("dlq", "show", ids[0]).err == "HTTP 404 ERR-PYOCO-0027: The dead letter was not found.\n"
+
+
+def test_workers_are_shown_and_hidden(client: Client) -> None:
+    """FLOW-439"""
+    assert [worker["worker_id"] for worker in client("workers", "--scope", "active").result] == ["anna"]
+    table = client("workers", "--output", "table").out.splitlines()
+    assert table[0].split()[:2] == ["worker_id", "state"]
+    assert table[1].startswith("anna ")
+    assert client("worker-hide", "anna").result["hidden"] is True
+    assert client("workers").result == []
+    assert len(client("workers", "--include-hidden").result) == 1
+    assert client("worker-show", "--worker-id", "anna").result["hidden"] is True
+    assert client("worker-unhide", "anna").result["hidden"] is False
+    assert client("workers", "--state", "sleeping").err.startswith("HTTP 422 ERR-PYOCO-0019: ")
+
+
+def test_health_and_metrics(client: Client) -> None:
+    """FLOW-440"""
+    assert client("health").result == {"status": "ok"}
+    assert client("health", "--ready").result["nats"] is True
+    metrics = client("metrics")
+    assert "\npyoco_workers_alive_total 1" in metrics.out
+    assert metrics.out.endswith("\n")
+    assert not metrics.out.endswith("\n\n")

@@ -1,0 +1,77 @@
+"""A relay in front of a server, in threads: connections through it can be cut, and the way closed for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+__all__ = ["Relay", "relayed"]
+
+
+class Relay:
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._is_closed = False
+        self.connections = 0
+        #: All that went through, either way.
+        self.seen = b""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def close_the_way(self) -> None:
+        """Every connection breaks, and whoever comes is turned away."""
+        self._is_closed = True
+        self._cut()
+
+    def open_the_way(self) -> None:
+        self._is_closed = False
+
+    def end(self) -> None:
+        self._listening.close()
+        self._cut()
+
+    def _cut(self) -> None:
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # the end
+            while True:
+                client, _ = self._listening.accept()
+                self.connections += 1
+                if self._is_closed:
+                    client.close()
+                    continue
+                server = socket.create_connection(self._target)
+                self._open += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.seen += data
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+
+@contextlib.contextmanager
+def relayed(url: str) -> Iterator[Relay]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    relay = Relay(host, int(port))
+    try:
+        yield relay
+    finally:
+        relay.end()
