@@ -9,7 +9,21 @@ import os
 import platform
 import sys
 
-from bench import authenticated, batch, drain, latency, lists, memory, parts, scrape, submit, watching
+from bench import (
+    authenticated,
+    batch,
+    commands,
+    drain,
+    latency,
+    lists,
+    memory,
+    parts,
+    scrape,
+    submit,
+    watching,
+    wheel_sync,
+    wheels,
+)
 from bench.stack import stack
 
 _MEASURES = {
@@ -23,6 +37,9 @@ _MEASURES = {
     "parts": parts.main,
     "metrics": scrape.main,
     "auth": authenticated.main,
+    "commands": commands.main,
+    "wheels": wheels.main,
+    "wheelsync": wheel_sync.main,
 }
 
 
