@@ -19,7 +19,7 @@ import pytest
 
 import pyoco_server
 from gateways import environment, gateway_process, open_gateway
-from pyoco_server import NatsBackendConfig, PyocoHttpClient, PyocoNatsClient
+from pyoco_server import AsyncPyocoHttpClient, NatsBackendConfig, PyocoHttpClient, PyocoNatsClient
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run import Owner, claim, conclude
 from pyoco_server.errors import Refused, RunNotFound, Unavailable
@@ -30,8 +30,12 @@ from servers import NatsServer, config_for
 FLOW_YAML = "flow:\n  graph: a >> b\n  defaults: {mode: バッチ}\n"
 
 
+FILTERS = "status=None, flow=None, tag=None, limit=None, include=None, workflow_yaml_sha256=None"
+
+
 #: Section 18 of the contract, and the small NATS client.
 HOMES = {
+    "AsyncPyocoHttpClient": "http_client",
     "NatsBackendConfig": "config",
     "NatsKvTraceBackend": "trace",
     "PyocoHttpClient": "http_client",
@@ -67,7 +71,8 @@ class TestPublicNames:
         [
             ("import pyoco_server", "fastapi starlette uvicorn nats httpx msgspec yaml pyoco click asyncio"),
             ("from pyoco_server import NatsBackendConfig", "fastapi starlette uvicorn nats httpx pyoco"),
-            ("from pyoco_server import PyocoHttpClient", "fastapi starlette uvicorn nats pyoco"),
+            ("from pyoco_server import PyocoHttpClient", "fastapi starlette uvicorn nats pyoco msgspec yaml asyncio"),
+            ("from pyoco_server import AsyncPyocoHttpClient", "fastapi starlette uvicorn nats pyoco msgspec yaml"),
             ("from pyoco_server import PyocoNatsClient", "fastapi starlette uvicorn"),
             ("from pyoco_server import PyocoNatsWorker", "fastapi starlette uvicorn"),
         ],
@@ -139,6 +144,7 @@ def problem_of(raised: pytest.ExceptionInfo[httpx.HTTPStatusError]) -> tuple[int
 
 
 class TestPyocoHttpClient:
+    @pytest.mark.parametrize("kind", [PyocoHttpClient, AsyncPyocoHttpClient])
     @pytest.mark.parametrize(
         ("method", "signature"),
         [
@@ -146,18 +152,30 @@ class TestPyocoHttpClient:
             ("submit_run", "(flow_name, params=None, tag=None, tags=None)"),
             ("submit_run_yaml", "(workflow_yaml, tag, flow_name='main')"),
             ("cancel_run", "(run_id, wait=False, timeout_sec=None)"),
+            ("list_wheels", "()"),
+            ("list_wheel_history", "(limit=None, wheel_name=None, action=None)"),
+            ("upload_wheel", "(filename, data, replace=True, tags=None)"),
+            ("delete_wheel", "(wheel_name)"),
             ("get_run", "(run_id, include=None)"),
             ("get_tasks", "(run_id)"),
-            ("list_runs", "(status=None, flow=None, tag=None, limit=None, include=None, workflow_yaml_sha256=None)"),
+            ("list_runs", f"({FILTERS})"),
+            ("list_runs_vnext", f"({FILTERS}, updated_after=None, cursor=None)"),
+            ("watch_run", "(run_id, include=None, since=None, timeout_sec=None)"),
+            ("list_workers", "(scope=None, state=None, include_hidden=None, limit=None)"),
+            ("patch_worker", "(worker_id, hidden)"),
             ("health", "()"),
+            ("get_metrics", "()"),
+            ("get_wheel", "(wheel_name)"),
             ("close", "()"),
         ],
     )
-    def test_a_method_takes_what_the_contract_says(self, method: str, signature: str) -> None:
-        """FLOW-401 to FLOW-403, FLOW-408 to FLOW-410, FLOW-414"""
-        found = inspect.signature(getattr(PyocoHttpClient, method))
+    def test_a_method_takes_what_the_contract_says(self, kind: type, method: str, signature: str) -> None:
+        """FLOW-401 to FLOW-414: what we added can only be given by name"""
+        found = inspect.signature(getattr(kind, method))
         bare = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()][1:]
-        assert str(inspect.Signature(bare)) == signature
+        agreed = [each for each in bare if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        assert str(inspect.Signature(agreed)) == signature
+        assert all(each.default is not inspect.Parameter.empty for each in bare if each not in agreed)
 
     def test_health(self, client: PyocoHttpClient) -> None:
         """FLOW-414"""
@@ -264,16 +282,6 @@ class TestPyocoHttpClient:
         client.close()
         with pytest.raises(RuntimeError):
             client.health()
-
-    def test_a_key_is_sent_in_the_header_it_is_told(self) -> None:
-        """FLOW-261: constructor of section 18.4"""
-        with PyocoHttpClient("http://x", api_key="secret") as client:
-            assert client._client.headers["X-API-Key"] == "secret"
-        with PyocoHttpClient("http://x", api_key="secret", api_key_header="X-Team-Key") as client:
-            assert client._client.headers["X-Team-Key"] == "secret"
-            assert "X-API-Key" not in client._client.headers
-        with PyocoHttpClient("http://x") as client:
-            assert "X-API-Key" not in client._client.headers
 
 
 class TestPyocoNatsClient:

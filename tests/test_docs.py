@@ -260,6 +260,8 @@ def test_a_documented_command_line_is_understood(where: str, words: list[str]) -
     rest = words[1:]
     while isinstance(command, click.Group):
         context = command.make_context(words[0], list(rest), parent=context)
+        if command.invoke_without_command and not [*context._protected_args, *context.args]:
+            return
         _, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
     assert command is not None, where
     if "--help" not in rest:

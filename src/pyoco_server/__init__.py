@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.core.snapshot import compact_run_snapshot
     from pyoco_server.http_api import create_app
-    from pyoco_server.http_client import PyocoHttpClient
+    from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
     from pyoco_server.nats_client import PyocoNatsClient
     from pyoco_server.trace import NatsKvTraceBackend
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyoco_server.worker import PyocoNatsWorker
 
 __all__ = [
+    "AsyncPyocoHttpClient",
     "NatsBackendConfig",
     "NatsKvTraceBackend",
     "PyocoHttpClient",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncPyocoHttpClient": "pyoco_server.http_client",
     "NatsBackendConfig": "pyoco_server.config",
     "NatsKvTraceBackend": "pyoco_server.trace",
     "PyocoHttpClient": "pyoco_server.http_client",

@@ -1,0 +1,226 @@
+"""Sends calls over HTTP and reads their answers: the only file of this room that waits for a server."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO, TypeVar, cast
+
+import httpx
+
+from pyoco_server.client import calls
+from pyoco_server.client.calls import Call, Repeat
+from pyoco_server.client.faults import AnswerDamaged, Tries, read_answer
+from pyoco_server.client.files import CHUNK_BYTES, Arrival, Readable, Source
+from pyoco_server.client.forms import Form
+from pyoco_server.client.io_async import Chunks, Gate, Stream, in_thread, pieces_of, sleep
+from pyoco_server.client.results import RunWatchEvent, WheelArtifact
+from pyoco_server.client.retry import Patience
+from pyoco_server.client.watching import Clocks, Watching
+
+__all__ = ["AsyncWire", "Progress", "Uploaded"]
+
+T = TypeVar("T")
+
+#: Called with the bytes that are through so far, and with all there are, if that is known.
+Progress = Callable[[int, int | None], object]
+#: What can be uploaded.
+Uploaded = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable | Chunks
+
+#: Calls at once; more wait their turn. Event streams are not counted: each is open for long and does little.
+_CALLS_MAX = 100
+_IDLE_MAX = 20
+
+
+class AsyncWire:
+    """The connections to one gateway."""
+
+    def __init__(
+        self,
+        base_url: str,
+        headers: dict[str, str],
+        timeout: float,
+        patience: Patience,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Redirects are not followed: the headers are for this gateway alone."""
+        url = httpx.URL(base_url)
+        self.client = httpx.AsyncClient(
+            base_url=url,
+            headers=headers,
+            timeout=timeout,
+            transport=transport,
+            # Without TLS no certificate is needed, and reading them all takes 30 ms. This context trusts nobody.
+            verify=True if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_MAX),
+        )
+        self.clocks = Clocks(steady=time.monotonic, wall=time.time, chance=random.random)
+        self._timeout_seconds, self._patience = timeout, patience
+        self._gate = Gate(_CALLS_MAX)
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+    async def call(self, call: Call[T]) -> T:
+        """One call, with as many tries as it may have. Raises httpx.HTTPError."""
+        tries = self._tries()
+        while True:
+            try:
+                async with self._gate:
+                    return cast(T, read_answer(call, await self.client.send(self._request(call, tries))))
+            except httpx.HTTPError as error:
+                if tries.were_unclear and call.if_gone is not None and _status_of(error) == 404:
+                    return call.if_gone
+                pause = self._pause(tries, error, call.repeat)
+            await sleep(pause)
+
+    async def events(self, watching: Watching) -> Stream[RunWatchEvent]:
+        """One connection after the other, until the watch is over. Raises httpx.HTTPError."""
+        while not watching.is_over():
+            try:
+                request = self._request(watching.connect(), self._tries())
+                request.extensions["timeout"] = watching.limits(self._timeout_seconds)
+                response = await self.client.send(request, stream=True)
+                try:
+                    await _check(response)
+                    if not watching.opened(response.status_code, response.headers.get("Content-Type", "")):
+                        return
+                    async for data in response.aiter_bytes():
+                        for event in watching.feed(data):
+                            yield event
+                        if watching.is_over():
+                            return
+                finally:
+                    await response.aclose()
+                pause = watching.pause_after_end()
+            except httpx.HTTPError as error:
+                pause = watching.pause_after_failure(error)
+            await sleep(pause)
+
+    async def fetch(self, call: Call[None], file: BinaryIO, progress: Progress | None) -> tuple[int, str]:
+        """The answer's bytes into a file, from its beginning. Returns their number and sha256, both compared."""
+        tries = self._tries()
+        while True:
+            try:
+                async with self._gate:
+                    return await self._fetch_once(self._request(call, tries), file, progress)
+            except httpx.HTTPError as error:
+                pause = self._pause(tries, error, call.repeat)
+            await sleep(pause)
+
+    async def upload(self, form: Form, data: Uploaded, progress: Progress | None) -> WheelArtifact:
+        """The file in its form. Tried again only when the file can be read once more from its beginning."""
+        if not isinstance(data, bytes | bytearray | memoryview | str | os.PathLike) and not hasattr(data, "read"):
+            return await self._upload_pieces(form, data, progress)
+        source = await in_thread(Source, cast(Any, data))
+        try:
+            return await self._upload_source(form, source, progress)
+        finally:
+            source.close()
+
+    async def _upload_source(self, form: Form, source: Source, progress: Progress | None) -> WheelArtifact:
+        tries = self._tries()
+        call = calls.upload_wheel(form, None if source.size is None else form.length(source.size))
+        while True:
+            digest = hashlib.sha256()
+            source.restart()
+            body = _body(form, _chunks_of(source), digest, source.size, progress)
+            try:
+                async with self._gate:
+                    artifact = read_answer(call, await self.client.send(self._request(call, tries, body)))
+            except httpx.HTTPError as error:
+                if tries.were_unclear and _status_of(error) == 409 and source.can_restart:
+                    found = await self._find_uploaded(form, await in_thread(source.sha256_hex))
+                    if found is not None:
+                        return found
+                pause = self._pause(tries, error, Repeat.SAFE if source.can_restart else Repeat.NEVER)
+                await sleep(pause)
+            else:
+                return _compared(artifact, digest.hexdigest())
+
+    async def _upload_pieces(self, form: Form, chunks: Chunks, progress: Progress | None) -> WheelArtifact:
+        digest = hashlib.sha256()
+        call = calls.upload_wheel(form, None)
+        body = _body(form, pieces_of(chunks), digest, None, progress)
+        async with self._gate:
+            artifact = read_answer(call, await self.client.send(self._request(call, self._tries(), body)))
+        return _compared(artifact, digest.hexdigest())
+
+    async def _find_uploaded(self, form: Form, sha256_hex: str) -> WheelArtifact | None:
+        """Refused as not newer, after a try whose answer was lost: perhaps it is that one that is registered."""
+        wheels = await self.call(calls.list_wheels())
+        return next((w for w in wheels if w["name"] == form.file_name and w.get("sha256_hex") == sha256_hex), None)
+
+    async def _fetch_once(self, request: httpx.Request, file: BinaryIO, progress: Progress | None) -> tuple[int, str]:
+        response = await self.client.send(request, stream=True)
+        try:
+            await _check(response)
+            arrival = Arrival(file, response.headers)
+            async for chunk in response.aiter_bytes(CHUNK_BYTES):
+                await in_thread(arrival.write, chunk)
+                if progress is not None:
+                    progress(arrival.count, arrival.size)
+            return arrival.count, arrival.check()
+        finally:
+            await response.aclose()
+
+    def _request(self, call: Call[Any], tries: Tries, body: Any = None) -> httpx.Request:
+        return self.client.build_request(
+            call.method,
+            call.path,
+            params=call.query or None,
+            headers=call.headers,
+            content=call.content if body is None else body,
+            timeout=tries.timeout_seconds(self._timeout_seconds, self.clocks.steady()),
+        )
+
+    def _tries(self) -> Tries:
+        return Tries(self._patience, self.clocks.steady())
+
+    def _pause(self, tries: Tries, error: httpx.HTTPError, repeat: Repeat) -> float:
+        clocks = self.clocks
+        return tries.pause_after(error, repeat, at=clocks.steady(), now=clocks.wall(), chance=clocks.chance())
+
+
+async def _check(response: httpx.Response) -> None:
+    """Raises HTTPStatusError, its body read before (FLOW-415)."""
+    if not response.is_success:
+        await response.aread()
+        response.raise_for_status()
+
+
+async def _chunks_of(source: Source) -> Stream[bytes]:
+    while chunk := await in_thread(source.read):
+        yield chunk
+
+
+async def _body(
+    form: Form, chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None
+) -> Stream[bytes]:
+    """The form around the chunks. Each is digested and counted when the connection asks for the next one."""
+    yield form.head
+    done = 0
+    async for chunk in chunks:
+        if not chunk:
+            continue
+        yield chunk
+        digest.update(chunk)
+        done += len(chunk)
+        if progress is not None:
+            progress(done, size)
+    yield form.tail
+
+
+def _compared(artifact: Any, sha256_hex: str) -> WheelArtifact:
+    found = artifact.get("sha256_hex")
+    if found != sha256_hex:
+        raise AnswerDamaged(f"the wheel is registered with the sha256 {found}, and {sha256_hex} was sent")
+    return cast(WheelArtifact, artifact)
+
+
+def _status_of(error: httpx.HTTPError) -> int | None:
+    return error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None

@@ -1,0 +1,324 @@
+"""All that can be asked of a gateway, as values: no socket, no clock. Both clients send these and nothing else."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from pyoco_server.client.forms import Form, frame
+from pyoco_server.client.results import (
+    DlqCounts,
+    DlqMessageDeleted,
+    DlqMessageDetail,
+    DlqMessageRedriven,
+    DlqMessagesDeleted,
+    DlqMessagesRedriven,
+    DlqPage,
+    Health,
+    Ready,
+    RunAccepted,
+    RunBatchAnswer,
+    RunListResponse,
+    RunRepeated,
+    RunsCancelled,
+    RunSnapshot,
+    RunSummary,
+    RunTasks,
+    WheelArtifact,
+    WheelDeleted,
+    WheelHistoryEvent,
+    WorkerPatched,
+    WorkerRecord,
+)
+
+__all__ = [
+    "Call",
+    "Reads",
+    "Repeat",
+    "cancel_run",
+    "cancel_runs",
+    "count_letters",
+    "delete_letter",
+    "delete_letters",
+    "delete_wheel",
+    "fetch_wheel",
+    "get_letter",
+    "get_metrics",
+    "get_run",
+    "get_tasks",
+    "get_worker",
+    "health",
+    "key_headers",
+    "list_letters",
+    "list_runs",
+    "list_runs_vnext",
+    "list_wheel_history",
+    "list_wheels",
+    "list_workers",
+    "patch_worker",
+    "ready",
+    "redrive_letter",
+    "redrive_letters",
+    "rerun_run",
+    "run_filters",
+    "submit_batch",
+    "submit_run",
+    "submit_run_yaml",
+    "upload_wheel",
+    "watch_run",
+    "wheel_form",
+    "words",
+]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Repeat(Enum):
+    """When a call whose try went wrong may be made once more."""
+
+    #: Twice is as good as once: it reads, sets what is set already, or carries an idempotency key.
+    SAFE = "safe"
+    #: Twice is more than once: again only when the first try surely did not arrive.
+    UNSENT = "unsent"
+    #: The failure itself is what was asked for.
+    NEVER = "never"
+
+
+class Reads(Enum):
+    """What the answer's body is."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[T_co]):
+    """One request: all that is sent, how its answer is read, and whether it may be repeated."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    reads: Reads = Reads.JSON
+    repeat: Repeat = Repeat.SAFE
+    #: The answer when a repeat finds nothing (404): the try before it did what was asked, and its answer was lost.
+    if_gone: T_co | None = None
+
+
+def key_headers(api_key: str | None, header: str) -> dict[str, str]:
+    """What is sent with every call. Raises ValueError for a key that no header can carry, without repeating it."""
+    if not api_key:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable()) or api_key != api_key.strip():
+        raise ValueError("the API key holds white space or characters that no HTTP header can carry")
+    return {header: api_key}
+
+
+def words(given: Sequence[str] | None) -> list[str] | None:
+    """Raises TypeError for a single word: its letters would be taken for a list of words."""
+    if isinstance(given, str):
+        raise TypeError(f"a list of words is expected, not one word: [{given!r}]")
+    return None if given is None else list(given)
+
+
+def health() -> Call[Health]:
+    return Call(method="GET", path="/health", repeat=Repeat.NEVER)
+
+
+def ready() -> Call[Ready]:
+    return Call(method="GET", path="/ready", repeat=Repeat.NEVER)
+
+
+def get_metrics() -> Call[str]:
+    return Call(method="GET", path="/metrics", reads=Reads.TEXT)
+
+
+# Runs
+
+
+def submit_run(submission: Mapping[str, Any], key: str | None) -> Call[RunAccepted]:
+    return _sent("POST", "/runs", _given(submission), _key(key))
+
+
+def submit_run_yaml(text: str, flow_name: str, tag: str, key: str | None) -> Call[RunAccepted]:
+    form = frame({"flow_name": flow_name, "tag": tag}, "workflow", "flow.yaml", "application/yaml")
+    headers = {"Content-Type": form.content_type, **_key(key)}
+    return Call(method="POST", path="/runs/yaml", headers=headers, content=form.head + text.encode() + form.tail)
+
+
+def submit_batch(runs: Sequence[Mapping[str, Any]], key: str | None) -> Call[RunBatchAnswer]:
+    return _sent("POST", "/runs/batch", {"runs": [_given(run) for run in runs]}, _key(key))
+
+
+def rerun_run(run_id: str, change: Mapping[str, Any], key: str | None) -> Call[RunRepeated]:
+    return _sent("POST", _at("runs", run_id, "rerun"), _given(change), _key(key))
+
+
+def get_run(run_id: str, include: Sequence[str] | None) -> Call[RunSnapshot]:
+    return Call(method="GET", path=_at("runs", run_id), query=_given({"include": words(include) or None}))
+
+
+def get_tasks(run_id: str) -> Call[RunTasks]:
+    return Call(method="GET", path=_at("runs", run_id, "tasks"))
+
+
+def run_filters(
+    status: str | None,
+    flow: str | None,
+    tag: str | None,
+    include: Sequence[str] | None,
+    workflow_yaml_sha256: str | None,
+    kind: str | None,
+) -> dict[str, Any]:
+    """What the lists of runs have in common."""
+    return {
+        "status": status,
+        "flow": flow,
+        "tag": tag,
+        "include": words(include) or None,
+        "workflow_yaml_sha256": workflow_yaml_sha256,
+        "kind": kind,
+    }
+
+
+def list_runs(filters: Mapping[str, Any]) -> Call[list[RunSummary]]:
+    return Call(method="GET", path="/runs", query=_given(filters))
+
+
+def list_runs_vnext(filters: Mapping[str, Any]) -> Call[RunListResponse]:
+    return Call(method="GET", path="/runs", query={**_given(filters), "envelope": True})
+
+
+def cancel_run(run_id: str, reason: str | None) -> Call[RunSnapshot]:
+    return _sent("POST", _at("runs", run_id, "cancel"), _given({"reason": reason}))
+
+
+def cancel_runs(chosen: Mapping[str, Any]) -> Call[RunsCancelled]:
+    """Twice could reach further than `limit`."""
+    return _sent("POST", "/runs/cancel", _given(chosen), repeat=Repeat.UNSENT)
+
+
+def watch_run(run_id: str, query: Mapping[str, Any], last_event_id: str | None) -> Call[None]:
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    if last_event_id is not None:
+        headers["Last-Event-ID"] = last_event_id
+    return Call(method="GET", path=_at("runs", run_id, "watch"), query=_given(query), headers=headers)
+
+
+# Workers
+
+
+def list_workers(filters: Mapping[str, Any]) -> Call[list[WorkerRecord]]:
+    return Call(method="GET", path="/workers", query=_given(filters))
+
+
+def get_worker(worker_id: str) -> Call[WorkerRecord]:
+    return Call(method="GET", path=_at("workers", worker_id))
+
+
+def patch_worker(worker_id: str, hidden: bool) -> Call[WorkerPatched]:
+    return _sent("PATCH", _at("workers", worker_id), {"hidden": hidden})
+
+
+# Dead letters
+
+
+def list_letters(filters: Mapping[str, Any]) -> Call[DlqPage]:
+    return Call(method="GET", path="/dlq", query=_given(filters))
+
+
+def count_letters() -> Call[DlqCounts]:
+    return Call(method="GET", path="/dlq/counts")
+
+
+def get_letter(letter_id: str) -> Call[DlqMessageDetail]:
+    return Call(method="GET", path=_at("dlq", letter_id))
+
+
+def redrive_letter(letter_id: str, change: Mapping[str, Any]) -> Call[DlqMessageRedriven]:
+    """It happens once however often it is asked for; but a repeat finds no letter, and could not tell the new run."""
+    return _sent("POST", _at("dlq", letter_id, "redrive"), _given(change), repeat=Repeat.UNSENT)
+
+
+def redrive_letters(chosen: Mapping[str, Any]) -> Call[DlqMessagesRedriven]:
+    return _sent("POST", "/dlq/redrive", _given(chosen), repeat=Repeat.UNSENT)
+
+
+def delete_letter(letter_id: str) -> Call[DlqMessageDeleted]:
+    return Call(method="DELETE", path=_at("dlq", letter_id), if_gone={"id": letter_id, "deleted": True})
+
+
+def delete_letters(chosen: Mapping[str, Any]) -> Call[DlqMessagesDeleted]:
+    """Twice could reach further than `limit`."""
+    return Call(method="DELETE", path="/dlq", query=_given(chosen), repeat=Repeat.UNSENT)
+
+
+# Wheels
+
+
+def list_wheels() -> Call[list[WheelArtifact]]:
+    return Call(method="GET", path="/wheels")
+
+
+def list_wheel_history(filters: Mapping[str, Any]) -> Call[list[WheelHistoryEvent]]:
+    return Call(method="GET", path="/wheels/history", query=_given(filters))
+
+
+def upload_wheel(form: Form, length: int | None) -> Call[WheelArtifact]:
+    """Its body is the form around the file. Without a length it is sent in chunks."""
+    headers = {"Content-Type": form.content_type}
+    if length is None:
+        headers["Transfer-Encoding"] = "chunked"
+    else:
+        headers["Content-Length"] = str(length)
+    return Call(method="POST", path="/wheels", headers=headers)
+
+
+def wheel_form(file_name: str, replace: bool, tags: Sequence[str] | None) -> Form:
+    fields = {"replace": "true" if replace else "false"}
+    if tags is not None:
+        fields["tags"] = ",".join(words(tags) or [])
+    return frame(fields, "wheel", file_name, "application/octet-stream")
+
+
+def fetch_wheel(wheel_name: str) -> Call[None]:
+    """As it is stored: a compressed answer would have another length than the wheel."""
+    headers = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
+    return Call(method="GET", path=_at("wheels", wheel_name), headers=headers)
+
+
+def delete_wheel(wheel_name: str) -> Call[WheelDeleted]:
+    return Call(method="DELETE", path=_at("wheels", wheel_name), if_gone={"name": wheel_name, "deleted": True})
+
+
+# How they are made
+
+
+def _sent(
+    method: str, path: str, document: Any, headers: Mapping[str, str] | None = None, repeat: Repeat = Repeat.SAFE
+) -> Call[Any]:
+    """Raises TypeError or ValueError for what JSON has no form for."""
+    content = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    return Call(method=method, path=path, headers=sent, content=content, repeat=repeat)
+
+
+def _key(given: str | None) -> dict[str, str]:
+    """Made up unless given, so that a repeat is not a second submission."""
+    return {"Idempotency-Key": uuid.uuid4().hex if given is None else given}
+
+
+def _at(*parts: str) -> str:
+    """Whatever is given as a name, it reaches no other path: dots too, since `..` would lead upwards."""
+    return "".join("/" + quote(part, safe="").replace(".", "%2E") for part in parts)
+
+
+def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not given is not sent: the server's defaults hold."""
+    return {name: value for name, value in asked.items() if value is not None}

@@ -1,0 +1,108 @@
+"""Server-sent events, decoded: bytes in, events out. No socket, no clock; the bytes may be cut anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["EVENT_BYTES_MAX", "EventDecoder", "EventTooLarge", "ServerEvent"]
+
+#: A snapshot has 256 KiB unless the server is set otherwise. A line or an event above this is no snapshot.
+EVENT_BYTES_MAX = 64 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+_RETRY_MS_DIGITS_MAX = 9
+
+
+class EventTooLarge(ValueError):
+    """A line, or the data of one event, is longer than it may be."""
+
+
+@dataclass(frozen=True)
+class ServerEvent:
+    #: `message` when the server does not name it.
+    name: str
+    data: str
+    #: The newest id of the stream so far; None: there was none.
+    id: str | None
+
+
+class EventDecoder:
+    """One stream. What is not complete when the stream ends is dropped, as the standard says."""
+
+    def __init__(self, bytes_max: int = EVENT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        #: How long the server asks to wait before the next connection.
+        self.retry_seconds: float | None = None
+        self._id: str | None = None
+        self._name = ""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        #: The beginning of a line, in the pieces it came in: joined once, so a slow stream costs no more than a fast.
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        self._is_at_start = True
+        self._after_cr = False
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        """The events that these bytes complete; O(bytes). Raises EventTooLarge."""
+        events: list[ServerEvent] = []
+        for line in self._lines(data):
+            event = self._take(line)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _lines(self, data: bytes) -> list[bytes]:
+        """Lines end with CR, LF or both."""
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if data.endswith(b"\r"):
+            self._after_cr = True
+        *whole, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        lines: list[bytes] = []
+        for end in whole:
+            self._keep(end)
+            lines.append(b"".join(self._pieces))
+            self._pieces, self._pieces_bytes = [], 0
+        self._keep(rest)
+        if lines and self._is_at_start:
+            self._is_at_start = False
+            lines[0] = lines[0].removeprefix(_BOM)
+        return lines
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._pieces_bytes += len(piece)
+        if self._pieces_bytes > self._bytes_max:
+            raise EventTooLarge(f"a line has more than {self._bytes_max} bytes")
+
+    def _take(self, line: bytes) -> ServerEvent | None:
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._data_bytes += len(value) + 1
+            if self._data_bytes > self._bytes_max:
+                raise EventTooLarge(f"an event has more than {self._bytes_max} bytes")
+        elif name == b"event":
+            self._name = _text(value)
+        elif name == b"id" and b"\0" not in value:
+            self._id = _text(value)
+        elif name == b"retry" and value.isdigit() and len(value) <= _RETRY_MS_DIGITS_MAX:
+            self.retry_seconds = int(value) / 1000
+        return None  # a comment (no name), or a field that nobody knows
+
+    def _dispatch(self) -> ServerEvent | None:
+        data, name = self._data, self._name
+        self._data, self._data_bytes, self._name = [], 0, ""
+        if not data:
+            return None
+        return ServerEvent(name or "message", _text(b"\n".join(data)), self._id)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

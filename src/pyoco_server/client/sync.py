@@ -1,0 +1,400 @@
+# Generated from aio.py: python tools/make_sync_client.py
+"""Every operation of the HTTP API, for programs without an event loop."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, BinaryIO, Self, Unpack, cast
+
+import httpx
+
+from pyoco_server.client import calls
+from pyoco_server.client.files import Landing
+from pyoco_server.client.io_sync import Stream, closing, in_thread, sleep
+from pyoco_server.client.results import (
+    DlqCounts,
+    DlqMessageDeleted,
+    DlqMessageDetail,
+    DlqMessageRedriven,
+    DlqMessagesDeleted,
+    DlqMessagesRedriven,
+    DlqPage,
+    Health,
+    LettersDeletedBy,
+    LettersRedrivenBy,
+    Ready,
+    RunAccepted,
+    RunBatchAnswer,
+    RunBatchItem,
+    RunChange,
+    RunListResponse,
+    RunRepeated,
+    RunsCancelled,
+    RunsCancelledBy,
+    RunSnapshot,
+    RunSummary,
+    RunTasks,
+    RunWatchEvent,
+    WheelArtifact,
+    WheelDeleted,
+    WheelDownloaded,
+    WheelHistoryEvent,
+    WorkerPatched,
+    WorkerRecord,
+)
+from pyoco_server.client.retry import Patience
+from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
+from pyoco_server.client.watching import Watching
+from pyoco_server.core.states import TERMINAL
+from pyoco_server.errors import CATALOGUE, TooManyWatchers
+
+__all__ = ["PyocoHttpClient"]
+
+#: FLOW-416
+_WAIT_SECONDS = 60.0
+#: Between two looks at a run that cannot be watched.
+_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.02, 1.0
+#: With these no second try is made for an event stream: a look now and then does as well.
+_NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
+
+
+class PyocoHttpClient:
+    """A client of one gateway.
+
+    A gateway's error is an `httpx.HTTPStatusError` with the gateway's words in `error.response.json()`; no connection,
+    or a broken one, is an `httpx.TransportError`. Calls that may be repeated are repeated: every submission carries an
+    idempotency key, so it counts once however often it is sent.
+
+    `timeout` is how long a server may say nothing, in seconds, while connecting, sending or answering. `retries` is
+    how often a call is tried again, `retry_seconds` for how long after its beginning (as long as `timeout`, unless
+    given); it is also how long a watch puts up with a server that is away.
+
+    >>> with PyocoHttpClient("http://127.0.0.1:8000") as client:  # doctest: +SKIP
+    ...     run = client.submit_run("hello", params={"name": "you"})
+    ...     print(client.wait_run(run["run_id"])["status"])
+    COMPLETED
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        api_key_header: str = "X-API-Key",
+        timeout: float = 30.0,
+        *,
+        retries: int = 3,
+        retry_seconds: float | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """Connects to nobody yet. Raises ValueError for what cannot be, httpx.InvalidURL."""
+        patience = Patience(retries, timeout if retry_seconds is None else retry_seconds)
+        headers = calls.key_headers(api_key, api_key_header)
+        self._wire = Wire(base_url, headers, timeout, patience, transport)
+        self._retry_seconds = patience.seconds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._wire.client.base_url.copy_with(userinfo=b''))!r})"
+
+    def close(self) -> None:
+        """Hang up. Calling it twice is harmless."""
+        self._wire.close()
+
+    # The gateway
+
+    def health(self) -> Health:
+        """Is the gateway alive? Asked once: no answer is an answer, too."""
+        return self._wire.call(calls.health())
+
+    def ready(self) -> Ready:
+        """Can the gateway take work? Asked once; 503 when it cannot."""
+        return self._wire.call(calls.ready())
+
+    def get_metrics(self) -> str:
+        """The figures of this moment, in the text format of Prometheus."""
+        return self._wire.call(calls.get_metrics())
+
+    # Runs
+
+    def submit_run(
+        self,
+        flow_name: str,
+        params: dict[str, Any] | None = None,
+        tag: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> RunAccepted:
+        """Run a flow that the workers know by name. When this returns the run is recorded and queued."""
+        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags)}
+        return self._wire.call(calls.submit_run(asked, idempotency_key))
+
+    def submit_run_yaml(
+        self, workflow_yaml: str, tag: str, flow_name: str = "main", *, idempotency_key: str | None = None
+    ) -> RunAccepted:
+        """Run an uploaded flow, given as text. Its params are the file's `flow.defaults`."""
+        return self._wire.call(calls.submit_run_yaml(workflow_yaml, flow_name, tag, idempotency_key))
+
+    def submit_batch(self, runs: Sequence[RunBatchItem], *, idempotency_key: str | None = None) -> RunBatchAnswer:
+        """Submit up to 1,000 runs of named flows at once. One that is refused does not stop the others."""
+        return self._wire.call(calls.submit_batch(runs, idempotency_key))
+
+    def rerun_run(self, run_id: str, *, idempotency_key: str | None = None, **change: Unpack[RunChange]) -> RunRepeated:
+        """Run the same submission again, with other `params`, `tag` or `tags` if given. The old run stays as it is."""
+        return self._wire.call(calls.rerun_run(run_id, change, idempotency_key))
+
+    def get_run(self, run_id: str, include: Sequence[str] | None = None) -> RunSnapshot:
+        """The latest state of a run. `include=["records"]`: with what is known of each task."""
+        return self._wire.call(calls.get_run(run_id, include))
+
+    def get_tasks(self, run_id: str) -> RunTasks:
+        """The tasks of a run, with what is known of each."""
+        return self._wire.call(calls.get_tasks(run_id))
+
+    def list_runs(
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+        include: Sequence[str] | None = None,
+        workflow_yaml_sha256: str | None = None,
+        *,
+        kind: str | None = None,
+    ) -> list[RunSummary]:
+        """The newest runs that fit, newest update first; 50 unless `limit` says otherwise, 200 at most."""
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind)
+        return self._wire.call(calls.list_runs({**filters, "limit": limit}))
+
+    def list_runs_vnext(  # noqa: PLR0913, PLR0917  (FLOW-411)
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+        include: Sequence[str] | None = None,
+        workflow_yaml_sha256: str | None = None,
+        updated_after: float | None = None,
+        cursor: str | None = None,
+        *,
+        kind: str | None = None,
+    ) -> RunListResponse:
+        """One page of runs. `next_cursor`, given as `cursor` with the same filters, brings the next one."""
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind)
+        asked = {**filters, "limit": limit, "updated_after": updated_after, "cursor": cursor}
+        return self._wire.call(calls.list_runs_vnext(asked))
+
+    def iter_runs(  # noqa: PLR0913  (as the lists)
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        include: Sequence[str] | None = None,
+        workflow_yaml_sha256: str | None = None,
+        updated_after: float | None = None,
+        *,
+        kind: str | None = None,
+        page_size: int = 200,
+    ) -> Stream[RunSummary]:
+        """Every run that fits, page by page, each page when it is needed. A run that changes meanwhile comes once."""
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind)
+        asked = {**filters, "limit": page_size, "updated_after": updated_after}
+        cursor: str | None = None
+        while True:
+            page = self._wire.call(calls.list_runs_vnext({**asked, "cursor": cursor}))
+            yield from page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def watch_run(
+        self,
+        run_id: str,
+        include: Sequence[str] | None = None,
+        since: float | None = None,
+        timeout_sec: float | None = None,
+    ) -> Stream[RunWatchEvent]:
+        """The run as it changes: its state now, every change, a heartbeat every five seconds, until it has ended.
+
+        A connection that breaks or falls silent is replaced, and nothing is told twice. It ends after `timeout_sec`,
+        too, if given. A server that is away for `retry_seconds` is an error. Closing the iterator hangs up.
+        """
+        watching = self._watching(run_id, include=include, since=since, timeout_sec=timeout_sec)
+        with closing(self._wire.events(watching)) as events:
+            yield from events
+
+    def wait_run(self, run_id: str, timeout_sec: float | None = None) -> RunSnapshot:
+        """The run once it has ended. Raises TimeoutError when it has not after `timeout_sec` (60 s unless given)."""
+        seconds = _WAIT_SECONDS if timeout_sec is None else timeout_sec
+        ends_at = self._now() + seconds
+        snapshot = self.get_run(run_id)
+        left = ends_at - self._now()
+        if snapshot["status"] not in TERMINAL and left >= 1:  # the server counts whole seconds
+            snapshot = self._follow(snapshot, left)
+        pause = _LOOK_SECONDS
+        while snapshot["status"] not in TERMINAL:
+            left = ends_at - self._now()
+            if left <= 0:
+                raise TimeoutError(f"run {run_id} is still {snapshot['status']} after {seconds:g} s")
+            sleep(min(pause, left))
+            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+            snapshot = self.get_run(run_id)
+        return snapshot
+
+    def cancel_run(
+        self, run_id: str, wait: bool = False, timeout_sec: float | None = None, *, reason: str | None = None
+    ) -> RunSnapshot:
+        """Ask for a run to be stopped. `wait`: returns when it has ended, or raises TimeoutError, as `wait_run`."""
+        snapshot = self._wire.call(calls.cancel_run(run_id, reason))
+        return self.wait_run(run_id, timeout_sec) if wait else snapshot
+
+    def cancel_runs(self, **chosen: Unpack[RunsCancelledBy]) -> RunsCancelled:
+        """Ask for many runs to be stopped: by filter, by `run_ids`, or `all=True`. `more`: ask again."""
+        return self._wire.call(calls.cancel_runs(chosen))
+
+    # Workers
+
+    def list_workers(
+        self,
+        scope: str | None = None,
+        state: str | None = None,
+        include_hidden: bool | None = None,
+        limit: int | None = None,
+        *,
+        tag: str | None = None,
+    ) -> list[WorkerRecord]:
+        """The workers that are there, those heard of last first. `scope="all"`: stopped and silent ones, too."""
+        asked = {"scope": scope, "state": state, "include_hidden": include_hidden, "limit": limit, "tag": tag}
+        return self._wire.call(calls.list_workers(asked))
+
+    def get_worker(self, worker_id: str) -> WorkerRecord:
+        """What is known of a worker, hidden or not."""
+        return self._wire.call(calls.get_worker(worker_id))
+
+    def patch_worker(self, worker_id: str, hidden: bool) -> WorkerPatched:
+        """Hide a worker from lists, or show it again. A hidden worker goes on taking jobs."""
+        return self._wire.call(calls.patch_worker(worker_id, hidden))
+
+    # Dead letters
+
+    def list_letters(
+        self,
+        reason: str | None = None,
+        flow: str | None = None,
+        tag: str | None = None,
+        run_id: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> DlqPage:
+        """One page of dead letters, newest first. `next_cursor`, given as `cursor`, brings the next one."""
+        asked = {"reason": reason, "flow": flow, "tag": tag, "run_id": run_id, "limit": limit, "cursor": cursor}
+        return self._wire.call(calls.list_letters(asked))
+
+    def count_letters(self) -> DlqCounts:
+        """How many dead letters there are, by reason and flow."""
+        return self._wire.call(calls.count_letters())
+
+    def get_letter(self, letter_id: str) -> DlqMessageDetail:
+        """A dead letter, and whether it can be redriven."""
+        return self._wire.call(calls.get_letter(letter_id))
+
+    def redrive_letter(self, letter_id: str, **change: Unpack[RunChange]) -> DlqMessageRedriven:
+        """What its run was submitted with becomes a new run, and the letter is deleted."""
+        return self._wire.call(calls.redrive_letter(letter_id, change))
+
+    def redrive_letters(self, **chosen: Unpack[LettersRedrivenBy]) -> DlqMessagesRedriven:
+        """Redrive many dead letters: by filter, or `all=True`. `more`: go on with `next_cursor` as `cursor`."""
+        return self._wire.call(calls.redrive_letters(chosen))
+
+    def delete_letter(self, letter_id: str) -> DlqMessageDeleted:
+        """Delete a dead letter. Its run stays as it is."""
+        return self._wire.call(calls.delete_letter(letter_id))
+
+    def delete_letters(self, **chosen: Unpack[LettersDeletedBy]) -> DlqMessagesDeleted:
+        """Delete many dead letters: by filter, or `all=True`. `more`: there are more, ask again."""
+        return self._wire.call(calls.delete_letters(chosen))
+
+    # Wheels
+
+    def list_wheels(self) -> list[WheelArtifact]:
+        """The registered wheels."""
+        return self._wire.call(calls.list_wheels())
+
+    def list_wheel_history(
+        self, limit: int | None = None, wheel_name: str | None = None, action: str | None = None
+    ) -> list[WheelHistoryEvent]:
+        """Uploads and deletions, newest first; 100 unless `limit` says otherwise, 500 at most."""
+        asked = {"limit": limit, "wheel_name": wheel_name, "action": action}
+        return self._wire.call(calls.list_wheel_history(asked))
+
+    def upload_wheel(
+        self,
+        filename: str,
+        data: Uploaded,
+        replace: bool = True,
+        tags: Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> WheelArtifact:
+        """Register a wheel for workers with one of these tags, or for all of them.
+
+        `data` is bytes, a path, an open file or chunks of bytes; it is sent as it is read, and the answer's sha256 is
+        compared with what was sent. What can be read once more from its beginning is tried again, as other calls are.
+        `progress` is called with the bytes sent so far and with all there are, or None.
+        """
+        return self._wire.upload(calls.wheel_form(filename, replace, tags), data, progress)
+
+    def get_wheel(self, wheel_name: str) -> bytes:
+        """The bytes of a wheel, their sha256 compared. For a large one take `download_wheel`."""
+        buffer = io.BytesIO()
+        self._wire.fetch(calls.fetch_wheel(wheel_name), buffer, None)
+        return buffer.getvalue()
+
+    def download_wheel(
+        self, wheel_name: str, path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> WheelDownloaded:
+        """A wheel into a file, or into a folder under its own name. The file appears when it is whole and compared."""
+        with Landing(path, wheel_name) as landing:
+            size, sha256_hex = self._wire.fetch(calls.fetch_wheel(wheel_name), cast(BinaryIO, landing.file), progress)
+            in_thread(landing.settle)
+        return {"name": wheel_name, "path": str(landing.path), "size_bytes": size, "sha256_hex": sha256_hex}
+
+    def delete_wheel(self, wheel_name: str) -> WheelDeleted:
+        """Take a wheel out of the registry. Workers that synchronise remove it."""
+        return self._wire.call(calls.delete_wheel(wheel_name))
+
+    # What they share
+
+    def _follow(self, snapshot: RunSnapshot, seconds: float) -> RunSnapshot:
+        """The newest state that a watch of at most `seconds` tells; the one given when no watch can be had.
+
+        The gateway may have no room, or a proxy may let no stream through. Whether it is there at all, a plain look
+        will tell.
+        """
+        watching = self._watching(snapshot["run_id"], timeout_sec=seconds, final_errors=_NO_ROOM)
+        try:
+            with closing(self._wire.events(watching)) as events:
+                for event in events:
+                    snapshot = event["snapshot"]
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code < 500:
+                raise
+        except httpx.TransportError:
+            pass
+        return snapshot
+
+    def _watching(self, run_id: str, **asked: Any) -> Watching:
+        return Watching(run_id=run_id, clocks=self._wire.clocks, retry_seconds=self._retry_seconds, **asked)
+
+    def _now(self) -> float:
+        return self._wire.clocks.steady()

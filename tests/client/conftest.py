@@ -1,0 +1,30 @@
+"""Both clients, and a gateway for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from client_twins import MakeClient, make_async, make_sync
+from gateways import Gateway, fresh_gateway, listening
+from pyoco_server.ports.nats.link import Link
+
+
+@pytest.fixture(params=["sync", "async"])
+def make(request: pytest.FixtureRequest) -> MakeClient:
+    """Makes a client; every test that asks for it runs with both."""
+    return make_sync if request.param == "sync" else make_async
+
+
+@pytest.fixture
+async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def url(gateway: Gateway) -> AsyncIterator[str]:
+    async with listening(gateway.app) as port:
+        yield f"http://127.0.0.1:{port}"

@@ -1,0 +1,171 @@
+"""Nothing is missing, nothing is stale: the clients against the routes and schemas of the gateway, and each other."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NotRequired, get_origin, get_type_hints
+
+import pytest
+
+from pyoco_server import http_client
+from pyoco_server.client import calls, results
+from pyoco_server.client.calls import Call
+from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
+from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
+
+ROOT = Path(__file__).parents[2]
+
+#: A call of each kind.
+CALLS: dict[str, Call[Any]] = {
+    "health": calls.health(),
+    "ready": calls.ready(),
+    "get_metrics": calls.get_metrics(),
+    "submit_run": calls.submit_run({}, None),
+    "submit_run_yaml": calls.submit_run_yaml("", "f", "t", None),
+    "submit_batch": calls.submit_batch([], None),
+    "rerun_run": calls.rerun_run("{run_id}", {}, None),
+    "get_run": calls.get_run("{run_id}", None),
+    "get_tasks": calls.get_tasks("{run_id}"),
+    "list_runs": calls.list_runs({}),
+    "list_runs_vnext": calls.list_runs_vnext({}),
+    "cancel_run": calls.cancel_run("{run_id}", None),
+    "cancel_runs": calls.cancel_runs({}),
+    "watch_run": calls.watch_run("{run_id}", {}, None),
+    "list_workers": calls.list_workers({}),
+    "get_worker": calls.get_worker("{worker_id}"),
+    "patch_worker": calls.patch_worker("{worker_id}", True),
+    "list_letters": calls.list_letters({}),
+    "count_letters": calls.count_letters(),
+    "get_letter": calls.get_letter("{letter_id}"),
+    "redrive_letter": calls.redrive_letter("{letter_id}", {}),
+    "redrive_letters": calls.redrive_letters({}),
+    "delete_letter": calls.delete_letter("{letter_id}"),
+    "delete_letters": calls.delete_letters({}),
+    "list_wheels": calls.list_wheels(),
+    "list_wheel_history": calls.list_wheel_history({}),
+    "upload_wheel": calls.upload_wheel(calls.wheel_form("x", True, None), None),
+    "get_wheel": calls.fetch_wheel("{wheel_name}"),
+    "delete_wheel": calls.delete_wheel("{wheel_name}"),
+}
+#: What is more than one call, or another use of one.
+MORE = {"close", "iter_runs", "wait_run", "download_wheel"}
+
+
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_sync_client", ROOT / "tools" / "make_sync_client.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def public(kind: type) -> dict[str, Any]:
+    return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+
+
+def test_the_generated_client_is_not_stale() -> None:
+    for path, text in load_generator().twins().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path} is stale: run python tools/make_sync_client.py"
+        assert text.startswith("# Generated")
+
+
+def test_both_clients_have_the_same_methods_with_the_same_words() -> None:
+    """FLOW-401 to FLOW-414"""
+    assert list(public(PyocoHttpClient)) == list(public(AsyncPyocoHttpClient))
+    for name, member in public(PyocoHttpClient).items():
+        twin = getattr(AsyncPyocoHttpClient, name)
+        assert list(inspect.signature(member).parameters) == list(inspect.signature(twin).parameters)
+        assert member.__doc__ == twin.__doc__
+        assert member.__doc__, name
+        assert not inspect.iscoroutinefunction(member)
+        assert inspect.iscoroutinefunction(twin) or inspect.isasyncgenfunction(twin), name
+
+
+def test_the_synchronous_client_knows_no_event_loop() -> None:
+    for name in ("sync.py", "sync_wire.py", "io_sync.py"):
+        text = (ROOT / "src" / "pyoco_server" / "client" / name).read_text()
+        assert not re.search(r"\b(async|await|asyncio|Async\w+)\b", text), name
+
+
+def test_there_is_a_method_for_every_route() -> None:
+    asked = {(call.method, call.path.replace("%7B", "{").replace("%7D", "}")) for call in CALLS.values()}
+    assert asked == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert set(public(PyocoHttpClient)) == set(CALLS) | MORE
+
+
+def test_every_submission_has_a_key_and_no_other_call_has() -> None:
+    keyed = {f"{each.method} {each.path}" for each in OPERATIONS if "'Idempotency-Key'" in str(each.parameters)}
+    sends = {name for name, call in CALLS.items() if "Idempotency-Key" in call.headers}
+    assert sends == {"submit_run", "submit_run_yaml", "submit_batch", "rerun_run"}
+    assert {f"{CALLS[name].method} {CALLS[name].path}" for name in sends} == {
+        path.replace("{", "%7B").replace("}", "%7D") for path in keyed
+    }
+
+
+#: The names that differ: the contract's here, the glossary's there.
+SCHEMA_OF = {
+    "DlqCounts": "DeadLetterCounts",
+    "DlqGroup": "DeadLetterGroup",
+    "DlqMessage": "DeadLetter",
+    "DlqMessageDeleted": "DeadLetterDeleted",
+    "DlqMessageDetail": "DeadLetterDetail",
+    "DlqMessageRedriven": "DeadLetterRedriven",
+    "DlqMessagesDeleted": "DeadLettersDeleted",
+    "DlqMessagesRedriven": "DeadLettersRedriven",
+    "DlqPage": "DeadLetterPage",
+    "DlqProblem": "DeadLetterProblem",
+    "ErrorBody": "Error",
+    "LettersRedrivenBy": "DeadLettersRedriveRequest",
+    "RunChange": "RunRerunRequest",
+    "RunsCancelledBy": "RunsCancelRequest",
+    "WorkerRecord": "Worker",
+}
+#: `LettersDeletedBy` is a query, `WheelDownloaded` is of this side, `RunStatus` is a word.
+OURS = {"LettersDeletedBy", "WheelDownloaded", "RunStatus"}
+#: A summary may be a whole snapshot; an event gets its name from its frame.
+MAY_HAVE_MORE = {"RunSummary", "RunWatchEvent"}
+
+
+@pytest.mark.parametrize("name", sorted(set(results.__all__) - OURS))
+def test_a_type_has_the_fields_of_its_schema(name: str) -> None:
+    """Section 18.8"""
+    kind, schema = getattr(results, name), SCHEMAS[SCHEMA_OF.get(name, name)]
+    told = get_type_hints(kind, include_extras=True)
+    hints, optional = set(told), {word for word, hint in told.items() if get_origin(hint) is NotRequired}
+    missing = set(schema["properties"]) - hints
+    more = hints - set(schema["properties"])
+    assert not missing
+    assert not more or name in MAY_HAVE_MORE
+    assert set(kind.__required_keys__) - optional - {"event"} == set(schema.get("required", []))
+
+
+def test_the_public_module_has_what_it_says() -> None:
+    assert sorted(http_client.__all__, key=str) == sorted(set(http_client.__all__))
+    for name in http_client.__all__:
+        assert getattr(http_client, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = http_client.Nonsense
+
+
+def test_an_address_without_tls_reads_no_certificates() -> None:
+    """Reading them takes longer than most calls"""
+    program = (
+        "import httpx, ssl\n"
+        "from pyoco_server.http_client import PyocoHttpClient\n"
+        "real = ssl.SSLContext.load_verify_locations\n"
+        "loads = []\n"
+        "ssl.SSLContext.load_verify_locations = lambda *args, **more: (loads.append(1), real(*args, **more))\n"
+        "PyocoHttpClient('http://127.0.0.1:1')\n"
+        "print(len(loads))\n"
+        "PyocoHttpClient('https://127.0.0.1:1')\n"
+        "print(len(loads) > 0)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout.split() == ["0", "True"]

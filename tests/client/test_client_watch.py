@@ -1,0 +1,271 @@
+"""A watch over connections that break, fall silent, or bring nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from client_twins import MakeClient
+from pyoco_server.client import watching
+from pyoco_server.http_client import AnswerDamaged
+from scripted_gateway import Asked, Scripted, Turn, answer, cut, event, hang, raw, scripted, stream
+from waiting import eventually
+
+CROWDED = {"detail": "too many watchers", "err_id": "ERR-PYOCO-0030", "msg_id": "m", "message": "m", "message_ja": "m"}
+AWAY = CROWDED | {"detail": "nats unavailable", "err_id": "ERR-PYOCO-0003"}
+SNAPSHOT = {"run_id": "r", "status": "RUNNING", "updated_at": 1.0}
+COMPLETED = SNAPSHOT | {"status": "COMPLETED"}
+
+
+async def seen(client: Any, **asked: Any) -> list[tuple[str, str]]:
+    return [(each["event"], each["snapshot"]["status"]) async for each in client.watch_run("r", **asked)]
+
+
+def resumed(server: Scripted) -> list[str | None]:
+    return [asked.headers.get("last-event-id") for asked in server.asked]
+
+
+async def test_an_event_is_what_the_contract_says(make: MakeClient) -> None:
+    """FLOW-412, FLOW-121"""
+    async with scripted(stream(event(3, "COMPLETED", newer="field"))) as server, make(server.url) as client:
+        events = [each async for each in client.watch_run("r")]
+    snapshot = {"run_id": "r", "status": "COMPLETED", "updated_at": 3.0, "newer": "field"}
+    assert events == [{"event": "snapshot", "run_id": "r", "snapshot": snapshot, "ts": 1.5}]
+
+
+@pytest.mark.parametrize("then", ["end", "cut"])
+async def test_a_stream_that_ends_early_is_taken_up_again(make: MakeClient, then: str) -> None:
+    """FLOW-128: where it broke off; nothing is told twice"""
+    first = stream(event(3, "PENDING"), event(5, "RUNNING"), then=then)
+    last = stream(event(6, "RUNNING", "heartbeat"), event(9, "FAILED"))
+    async with scripted(first, last) as server, make(server.url) as client:
+        assert await seen(client) == [
+            ("snapshot", "PENDING"),
+            ("snapshot", "RUNNING"),
+            ("heartbeat", "RUNNING"),
+            ("snapshot", "FAILED"),
+        ]
+    assert resumed(server) == [None, "5"]
+
+
+async def test_nothing_is_read_beyond_the_end_of_the_run(make: MakeClient) -> None:
+    """FLOW-125"""
+    frames = event(3, "CANCELLED") + event(4, "RUNNING")
+    async with scripted(stream(frames, then="hang")) as server, make(server.url) as client:
+        assert await seen(client) == [("snapshot", "CANCELLED")]
+    assert len(server.asked) == 1
+
+
+async def test_a_gateway_that_restarts_is_waited_for(make: MakeClient) -> None:
+    turns = [stream(event(3, "RUNNING"), then="cut"), cut, answer(AWAY, 503), hang]
+    async with (
+        scripted(*turns, stream(event(4, "COMPLETED"))) as server,
+        make(server.url) as client,
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(watching, "SILENCE_SECONDS", 0.3)
+            assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+    assert resumed(server) == [None, *["3"] * 4]
+
+
+async def test_breaks_with_news_in_between_do_not_add_up(make: MakeClient) -> None:
+    turns = [stream(event(number, "RUNNING"), then="cut") for number in range(1, 7)]
+    async with scripted(*turns, stream(event(9, "COMPLETED"))) as server, make(server.url, retry_seconds=0.4) as client:
+        assert len(await seen(client)) == 7
+    assert server.at[-1] - server.at[0] > 0.4
+
+
+async def test_a_silent_connection_is_replaced(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOW-124: a server that is there says something every five seconds"""
+    monkeypatch.setattr(watching, "SILENCE_SECONDS", 0.2)
+    silent = stream(event(3, "RUNNING"), then="hang")
+    async with scripted(silent, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
+        assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+    assert resumed(server) == [None, "3"]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"data: no json\nevent: snapshot\n\n",
+        b"event: snapshot\ndata: [1]\n\n",
+        b'event: snapshot\ndata: {"run_id": "r"}\n\n',
+        b"event: heartbeat\ndata: \xff\xfe\n\n",
+        b"\x00\x01\xff" * 100,
+        b"event: other\ndata: {}\n\n",
+    ],
+)
+async def test_garbage_is_a_broken_connection(make: MakeClient, garbage: bytes) -> None:
+    good = stream(event(4, "COMPLETED"))
+    async with scripted(stream(garbage), good) as server, make(server.url) as client:
+        assert await seen(client) == [("snapshot", "COMPLETED")]
+    assert len(server.asked) == 2
+
+
+async def test_what_came_before_the_garbage_counts(make: MakeClient) -> None:
+    """Also when both came at once: nobody would send it again"""
+    first = stream(event(3, "RUNNING") + b"event: snapshot\ndata: no json\n\n")
+    async with scripted(first, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
+        assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+    assert resumed(server) == [None, "3"]
+
+
+async def test_nothing_but_garbage_is_an_error(make: MakeClient) -> None:
+    turn = stream(b"event: snapshot\ndata: no json\n\n")
+    async with scripted(*[turn] * 50) as server, make(server.url, retry_seconds=0.5) as client:
+        with pytest.raises(AnswerDamaged):
+            await seen(client)
+        assert 2 <= len(server.asked) < 10
+
+
+async def test_a_page_of_somebody_else_is_no_stream(make: MakeClient) -> None:
+    async with scripted(answer(b"<html>log in</html>", content_type="text/html")) as server, make(server.url) as client:
+        with pytest.raises(AnswerDamaged, match="text/html"):
+            await seen(client)
+
+
+async def test_a_stream_that_only_ends_is_no_busy_loop(make: MakeClient) -> None:
+    async with scripted(*[stream(retry_ms=None)] * 500) as server, make(server.url, retry_seconds=1) as client:
+        with pytest.raises(AnswerDamaged, match="before its first event"):
+            await seen(client)
+        assert len(server.asked) < 10
+
+
+async def test_a_server_that_stays_away_is_an_error(make: MakeClient, unused_port: int) -> None:
+    async with make(f"http://127.0.0.1:{unused_port}", retry_seconds=0.6) as client:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(httpx.ConnectError):
+            await seen(client)
+        assert 0.1 < asyncio.get_running_loop().time() - began < 3
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 422])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_an_answer_that_says_no_is_final(make: MakeClient, status: int, is_first: bool) -> None:
+    """FLOW-126, FLOW-127, FLOW-415: also on a later connection, and with the server's words"""
+    before = [] if is_first else [stream(event(3, "RUNNING"))]
+    async with scripted(*before, answer({"detail": "no"}, status)) as server, make(server.url) as client:
+        with pytest.raises(httpx.HTTPStatusError) as raised:
+            await seen(client)
+        assert raised.value.response.status_code == status
+        assert raised.value.response.json() == {"detail": "no"}
+        assert len(server.asked) == len(before) + 1
+
+
+async def test_no_content_means_that_all_was_seen(make: MakeClient) -> None:
+    done = raw(b"HTTP/1.1 204 No Content\r\n\r\n")
+    async with scripted(stream(event(3, "RUNNING")), done) as server, make(server.url) as client:
+        assert await seen(client) == [("snapshot", "RUNNING")]
+
+
+async def test_leaving_hangs_up(make: MakeClient) -> None:
+    """FLOW-412"""
+    async with scripted(stream(event(3, "RUNNING"), then="hang")) as server, make(server.url) as client:
+        events = client.watch_run("r")
+        assert (await anext(events))["snapshot"]["status"] == "RUNNING"
+        assert not server.over[0].is_set()
+        await events.aclose()
+        await asyncio.wait_for(server.over[0].wait(), 5)
+
+
+async def test_the_query_is_what_was_asked(make: MakeClient) -> None:
+    """FLOW-117 to FLOW-119"""
+    turns = [stream(event(3, "COMPLETED"))] * 4
+    async with scripted(*turns) as server, make(server.url) as client:
+        await seen(client)
+        await seen(client, include=["records"], since=1.25, timeout_sec=30)
+        await seen(client, timeout_sec=7200)
+        await seen(client, timeout_sec=2.5)
+    assert [asked.path for asked in server.asked] == [
+        "/runs/r/watch",
+        "/runs/r/watch?include=records&since=1.25&timeout_sec=30",
+        "/runs/r/watch?timeout_sec=600",
+        "/runs/r/watch?timeout_sec=2",
+    ]
+
+
+@pytest.mark.parametrize("timeout_sec", [0, -1, 0.5, float("nan")])
+async def test_a_time_the_server_would_not_take_is_the_servers_to_refuse(make: MakeClient, timeout_sec: float) -> None:
+    """FLOW-127"""
+    async with scripted(answer({"detail": "no"}, 422)) as server, make(server.url) as client:
+        with pytest.raises(httpx.HTTPStatusError):
+            await seen(client, timeout_sec=timeout_sec)
+    assert server.asked[0].path == f"/runs/r/watch?timeout_sec={timeout_sec}"
+
+
+async def test_it_ends_when_its_time_is_up(make: MakeClient) -> None:
+    """FLOW-449: whatever the server does"""
+    turns = [stream(event(3, "RUNNING"), then="hang"), stream(then="hang"), stream(then="hang")]
+    async with scripted(*turns) as server, make(server.url) as client:
+        began = asyncio.get_running_loop().time()
+        assert await seen(client, timeout_sec=1) == [("snapshot", "RUNNING")]
+        assert 0.9 < asyncio.get_running_loop().time() - began < 2.5
+
+
+class TestWaiting:
+    async def test_a_run_is_waited_for_in_a_stream(self, make: MakeClient) -> None:
+        """FLOW-416: not by asking again and again"""
+        turns = [answer(SNAPSHOT), stream(event(3, "RUNNING"), event(4, "COMPLETED"))]
+        async with scripted(*turns) as server, make(server.url) as client:
+            assert (await client.wait_run("r"))["status"] == "COMPLETED"
+        assert [asked.path.partition("?")[0] for asked in server.asked] == ["/runs/r", "/runs/r/watch"]
+
+    async def test_a_run_that_has_ended_takes_one_look(self, make: MakeClient) -> None:
+        async with scripted(answer(COMPLETED)) as server, make(server.url) as client:
+            assert await client.wait_run("r", 0) == COMPLETED
+        assert len(server.asked) == 1
+
+    async def test_without_room_for_a_watch_it_looks_again_and_again(self, make: MakeClient) -> None:
+        turns = [answer(SNAPSHOT), answer(CROWDED, 503, retry_after="1"), answer(SNAPSHOT), answer(COMPLETED)]
+        async with scripted(*turns) as server, make(server.url) as client:
+            assert await client.wait_run("r") == COMPLETED
+        assert [asked.path for asked in server.asked][2:] == ["/runs/r", "/runs/r"]
+
+    @pytest.mark.parametrize(
+        "turn", [answer(AWAY, 502), cut, answer(b"<html>", content_type="text/html"), stream(then="hang")]
+    )
+    async def test_where_no_stream_gets_through_it_looks_again_and_again(
+        self, make: MakeClient, turn: Turn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A proxy, for example, that keeps an answer until it is complete"""
+        monkeypatch.setattr(watching, "SILENCE_SECONDS", 0.1)
+        async with scripted() as server, make(server.url, retry_seconds=0.1) as client:
+
+            async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:
+                looks = [each for each in server.asked if not each.path.startswith("/runs/r/watch")]
+                look = answer(COMPLETED if len(looks) > 2 else SNAPSHOT)
+                await (look if asked in looks else turn)(asked, writer)
+
+            server.turns = [by_path] * 20
+            assert await client.wait_run("r") == COMPLETED
+
+    async def test_a_watch_waits_for_room(self, make: MakeClient) -> None:
+        turns = [answer(CROWDED, 503, retry_after="0"), stream(event(3, "COMPLETED"))]
+        async with scripted(*turns) as server, make(server.url) as client:
+            assert await seen(client) == [("snapshot", "COMPLETED")]
+
+    async def test_an_outage_is_waited_out(self, make: MakeClient) -> None:
+        turns = [answer(SNAPSHOT), answer(AWAY, 503, retry_after="0"), cut, stream(event(3, "FAILED"))]
+        async with scripted(*turns) as server, make(server.url) as client:
+            assert (await client.wait_run("r"))["status"] == "FAILED"
+
+    async def test_time_runs_out_in_the_middle_of_a_stream(self, make: MakeClient) -> None:
+        """FLOW-416"""
+        turns = [answer(SNAPSHOT), stream(event(3, "CANCELLING"), then="hang"), *[answer(SNAPSHOT)] * 3]
+        async with scripted(*turns) as server, make(server.url) as client:
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(TimeoutError, match=r"still (CANCELLING|RUNNING) after 1.1 s"):
+                await client.wait_run("r", 1.1)
+            assert 1.0 < asyncio.get_running_loop().time() - began < 2.5
+            await eventually(lambda: all(each.is_set() for each in server.over))
+
+    async def test_a_cancelled_run_is_waited_for(self, make: MakeClient) -> None:
+        """FLOW-403, FLOW-416"""
+        asked = SNAPSHOT | {"status": "CANCELLING"}
+        turns = [answer(asked), answer(asked), stream(event(3, "CANCELLED"))]
+        async with scripted(*turns) as server, make(server.url) as client:
+            assert (await client.cancel_run("r", wait=True))["status"] == "CANCELLED"
+        assert server.asked[0].method == "POST"
