@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,10 +68,10 @@ def environment(url: str, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def process(url: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process whose output is read through pipes."""
+def process(url: str, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process whose output is read through pipes; `before` are the words in front of it."""
     with subprocess.Popen(
-        [COMMAND, *arguments],
+        [*before, COMMAND, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

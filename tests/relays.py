@@ -19,6 +19,9 @@ class Relay:
         self.connections = 0
         #: All that went through, either way.
         self.seen = b""
+        #: A connection that sends this is cut; how often that was.
+        self.unwanted: bytes | None = None
+        self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -59,6 +62,9 @@ class Relay:
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if self.unwanted is not None and self.unwanted in data:
+                    self.cuts += 1
+                    break
                 self.seen += data
                 target.sendall(data)
         for each in (source, target):

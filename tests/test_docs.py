@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import re
 import shlex
+import tomllib
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +22,16 @@ from pyoco_server import config, errors
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Failed, Outcome
 from pyoco_server.core.states import MOVES, RunState
+from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.doors.cli.banner import Facts, banner
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.errors import InvalidFlow
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
+from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.flow.reader import YamlFlowFiles
+from wheels import build_wheel
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changelog.d").glob("*.md")])
@@ -187,8 +193,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def execute(text: str) -> Outcome:
+    return EngineRun(job_of(text), FlowBuilder(flows.resolve, FILES)).execute()
+
+
+def job_of(text: str) -> Job:
     file = FILES.read(text.encode())
-    job = Job(
+    return Job(
         run_id="00000000-0000-4000-8000-000000000001",
         flow_name="documented",
         tag="default",
@@ -196,13 +206,34 @@ def execute(text: str) -> Outcome:
         params=file.defaults,
         workflow_yaml=file.text,
     )
-    return EngineRun(job, FlowBuilder(flows.resolve, FILES)).execute()
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine makes a folder `artifacts` where it runs."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_package_of_the_guide_runs_by_name_and_by_module(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "wheels.md"
+    blocks = [block for block in BLOCKS if block.page == page]
+    [project], [flow] = ([b.text for b in blocks if b.info == info] for info in ("toml", "yaml of the wheel above"))
+    code, plug_in = [block.text for block in blocks if block.info == "python"][:2]
+    points = tomllib.loads(project)["project"]["entry-points"]
+    _, content = build_wheel(modules={"my_tasks/__init__.py": code, "my_tasks/plugin.py": plug_in}, entry_points=points)
+    zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "wheel")
+    paths = (str(tmp_path / "wheel"),)
+    place_wheels(paths)
+    try:
+        builder = FlowBuilder(None, FILES, environment=Environment(paths, ("my_tasks",)))
+        builder.warm()
+        outcome = EngineRun(job_of(flow), builder).execute()
+        assert isinstance(outcome, Completed), outcome
+        assert [record["output"] for record in outcome.progress.task_records.values()] == ["a b", "c d"]
+    finally:
+        remove_wheels(paths)
+        forget_modules(paths)
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -27,7 +27,7 @@ PyocoError
 │   ├── NotStored         NATS did not answer, and nothing was stored
 │   ├── TooManyWatchers   this gateway serves as many event streams as it may
 │   ├── TooManyTransfers  this gateway moves as many files as it may
-│   └── NoRoom            the disk of this process is full
+│   └── NoRoom            the disk is full: of this process, or of NATS
 ├── Corrupt               stored bytes are not what they should be
 ├── InvalidJob            a queue message nobody can run
 ├── FlowNotResolved       this worker cannot build the flow
@@ -215,6 +215,12 @@ CATALOGUE: dict[int, Text] = {
             "The backup could not be made or restored.",
             "バックアップの作成または復元に失敗しました",
             "Follow what the message says.",
+        ),
+        Text(
+            34,
+            "This gateway moves as many files as it may.",
+            "このゲートウェイの同時転送数が上限に達しています",
+            "Try again later, or ask another gateway.",
         ),
     )
 }
@@ -417,6 +423,7 @@ class TooManyWatchers(Unavailable):
 class TooManyTransfers(Unavailable):
     """This gateway moves as many files as it may."""
 
+    number = 34
     phrase = "too many transfers"
 
 

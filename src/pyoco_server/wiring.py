@@ -120,6 +120,7 @@ async def open_backend(
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
+            workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
@@ -149,6 +150,7 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
                 clock=clock,
                 new_id=_Ids(),
                 is_up=lambda: link.is_up,
+                store_state=lambda: link.store_state,
             )
             try:
                 await backend.registry.start()

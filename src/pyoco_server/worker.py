@@ -71,7 +71,7 @@ class PyocoNatsWorker:
             stack.push_async_callback(executor.stop)
             wheels = await stack.enter_async_context(wiring.open_wheel_sync(backend, executor, tags))
             if wheels is not None:
-                await wheels.sync()
+                await wheels.first_sync()
             intake = await backend.queue.open_intake(tags, _not_expected)
             badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, 1, wiring.versions())
             badge.intake = intake

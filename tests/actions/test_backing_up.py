@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -78,3 +80,40 @@ async def test_jobs_are_back_before_their_runs_and_both_come_last(
     await put_back(prepared, streams, archive, may_replace=True)
     assert streams.calls[-2:] == [f"restore {prepared.work_stream}", f"restore KV_{prepared.runs_kv_bucket}"]
     assert len(streams.calls) == 10
+
+
+async def test_what_is_not_there_is_named_and_the_rest_is_kept(
+    prepared: NatsBackendConfig, streams: Watched, tmp_path: Path, link: Link
+) -> None:
+    """The queue, too, without which there are no new jobs to listen for."""
+    await streams.remove(prepared.work_stream)
+    await link.store(f"$KV.{prepared.runs_kv_bucket}.key", b"value")
+    archive = FolderArchive(tmp_path / "backup")
+    manifest = await back_up(prepared, streams, archive)
+    assert manifest.missing == (prepared.work_stream,)
+    assert await archive.manifest() == manifest
+    assert len(manifest.streams) == 9
+    await put_back(prepared, streams, archive, may_replace=True)
+    assert await streams.find(prepared.work_stream) is None
+
+
+async def test_a_failure_at_the_very_beginning_leaves_nothing_either(
+    prepared: NatsBackendConfig, streams: Watched, tmp_path: Path
+) -> None:
+    """Ctrl-C while the folder is made: the thread that makes it is not stopped by that."""
+
+    class Slow(FolderArchive):
+        def _begin(self) -> None:
+            begun.set()
+            go_on.wait(10)
+            super()._begin()
+
+    begun, go_on = threading.Event(), threading.Event()
+    work = asyncio.create_task(back_up(prepared, streams, Slow(tmp_path / "new" / "backup")))
+    await asyncio.to_thread(begun.wait, 10)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    go_on.set()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert list(tmp_path.iterdir()) == []

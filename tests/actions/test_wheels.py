@@ -27,10 +27,10 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller
 from pyoco_server.core.wheel import TAGS_HEADER, Wheel, read_wheel_name
 from pyoco_server.core.wheel_event import WheelAction, WheelSource
-from pyoco_server.errors import Corrupt, InvalidWheel, Unavailable, WheelNotFound, WheelNotNewer
+from pyoco_server.errors import Corrupt, InvalidWheel, NotStored, Unavailable, WheelNotFound, WheelNotNewer
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.objects.port import CHANGED, Changed, ObjectInfo
+from pyoco_server.ports.objects.port import ObjectInfo
 from pyoco_server.ports.spool import Spool
 from wheel_doors import Left, left
 from wheels import build_wheel
@@ -118,10 +118,18 @@ class TestRegister:
         assert in_time[-1] == "my_tasks-1.7-py3-none-any.whl"
         assert sorted(in_time) == sorted(wheel.name.file_name for wheel in wheels)
 
-    async def test_different_packages_at_once_all_get_in(self, backend: GatewayBackend, link: Link) -> None:
-        outcomes = await asyncio.gather(*(outcome(registered(backend, f"p{n}")) for n in range(10)))
-        assert all(isinstance(each, Wheel) for each in outcomes)
-        assert await left(link, backend.config) == Left(10, 10, 10)
+    async def test_thirty_packages_at_once_through_three_gateways_all_get_in(
+        self, backend: GatewayBackend, link: Link, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        """FLOW-213: a change of another package is no reason to send anybody away"""
+        async with contextlib.AsyncExitStack() as open_ones:
+            doors = [backend]
+            for number in range(2):
+                folder = tmp_path_factory.mktemp(f"gateway{number}")
+                doors.append(await open_ones.enter_async_context(opened_gateway_backend(backend.config, folder)))
+            outcomes = await asyncio.gather(*(outcome(registered(doors[n % 3], f"p{n}")) for n in range(30)))
+        assert [each for each in outcomes if not isinstance(each, Wheel)] == []
+        assert await left(link, backend.config) == Left(30, 30, 30)
 
     async def test_an_older_one_is_refused_before_it_is_read(self, backend: GatewayBackend) -> None:
         """FLOW-213"""
@@ -133,7 +141,7 @@ class TestRegister:
                 looked.append("inside")
 
         with pytest.raises(WheelNotNewer, match=r"2\.0"):
-            await registered(replace(backend, wheel_files=Looking()), version="1.0")  # type: ignore[arg-type]
+            await registered(replace(backend, wheel_files=Looking()), version="1.0")
         assert looked == []
 
     async def test_what_comes_in_while_it_is_read_counts(self, backend: GatewayBackend) -> None:
@@ -153,47 +161,43 @@ class TestRegister:
         assert [problem.loc for problem in refused.value.problems] == [("wheel",)]
         assert await left(link, backend.config) == Left(0, 0, 0)
 
-    @pytest.mark.parametrize("fate", [BEFORE, AFTER, UNHEARD])
-    async def test_a_lost_word_of_the_store_costs_another_try_and_nothing_else(
-        self, backend: GatewayBackend, link: Link, fate: str
-    ) -> None:
-        """DESIGN 9.16: it finds its own object again, and is not refused because of it"""
-        trouble = Trouble(plan={"wheels.put_if_unchanged": [fate]})
+    async def test_what_was_not_stored_is_stored_again(self, backend: GatewayBackend, link: Link) -> None:
+        """DESIGN 9.16"""
+        trouble = Trouble(plan={"wheels.put_admitted": [UNHEARD]})
         wheel = await registered(with_trouble(backend, trouble, "wheels"))
         assert await list_wheels(backend) == [wheel]
         assert await left(link, backend.config) == Left(1, 1, 1)
-        assert trouble.calls.count("wheels.put_if_unchanged") == (1 if fate == AFTER else 2)
+        assert trouble.calls.count("wheels.put_admitted") == 2
 
-    @pytest.mark.parametrize("call", ["wheels.catalogue", "wheels.put_if_unchanged"])
+    @pytest.mark.parametrize(("fate", "count"), [(BEFORE, 0), (AFTER, 1)])
+    async def test_what_may_be_stored_is_not_stored_again(
+        self, backend: GatewayBackend, link: Link, fate: str, count: int
+    ) -> None:
+        """FLOW-47: it would be refused because of itself. The store has tried for long to find out."""
+        trouble = Trouble(plan={"wheels.put_admitted": [fate]})
+        with pytest.raises(Unavailable):
+            await registered(with_trouble(backend, trouble, "wheels"))
+        assert trouble.calls.count("wheels.put_admitted") == 1
+        assert await left(link, backend.config) == Left(count, count, 0)
+
     async def test_a_store_that_stays_silent_is_given_up(
-        self, backend: GatewayBackend, link: Link, monkeypatch: pytest.MonkeyPatch, call: str
+        self, backend: GatewayBackend, link: Link, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """FLOW-47"""
         monkeypatch.setattr(registering, "_UNANSWERED_SECONDS", 0.3)
-        trouble = Trouble(plan={call: ["", *[BEFORE] * 50] if call == "wheels.catalogue" else [BEFORE] * 50})
-        with pytest.raises(Unavailable):
+        trouble = Trouble(plan={"wheels.put_admitted": [UNHEARD] * 50})
+        with pytest.raises(NotStored):
             await registered(with_trouble(backend, trouble, "wheels"))
-        assert 2 <= trouble.calls.count(call) < 10
+        assert 2 <= trouble.calls.count("wheels.put_admitted") < 10
         assert await left(link, backend.config) == Left(0, 0, 0)
 
     async def test_without_a_connection_nothing_is_tried_again(self, backend: GatewayBackend) -> None:
         """DESIGN 9.16"""
-        trouble = Trouble(plan={"wheels.put_if_unchanged": [BEFORE] * 50})
+        trouble = Trouble(plan={"wheels.put_admitted": [UNHEARD] * 50})
         down = replace(with_trouble(backend, trouble, "wheels"), is_up=lambda: False)
         with pytest.raises(Unavailable):
             await registered(down)
-        assert trouble.calls.count("wheels.put_if_unchanged") == 1
-
-    async def test_a_registry_that_never_rests_is_given_up(self, backend: GatewayBackend) -> None:
-        class Restless:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(backend.wheels, name)
-
-            async def put_if_unchanged(self, *_: object) -> Changed:
-                return CHANGED
-
-        with pytest.raises(Unavailable, match="too fast"):
-            await registered(replace(backend, wheels=Restless()))
+        assert trouble.calls.count("wheels.put_admitted") == 1
 
     @pytest.mark.parametrize("fate", [BEFORE, UNHEARD])
     async def test_a_lost_event_is_logged_and_the_wheel_stands(
@@ -232,14 +236,14 @@ class TestRegister:
             def __getattr__(self, name: str) -> Any:
                 return getattr(backend.wheels, name)
 
-            async def put_if_unchanged(self, name: str, chunks: Any, *more: Any) -> ObjectInfo | Changed:
+            async def put_admitted(self, name: str, chunks: Any, *more: Any) -> ObjectInfo:
                 async def halting() -> AsyncIterator[bytes]:
                     async for chunk in chunks:
                         yield chunk[:600_000]
                         sending.set()
                         await asyncio.Event().wait()
 
-                return await backend.wheels.put_if_unchanged(name, halting(), *more)
+                return await backend.wheels.put_admitted(name, halting(), *more)
 
         watched = replace(backend, wheels=Watched())
         working = asyncio.create_task(registered(watched, pad_bytes=2_000_000))

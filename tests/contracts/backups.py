@@ -19,6 +19,7 @@ from pyoco_server.actions.restore import plan_restore, restore
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import Manifest, StoredFile
 from pyoco_server.core.backup_change import Change
+from pyoco_server.core.backup_mark import Mark, mark_of
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.port import Streams
 
@@ -203,12 +204,26 @@ class StreamsContract:
         assert await streams.find("PYOCO_RESTORE_TRIAL") is None
 
     @pytest.mark.parametrize("replicas", [None, 1])
-    async def test_a_restored_stream_says_so(
-        self, config: NatsBackendConfig, streams: Streams, tmp_path: Path, replicas: int | None
+    async def test_a_stream_says_where_it_comes_from_until_the_restore_is_over(
+        self, config: NatsBackendConfig, streams: Streams, store: Store, tmp_path: Path, replicas: int | None
     ) -> None:
+        await store.put_job("job")
         archive = FolderArchive(tmp_path / "backup")
         manifest = await back_up(config, streams, archive)
-        await put_back(config, streams, archive, may_replace=True, replicas=replicas)
-        found = await streams.find(config.work_stream)
-        assert found is not None
-        assert found.config["metadata"]["pyoco.restored"] == manifest.backup_id
+        (work,) = manifest.only([config.work_stream])
+        await streams.remove(work.name)
+        await streams.restore(work, manifest.backup_id, replicas, archive.chunks(work.name, work.files[0]), _nothing())
+        restored = await streams.find(work.name)
+        assert restored is not None
+        assert mark_of(restored.config) == Mark(manifest.backup_id, (restored.last_sequence, 1))
+        await streams.unmark(work.name)
+        after = await streams.find(work.name)
+        assert after is not None
+        assert mark_of(after.config) is None
+        assert await store.jobs() == ["job"]
+
+
+async def _nothing() -> AsyncIterator[Change]:
+    none: tuple[Change, ...] = ()
+    for change in none:
+        yield change

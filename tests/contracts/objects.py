@@ -6,15 +6,16 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from functools import partial
 
 import pytest
 
 from pyoco_server.errors import ObjectNotFound, TooLarge
-from pyoco_server.ports.objects.port import CHANGED, Changed, ObjectInfo, Objects
+from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
 
-__all__ = ["ObjectsContract", "pieces_of", "put", "put_if_unchanged", "read_all"]
+__all__ = ["NotAdmitted", "ObjectsContract", "anything", "pieces_of", "put", "put_admitted", "read_all"]
 
 _PIECE_BYTES = 50_000
 #: Chunks of the store are of this size, or so the tests hope: they try both sides of it.
@@ -30,10 +31,22 @@ async def put(objects: Objects, name: str, data: bytes, headers: dict[str, str] 
     return await objects.put(name, pieces_of(data), len(data), headers)
 
 
-async def put_if_unchanged(
-    objects: Objects, name: str, data: bytes, generation: int, headers: dict[str, str] | None = None
-) -> ObjectInfo | Changed:
-    return await objects.put_if_unchanged(name, pieces_of(data), len(data), headers, generation)
+class NotAdmitted(Exception):
+    """Of no kind that a store knows."""
+
+
+def anything(_: Catalogue) -> None:
+    """Admits whatever it is asked about."""
+
+
+async def put_admitted(
+    objects: Objects,
+    name: str,
+    data: bytes,
+    admit: Callable[[Catalogue], None] = anything,
+    headers: dict[str, str] | None = None,
+) -> ObjectInfo:
+    return await objects.put_admitted(name, pieces_of(data), len(data), headers, admit)
 
 
 async def read_all(objects: Objects, info: ObjectInfo) -> bytes:
@@ -197,59 +210,119 @@ class ObjectsContract:
         generations.append((await objects.catalogue()).generation)
         assert sorted(set(generations)) == generations
 
-    async def test_a_put_goes_through_while_nothing_has_changed(self, objects: Objects) -> None:
-        first = await put_if_unchanged(objects, "one", b"1", (await objects.catalogue()).generation, {"k": "v"})
-        assert isinstance(first, ObjectInfo)
-        second = await put_if_unchanged(objects, "two", b"2", (await objects.catalogue()).generation)
-        assert isinstance(second, ObjectInfo)
-        # Over one that is there, too.
-        third = await put_if_unchanged(objects, "one", b"3", (await objects.catalogue()).generation)
-        assert isinstance(third, ObjectInfo)
+    async def test_a_put_that_is_admitted_is_a_put(self, objects: Objects) -> None:
+        first = await put_admitted(objects, "one", b"1", headers={"k": "v"})
+        second = await put_admitted(objects, "two", b"2")
+        third = await put_admitted(objects, "one", b"3")  # over one that is there, too
         assert await read_all(objects, await objects.info("one")) == b"3"
         assert first.headers == {"k": "v"}
         assert [info.object_id for info in (await objects.catalogue()).objects] == [third.object_id, second.object_id]
-
-    async def test_a_put_is_told_of_a_change_of_any_object(self, objects: Objects) -> None:
-        """FLOW-213: whoever decided by an older catalogue decides again."""
-        empty = (await objects.catalogue()).generation
-        await put(objects, "other", b"x")
-        assert await put_if_unchanged(objects, "one", b"1", empty) is CHANGED
-        before_delete = (await objects.catalogue()).generation
-        await objects.delete("other")
-        assert await put_if_unchanged(objects, "one", b"1", before_delete) is CHANGED
         with pytest.raises(ObjectNotFound):
-            await objects.info("one")
-        assert isinstance(
-            await put_if_unchanged(objects, "one", b"1", (await objects.catalogue()).generation), ObjectInfo
-        )
+            await read_all(objects, first)
 
-    async def test_a_change_while_the_bytes_come_in_is_a_change(self, objects: Objects) -> None:
+    async def test_what_admit_raises_goes_to_the_caller_and_nothing_remains(self, objects: Objects) -> None:
+        """FLOW-213"""
+        old = await put(objects, "one", b"old")
+
+        def refuse(catalogue: Catalogue) -> None:
+            assert [info.object_id for info in catalogue.objects] == [old.object_id]
+            raise NotAdmitted
+
+        with pytest.raises(NotAdmitted):
+            await put_admitted(objects, "one", bytes(500_000), refuse)
+        with pytest.raises(NotAdmitted):
+            await put_admitted(objects, "two", bytes(500_000), refuse)
+        assert [info.object_id for info in (await objects.catalogue()).objects] == [old.object_id]
+        assert await read_all(objects, old) == b"old"
+        assert await objects.strays(-60) == ()
+
+    async def test_admit_is_asked_about_what_came_in_with_the_bytes(self, objects: Objects) -> None:
+        """FLOW-213: and of what went"""
+        await put(objects, "gone", b"x")
+
         async def slow() -> AsyncIterator[bytes]:
             yield b"x" * 500_000
             await put(objects, "other", b"y")
+            await objects.delete("gone")
             yield b"z"
 
-        generation = (await objects.catalogue()).generation
-        assert await objects.put_if_unchanged("one", slow(), 1_000_000, None, generation) is CHANGED
-        assert [info.name for info in (await objects.catalogue()).objects] == ["other"]
+        seen: list[list[str]] = []
+        await objects.put_admitted(
+            "one", slow(), 1_000_000, None, lambda catalogue: seen.append([info.name for info in catalogue.objects])
+        )
+        assert seen == [["other"]]
 
     @pytest.mark.parametrize("names", [["one"] * 8, [f"name{n}" for n in range(8)]], ids=["one name", "many names"])
-    async def test_of_many_who_decided_by_the_same_catalogue_one_wins(self, objects: Objects, names: list[str]) -> None:
+    async def test_of_many_who_admit_nobody_beside_them_one_wins(self, objects: Objects, names: list[str]) -> None:
         """FLOW-213, FLOW-219: duplicate uploads at once."""
-        await put(objects, "before", b"x")
-        generation = (await objects.catalogue()).generation
+        before = await put(objects, "before", b"x")
         bodies = [bytes([n]) * 300_000 for n in range(8)]
+
+        def alone(catalogue: Catalogue) -> None:
+            if catalogue.objects != (before_as_listed,):
+                raise NotAdmitted
+
+        (before_as_listed,) = (await objects.catalogue()).objects
         ends = await asyncio.gather(
-            *(put_if_unchanged(objects, name, body, generation) for name, body in zip(names, bodies, strict=True))
+            *(put_admitted(objects, name, body, alone) for name, body in zip(names, bodies, strict=True)),
+            return_exceptions=True,
         )
         [winner] = [end for end in ends if isinstance(end, ObjectInfo)]
-        listed = (await objects.catalogue()).objects
-        assert {info.name: info.object_id for info in listed if info.name != "before"} == {
-            winner.name: winner.object_id
-        }
+        assert sum(isinstance(end, NotAdmitted) for end in ends) == 7
+        listed = {info.name: info.object_id for info in (await objects.catalogue()).objects}
+        assert listed == {"before": before.object_id, winner.name: winner.object_id}
         assert await read_all(objects, winner) == bodies[ends.index(winner)]
+        assert await objects.strays(-60) == ()
 
-    async def test_too_large_a_conditional_put_is_refused_as_any_other(self, objects: Objects) -> None:
+    async def test_of_many_at_once_each_is_admitted_by_what_was_there_before_it(self, objects: Objects) -> None:
+        """FLOW-213: one after the other, in some order; nobody is sent away."""
+        asked: dict[str, list[int]] = {f"name{n}": [] for n in range(12)}
+
+        def note(name: str, catalogue: Catalogue) -> None:
+            asked[name].append(len(catalogue.objects))
+
+        await asyncio.gather(*(put_admitted(objects, name, bytes(200_000), partial(note, name)) for name in asked))
+        assert sorted(counts[-1] for counts in asked.values()) == list(range(12))
+
+    async def test_too_large_a_put_is_not_even_asked_about(self, objects: Objects) -> None:
+        asked: list[Catalogue] = []
         with pytest.raises(TooLarge):
-            await objects.put_if_unchanged("one", pieces_of(bytes(1001)), 1000, None, 0)
+            await objects.put_admitted("one", pieces_of(bytes(1001)), 1000, None, asked.append)
+        assert asked == []
         assert (await objects.catalogue()).objects == ()
+
+    async def test_what_is_whole_replaced_deleted_or_broken_off_leaves_no_stray(self, objects: Objects) -> None:
+        for size in (300_000, 200_000, 0):
+            await put(objects, "one", bytes(size))
+        await put(objects, "two", bytes(300_000))
+        await put(objects, "three", bytes(300_000))
+        await objects.delete("two")
+        with pytest.raises(TooLarge):
+            await objects.put("four", pieces_of(bytes(300_000)), 200_000)
+        assert await objects.strays(-60) == ()
+
+    async def test_bytes_without_a_name_are_strays_once_they_are_old_and_can_be_swept(self, objects: Objects) -> None:
+        await put(objects, "whole", bytes(300_000))
+        half_way = asyncio.Event()
+
+        async def hanging() -> AsyncIterator[bytes]:
+            yield bytes(3 * _CHUNK_BYTES)
+            yield b"x"
+            half_way.set()
+            await asyncio.Event().wait()
+
+        putting = asyncio.create_task(objects.put("one", hanging(), 1_000_000))
+        await half_way.wait()
+        async with asyncio.timeout(10):
+            while not (found := await objects.strays(-60)) or found[0].size_bytes < 3 * _CHUNK_BYTES:
+                await asyncio.sleep(0.005)
+        (stray,) = found
+        assert stray.size_bytes == 3 * _CHUNK_BYTES
+        assert await objects.strays(60) == ()
+        assert await objects.sweep(stray)
+        assert not await objects.sweep(stray)
+        assert await objects.strays(-60) == ()
+        assert len(await read_all(objects, await objects.info("whole"))) == 300_000
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting

@@ -236,7 +236,6 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("listens to all", of("server", listens_on="0.0.0.0"), "nats.login", WARNING),
     ("no tls", of("server", listens_on="0.0.0.0", wants_login=True), "nats.tls", WARNING),
     ("other machine", of("wishes", nats_hosts=("127.0.0.1", "n2.example.com")), "nats.login", WARNING),
-    ("tls in the address only", of("wishes", nats_url="tls://127.0.0.1:4222"), "nats.tls", WARNING),
     ("default sync", given(machine=Machine(own_nats=replace(OWN, sync_seconds=120.0))), "nats.sync", WARNING),
     ("sync unseen", given(machine=Machine()), "nats.sync", NOTE),
     ("other server's file", of("machine", own_nats=replace(OWN, server_name="x")), "nats.sync", NOTE),

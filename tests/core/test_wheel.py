@@ -219,6 +219,13 @@ def test_what_does_not_fit_is_skipped_and_the_newest_that_fits_is_wanted() -> No
     assert [(skip.wheel_name, "fit" in skip.reason) for skip in choice.skipped] == [(odd.name.file_name, True)]
 
 
+def test_of_what_does_not_fit_the_newest_version_of_each_package_is_told() -> None:
+    """FLOW-243: the older ones are of no interest to anybody"""
+    names = [f"{one}-cp39-cp39-win32.whl" for one in ("b-1", "a-2", "a-10", "a-9", "b-0.5")]
+    skipped = choose([a_wheel(name) for name in names], ("default",), SUPPORTED).skipped
+    assert [skip.wheel_name for skip in skipped] == ["a-10-cp39-cp39-win32.whl", "b-1-cp39-cp39-win32.whl"]
+
+
 @pytest.mark.parametrize(
     ("better", "worse"),
     [

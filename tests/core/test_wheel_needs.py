@@ -7,7 +7,19 @@ from collections.abc import Mapping
 import pytest
 from packaging.version import Version
 
-from pyoco_server.core.wheel_needs import Needs, Option, Provided, lacks_of, read_needs, settle, tell_lacks
+from pyoco_server.core import wheel_needs
+from pyoco_server.core.wheel_needs import (
+    Extras,
+    Needs,
+    Option,
+    Provided,
+    lacks_of,
+    provided_by,
+    read_needs,
+    settle,
+    tell_lacks,
+    unmet,
+)
 from pyoco_server.errors import InvalidWheel
 
 HERE = {
@@ -104,3 +116,79 @@ def test_a_wheel_whose_partner_failed_gives_way_to_the_version_that_fits() -> No
 
 def test_a_wheel_that_has_no_other_version_stays() -> None:
     assert settled([option("a", "1", "gone")]) == ["a-1"]
+
+
+def with_extras(*requires: str) -> dict[str, Provided]:
+    """The worker, and `other` 1.0 that requires these."""
+    return {**WORKER, "other": Provided(Version("1.0"), "the registry has", Extras(requires, HERE))}
+
+
+def test_what_an_extra_requires_is_required() -> None:
+    """FLOW-236: other[fast] is more than other"""
+    other = with_extras(
+        "plain-lib", 'click>=9; extra == "fast"', 'Quick_Lib>=2; extra == "fast"', 'no; extra == "slow"'
+    )
+    assert lacking("other", provided=other) == ""
+    assert lacking("other[fast]", provided=other) == (
+        "needs click>=9 for other[fast], but this worker has click 8.1; needs Quick_Lib>=2 for other[fast], which "
+        "neither this worker nor another wheel provides: register a wheel of it, install it on the worker, or set "
+        "PYOCO_WHEEL_INDEX"
+    )
+    there = {"quick-lib": Provided(Version("2.1"), "this worker has"), "click": Provided(Version("9.0"), "")}
+    assert lacking("other[fast]", provided={**other, **there}) == ""
+    assert lacking("other[nobody-knows-it]", provided=other) == ""  # as pip has it
+
+
+def test_extras_of_extras_are_followed_once() -> None:
+    """FLOW-236"""
+    other = with_extras(
+        'other[b]; extra == "a"', 'other[a,c]; extra == "b"', 'deep-lib; extra == "c"', "broken (; extra"
+    )
+    assert [lack.package for lack in lacks_of(needing("other[a]"), other)] == ["deep-lib"]
+
+
+def test_an_extra_for_another_system_is_not_required() -> None:
+    other = with_extras(
+        'winlib; extra == "fast" and sys_platform == "win32"', 'lib; extra == "fast" and os_name ~= "a"'
+    )
+    assert lacking("other[fast]", provided=other) == ""
+
+
+def test_the_extras_of_a_wheel_are_known_from_its_own_words() -> None:
+    """FLOW-236: whatever way they are spelled"""
+    needs = needing("click", 'quick-lib; extra == "Fast_Mode"', 'winlib; sys_platform == "win32"')
+    assert [one.name for one in needs.requires] == ["click"]
+    assert [one.name for one in needs.extras.of("fast-mode")] == ["quick-lib"]
+
+
+@pytest.mark.parametrize("condition", ['implementation_name ~= "a"', 'python_version ~= "abc"'])
+def test_a_condition_that_compares_what_cannot_be_compared_is_refused(condition: str) -> None:
+    with pytest.raises(InvalidWheel, match="the condition of its requirement"):
+        needing(f"lib; {condition}")
+
+
+def test_a_wheel_gives_way_when_what_an_extra_of_another_requires_is_gone() -> None:
+    """FLOW-236"""
+    fast = option("b", "1", 'c>=2; extra == "fast"')
+    a = [option("a", "2", "b[fast]"), option("a", "1")]
+    assert settled(a, [fast], [option("c", "2", "gone"), option("c", "1")]) == ["a-1", "b-1", "c-1"]
+    assert settled(a, [fast], [option("c", "2")]) == ["a-2", "b-1", "c-2"]
+
+
+def test_many_wheels_are_settled_by_looking_at_each_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of upgrades that breaks at its end: each gives way because of the next."""
+    looks = 0
+
+    def count(needs: Needs, provided: Mapping[str, Provided]) -> tuple[wheel_needs.Lack, ...]:
+        nonlocal looks
+        looks += 1
+        return lacks_of(needs, provided)
+
+    monkeypatch.setattr(wheel_needs, "lacks_of", count)
+    size = 300
+    chain = [[option(f"p{n:04}", "2", f"p{n + 1:04}>=2"), option(f"p{n:04}", "1")] for n in range(size)]
+    chosen = settle(chain, WORKER)
+    assert {one.version for one in chosen.values()} == {Version("1")}
+    assert looks <= 2 * size
+    provided = provided_by(chosen, WORKER)
+    assert not any(unmet(one, provided) for one in chosen.values())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,10 @@ class Admin:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
         return {**clean, "PYOCO_LOAD_DOTENV": "false"}
 
-    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+    async def start(self, *arguments: str, through: Sequence[str] = ()) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
+            *through,
             *self.command(*arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
@@ -173,7 +175,7 @@ BAD = {
     "a file is longer": (_append, "is longer than the"),
     "a file was altered": (_alter, "was altered"),
     "a file is missing": (lambda folder: (folder / "PYOCO_DLQ" / "stream.tar.s2").unlink(), "No such file"),
-    "it was interrupted": (lambda folder: (folder / "backup.json").unlink(), "it was interrupted"),
+    "it was interrupted": (lambda folder: (folder / "backup.json").unlink(), "or was interrupted"),
     "no JSON": (lambda folder: (folder / "backup.json").write_text("{"), "cannot be read"),
     "another's JSON": (lambda folder: (folder / "backup.json").write_text("[1]"), "not one of a pyoco-server backup"),
     "of a newer kind": (_manifest(lambda document: document.update(format=2)), "this pyoco-server reads format 1"),
@@ -188,6 +190,16 @@ BAD = {
     "a figure that is none": (_manifest(lambda document: document["streams"][0].update(changes=-1)), "not a count"),
     "a stream twice": (_manifest(lambda document: document["streams"].append(document["streams"][0])), "one twice"),
     "no streams": (_manifest(lambda document: document.update(streams=[])), "it names no stream"),
+    "a stream without its file": (
+        _manifest(lambda document: document["streams"][0]["files"].pop(0)),
+        "PYOCO_WORK has no stream.tar.s2",
+    ),
+    "a time that no calendar has": (_manifest(lambda document: document.update(made_at=1e18)), "is not a time"),
+    "a consumer without a name": (
+        _manifest(lambda document: document["streams"][0].update(consumers=[{}])),
+        "'durable_name' is missing",
+    ),
+    "a text for the terminal": (_manifest(lambda document: document.update(made_by="\x1b[2J")), r"'\x1b[2J' is not"),
     "something missing": (_manifest(lambda document: document.pop("backup_id")), "'backup_id' is missing"),
     "another's configuration": (
         _manifest(lambda document: document["streams"][0]["config"].update(name="OTHER")),
@@ -340,7 +352,7 @@ async def test_a_killed_backup_is_none(admin: Admin) -> None:
     await process.communicate()
     ended = await admin("backup", "verify", "--from", "monday")
     assert ended.code == 1
-    assert "has no backup.json: it was interrupted and is of no use" in ended.err
+    assert "has no backup.json: it is still being made, or was interrupted and is of no use" in ended.err
 
 
 async def test_replacing_asks_first_and_nobody_to_ask_is_an_error(admin: Admin) -> None:
@@ -359,10 +371,9 @@ async def test_replacing_asks_first_and_nobody_to_ask_is_an_error(admin: Admin) 
     assert await admin.keys() == set()
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, {"newer"}), ("y", 0, set())])
-async def test_a_person_on_a_terminal_is_asked_and_sees_bars(
-    admin: Admin, answer: str, code: int, left: set[str]
-) -> None:
+@contextlib.asynccontextmanager
+async def asked(admin: Admin) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, bytearray]]:
+    """A restore on a terminal that waits for an answer; the terminal's other end; and what is on the screen."""
     await admin("backup", "--to", "monday")
     await admin.write("newer")
     ours, theirs = pty.openpty()
@@ -377,15 +388,58 @@ async def test_a_person_on_a_terminal_is_asked_and_sees_bars(
     os.close(theirs)
     said = bytearray()
     asyncio.get_running_loop().add_reader(ours, lambda: said.extend(_read(ours)))
-    await eventually(lambda: b"[y/N]" in said, 20)
-    os.write(ours, answer.encode() + b"\n")
-    ended = await admin.end(process)
-    asyncio.get_running_loop().remove_reader(ours)
-    said += _read(ours)
-    os.close(ours)
+    try:
+        await eventually(lambda: b"[y/N]" in said, 20)
+        yield process, ours, said
+    finally:
+        asyncio.get_running_loop().remove_reader(ours)
+        said += _read(ours)
+        os.close(ours)
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, {"newer"}), ("y", 0, set())])
+async def test_a_person_on_a_terminal_is_asked_and_sees_bars(
+    admin: Admin, answer: str, code: int, left: set[str]
+) -> None:
+    async with asked(admin) as (process, terminal, said):
+        os.write(terminal, answer.encode() + b"\n")
+        ended = await admin.end(process)
     assert ended.code == code
     assert await admin.keys() == left
     assert (b"\x1b[" in said) == (code == 0)  # the bars
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_who_is_asked_may_just_as_well_end_it(admin: Admin, number: signal.Signals) -> None:
+    """FLOW-425: at once, and nothing is touched."""
+    async with asked(admin) as (process, _, said):
+        process.send_signal(number)
+        async with asyncio.timeout(5):
+            ended = await admin.end(process)
+    assert (ended.code, ended.out) == (130, "")
+    assert b"Traceback" not in said
+    assert await admin.keys() == {"newer"}
+
+
+async def test_under_nohup_a_closed_terminal_ends_nothing(admin: Admin) -> None:
+    for _ in range(100):
+        await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
+    process = await admin.start("backup", "--to", "monday", through=["nohup"])
+    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists, 20)
+    process.send_signal(signal.SIGHUP)
+    assert (await admin.end(process)).code == 0
+    assert (admin.folder / "monday" / "backup.json").is_file()
+
+
+async def test_a_stream_that_is_not_there_is_told_of(admin: Admin) -> None:
+    """By each command that reads or writes the backup: who restores it must know."""
+    await admin.link.api("STREAM.DELETE.PYOCO_WORK", {}, dict[str, Any])
+    made = await admin("backup", "--to", "monday", "--json")
+    assert made.code == 0
+    assert made.err == "not on this NATS server, and so not in the backup: PYOCO_WORK\n"
+    assert json.loads(made.out)["missing"] == ["PYOCO_WORK"]
+    whole = await admin("backup", "verify", "--from", "monday")
+    assert "PYOCO_WORK: not there when it was made" in whole.out
 
 
 def _read(terminal: int) -> bytes:

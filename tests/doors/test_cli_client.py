@@ -201,7 +201,7 @@ def modules_after(*arguments: str, **variables: str) -> list[str]:
 
 
 #: What the group itself needs.
-OWN = ["client.config_file", "client.connection"]
+OWN = ["client.config_file", "client.connection", "client.group"]
 
 
 @pytest.mark.parametrize(
@@ -287,3 +287,37 @@ def test_output_that_cannot_be_written_is_told_without_a_traceback() -> None:
         1,
         "ERR-PYOCO-0032: There is no room left on the disk. The output is not whole.\n",
     )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("--help", 0), ("fly", 1), ("health", 1), ("list --follow", 1)])
+def test_a_stream_that_is_closed_is_no_reason_to_stumble(words: str, code: int, closed: str) -> None:
+    """FLOW-423, FLOW-424, FLOW-429: `pyoco-client … >&-`"""
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} --server http://127.0.0.1:1 {words} {closed}"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert ("ERR-PYOCO" in done.stderr) == (code == 1 and closed == ">&-")
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("module", ["click", "pyoco_server.doors.cli.client.server"])
+def test_an_interrupt_while_modules_are_imported_shows_no_traceback(module: str, number: str) -> None:
+    """FLOW-425, FLOW-429"""
+    program = (
+        "import os, signal, sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.{number})\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "sys.argv = ['pyoco-client', 'health', '--help']\n"
+        "from pyoco_server.doors.cli.client import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

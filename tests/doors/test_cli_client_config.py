@@ -9,7 +9,7 @@ import pytest
 
 from client_commands import Client
 from pyoco_server import config as settings
-from pyoco_server.doors.cli.client.connection import Asked, Connection, resolve
+from pyoco_server.doors.cli.client.connection import Asked, Connection, resolve, shown_address
 from pyoco_server.errors import UsageError
 
 KEY = "pyoco_0123456789abcdef_averysecretpart"
@@ -87,8 +87,37 @@ def test_a_key_of_the_file_goes_to_the_server_of_the_file_alone(home: Home) -> N
         assert found.api_key is None
         assert "belongs to https://pyoco.example.org" in found.origins["api_key"]
     assert home.resolve("http://other:1", None, "staging", PYOCO_API_KEY="mine").api_key == "mine"
-    home.write('[default]\napi_key = "anywhere"\n')
-    assert home.resolve("http://other:1").api_key == "anywhere"
+    home.write('[default]\napi_key = "local"\n')  # no server is the default server
+    assert home.resolve().api_key == "local"
+    assert home.resolve("http://127.0.0.1:8000/").api_key == "local"
+    found = home.resolve("http://other:1")
+    assert (found.api_key, found.origins["api_key"]) == (
+        None,
+        "none: the key of profile default belongs to http://127.0.0.1:8000",
+    )
+    assert home.resolve(PYOCO_SERVER_URL="http://other:1").api_key is None
+    home.write('[default]\nserver = "http://[::1"\napi_key = "local"\n')
+    assert home.resolve("http://other:1").api_key is None
+
+
+@pytest.mark.parametrize(
+    ("server", "shown"),
+    [
+        ("http://me:p@ss@host:1/team@x", "http://***@host:1/team@x"),
+        ("https://host/team@x", "https://host/team@x"),
+        ("http://me:p/ss@host", None),
+        ("http://me:p?s#s@host", None),
+        ("me:p@ss@host", None),
+    ],
+)
+def test_no_password_of_an_address_is_shown(home: Home, server: str, shown: str | None) -> None:
+    """FLOW-539"""
+    assert shown_address(server) == shown or shown is None
+    if shown is None:  # it is no address, and refused
+        with pytest.raises(UsageError) as caught:
+            home.resolve(server)
+        assert "***@host' (--server)" in str(caught.value)
+        assert "ss" not in str(caught.value).partition("is not the address")[0]
 
 
 def test_an_empty_variable_counts_as_none(home: Home) -> None:
@@ -178,6 +207,22 @@ def test_a_file_that_is_none_is_told_of(home: Home) -> None:
     home.file.mkdir()
     with pytest.raises(UsageError, match="cannot read"):
         home.resolve()
+
+
+def test_a_home_that_is_not_there_is_told_of_where_it_matters(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOW-426, FLOW-429"""
+    with pytest.raises(UsageError, match="PYOCO_CLIENT_CONFIG names ~nosuch/x"):
+        home.resolve(PYOCO_CLIENT_CONFIG="~nosuch/x")
+    home.write('[default]\napi_key_file = "~nosuch/key"\n')
+    with pytest.raises(UsageError, match="names ~nosuch/key"):
+        home.resolve()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # a container's user, perhaps
+    monkeypatch.chdir(home.directory)
+    (home.directory / "~" / ".config" / "pyoco").mkdir(parents=True)
+    (home.directory / "~" / ".config" / "pyoco" / "client.toml").write_text('[default]\nserver = "http://evil:1"\n')
+    found = resolve(Asked(), {})
+    assert (found.server, found.has_config_file) == ("http://127.0.0.1:8000", False)
 
 
 def test_an_unknown_profile_is_told_with_those_there_are(home: Home) -> None:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import secrets
 import signal
-import socket
-import threading
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
-from client_commands import Client, process
+from client_commands import Client, process, terminal
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.wiring import open_keys
 from relays import relayed
 from sites import Site, open_site
+from strangers import response, somebody
 from waiting import eventually
 
 SECRET = "pyoco_0123456789abcdef_nobodyshallseethis"
@@ -53,36 +50,6 @@ def test_an_unreachable_server_is_told_with_its_address_and_what_to_do(
     assert SECRET not in ended.err
 
 
-@contextlib.contextmanager
-def somebody(answer: bytes) -> Iterator[str]:
-    """A server that gives everybody this answer, and hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(0.05)
-        is_over = threading.Event()
-
-        def serve() -> None:
-            while not is_over.is_set():
-                with contextlib.suppress(TimeoutError, ConnectionError):
-                    connection, _ = listening.accept()
-                    with connection:
-                        connection.recv(65536)
-                        connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            is_over.set()
-            thread.join()
-
-
-def response(status: str, body: str, **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body.encode())}", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", body]).encode()
-
-
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
@@ -106,6 +73,15 @@ def test_an_answer_that_no_gateway_gives_is_told_as_it_is(client: Client, answer
     assert ended.err.startswith(told)
     assert "\x1b" not in ended.err
     assert SECRET not in ended.err
+
+
+@pytest.mark.parametrize("words", [["watch", "x"], ["wait", "x"], ["submit", "--flow-name", "f", "--wait"]])
+def test_a_server_that_cannot_begin_is_told_at_once_whatever_it_asks_for(client: Client, words: list[str]) -> None:
+    """FLOW-427: only what has begun is waited for"""
+    body = '{"err_id": "ERR-PYOCO-0003", "message": "NATS is away."}'
+    with somebody(response("503 Service Unavailable", body, **{"Retry-After": "86400"})) as url:
+        ended = client("--server", url, *words)
+    assert (ended.code, ended.out, ended.err) == (1, "", "HTTP 503 ERR-PYOCO-0003: NATS is away.\n")
 
 
 # Keys
@@ -206,6 +182,42 @@ def test_a_watch_survives_a_gateway_that_goes_away(site: Site) -> None:
             relay.open_the_way()
             out, err = watching.communicate(timeout=20)
         assert (out, err, watching.returncode) == ("COMPLETED\n", "", 0)
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing(site: Site) -> None:
+    with site.held() as run_id, process(site.url, "watch", run_id, before=["nohup"]) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline()
+        watching.send_signal(signal.SIGHUP)
+        site.let_go.set()
+        out, _ = watching.communicate(timeout=20)
+        assert watching.returncode == 0
+        assert json.loads(out.splitlines()[-1])["snapshot"]["status"] == "COMPLETED"
+
+
+def test_a_watch_on_a_terminal_does_without_the_reason_for_waiting(site: Site) -> None:
+    """FLOW-449: the stream is there, and the look beside it is in vain"""
+    run_id = site.submitted("hello", tag=f"t{uuid.uuid4().hex[:12]}")
+    with relayed(site.url) as relay, terminal(relay.url, "watch", run_id, "--timeout-sec", "60") as screen:
+        relay.unwanted = f"GET /runs/{run_id} ".encode()
+        screen.until(lambda sent: "PENDING" in sent and relay.cuts >= 3)
+        relay.unwanted = None
+        screen.until(lambda sent: "No worker serves tag" in sent)  # with the next heartbeat
+        assert screen.interrupt() == 130
+
+
+def test_an_end_that_was_seen_is_printed_though_the_last_look_fails(site: Site, tmp_path: Path) -> None:
+    """FLOW-430"""
+    out = tmp_path / "out"
+    with out.open("wb") as stdout, site.held() as run_id, relayed(site.url) as relay:
+        with terminal(relay.url, "wait", run_id, "--timeout-sec", "60", stdout=stdout) as screen:
+            screen.until(lambda sent: "hold" in sent)
+            relay.unwanted = f"GET /runs/{run_id} ".encode()
+            site.let_go.set()
+            assert screen.left() == 0
+        assert relay.cuts >= 1
+    snapshot = json.loads(out.read_text())
+    assert (snapshot["status"], "task_records" in snapshot) == ("COMPLETED", False)
 
 
 @pytest.mark.parametrize("command", ["watch", "wait"])

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
 import subprocess
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from client_commands import COMMAND, environment, process, terminal
-from pyoco_server.doors.cli.client.follow import Listing
+from pyoco_server.doors.cli.client.follow import Listing, follow_runs
 from pyoco_server.doors.cli.client.live import picture
+from pyoco_server.doors.cli.client.live_list import _page
 from pyoco_server.doors.cli.client.output import instant, safe, span
 from pyoco_server.doors.cli.client.why import explain
+from pyoco_server.http_client import PyocoHttpClient
+from relays import relayed
 from sites import Site
+from waiting import eventually
 
 SIGNS = {"PENDING": ".", "RUNNING": ">", "SUCCEEDED": "+", "COMPLETED": "+", "FAILED": "x"}
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[39][0-7](?:;\d+)*m")
@@ -108,6 +113,28 @@ def test_a_followed_list_is_a_table_that_changes(site: Site) -> None:
     assert any("[red]f" in line for line in lines)
 
 
+@pytest.mark.parametrize("columns", [80, 109, 110, 200])
+def test_of_a_followed_list_only_names_are_cut(columns: int) -> None:
+    name = "a-flow-with-a-very-long-name-" * 8
+    run = {"run_id": str(uuid.uuid4()), "status": "CANCELLING", "flow_name": name, "tag": "t" * 99, "updated_at": 1e9}
+    console = Console(width=columns, file=io.StringIO())
+    console.print(_page([run], 10, None, columns))
+    shown = console.file.getvalue().splitlines()[1]  # type: ignore[attr-defined]
+    assert shown.startswith(f"{run['run_id']}  CANCELLING  a-flow-")
+    assert shown.rstrip().endswith("2001-09-09T01:46:40Z" if columns >= 110 else " 01:46:40Z")
+    assert len(shown) <= columns
+
+
+def test_a_followed_list_is_json_on_a_terminal_when_asked_for(site: Site) -> None:
+    """FLOW-430"""
+    tag = own_tag()
+    run_id = site.submitted("f", tag=tag)
+    with terminal(site.url, "list", "--follow", "--tag", tag, "--output", "json") as screen:
+        screen.until(lambda sent: sent.endswith("\n"))
+        assert json.loads(screen.sent)["run_id"] == run_id
+        assert screen.interrupt() == 130
+
+
 def test_many_are_shown_before_they_are_cancelled_and_a_no_is_a_no(site: Site) -> None:
     tag = own_tag()
     run_id = site.submitted("f", tag=tag)
@@ -183,6 +210,29 @@ def test_a_followed_list_in_a_pipe_is_a_line_for_each_change(site: Site) -> None
         assert running.wait(20) == 130
 
 
+def test_a_followed_list_tells_of_more_changes_than_it_shows_once_each(site: Site) -> None:
+    """FLOW-190: the overlap brings them again and again"""
+    tag = own_tag()
+    asked = ["--tag", tag, "--limit", "1", "--interval-sec", "0.2"]
+    with relayed(site.url) as relay, process(relay.url, "list", "--follow", *asked) as running:
+        assert running.stdout is not None
+        runs = [site.submitted("f", tag=tag) for _ in range(3)]
+        told = [json.loads(running.stdout.readline())["run_id"] for _ in runs]
+        looks = relay.seen.count(b"updated_after=")
+        asyncio.run(eventually(lambda: relay.seen.count(b"updated_after=") >= looks + 3))
+        last = site.submitted("f", tag=tag)
+        assert json.loads(running.stdout.readline())["run_id"] == last
+        assert sorted(told) == sorted(runs)
+
+
+def test_a_table_that_cannot_move_is_refused(site: Site) -> None:
+    """FLOW-426"""
+    with process(site.url, "list", "--follow", "--output", "table") as running:
+        out, err = running.communicate(timeout=20)
+    assert (running.returncode, out) == (1, "")
+    assert err.startswith("ERR-PYOCO-0018: a table that is kept up to date needs a terminal")
+
+
 def test_a_reader_that_goes_away_ends_a_followed_list_quietly(site: Site) -> None:
     with process(site.url, "list", "--follow", "--limit", "1", "--interval-sec", "0.2") as running:
         assert running.stdout is not None
@@ -213,6 +263,46 @@ def test_a_listing_merges_by_id_and_tells_only_what_is_new() -> None:
     assert listing.load([a_run("d", 16.0)]) == []  # the others were removed
     assert [run["run_id"] for run in listing.runs()] == ["d"]
     assert Listing(None, 3).updated_after == 0.0
+
+
+def test_a_listing_remembers_more_than_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOW-190"""
+    monkeypatch.setattr("pyoco_server.doors.cli.client.follow._TOLD_MAX", 3)
+    listing = Listing(None, 1)
+    listing.load([])
+    runs = [a_run("a", 11.0, "RUNNING"), a_run("b", 12.0), a_run("c", 13.0)]
+    assert [listing.merge(runs) for _ in range(3)] == [runs, [], []]
+    assert listing.merge([a_run("a", 90.0, "RUNNING", heartbeat_at=90.0)]) == []  # long after the overlap
+    assert listing.merge([a_run("a", 80.0, "PENDING")]) == []  # of a gateway that is behind
+    assert listing.load([a_run("x", 1.0)]) == []  # came up when others were removed: nothing new
+    assert listing.merge([a_run("d", 91.0)]) == [a_run("d", 91.0)]
+    assert listing.merge([a_run("b", 92.0)]) == [a_run("b", 92.0)]  # no more than three are remembered
+
+
+def test_following_a_status_begins_with_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOW-190: the last FAILED run may be a month old; what happened since to others is not walked through"""
+    asked: list[dict[str, Any]] = []
+
+    class Pages:
+        def list_runs_vnext(self, **filters: Any) -> dict[str, Any]:
+            asked.append(filters)
+            newest = a_run("new", 5000.0, "COMPLETED")
+            return {"items": [a_run("old", 10.0, "FAILED") if filters["status"] else newest], "next_cursor": None}
+
+    class Enough(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        if len(asked) > 2:
+            raise Enough
+
+    monkeypatch.setattr("time.sleep", sleep)
+    told: list[Any] = []
+    monkeypatch.setattr("pyoco_server.doors.cli.client.follow.print_line", told.append)
+    with pytest.raises(Enough):
+        follow_runs(cast(PyocoHttpClient, Pages()), {"status": "FAILED", "tag": "t"}, 1.0, "json")
+    assert [run["run_id"] for run in told] == ["old"]
+    assert (asked[-1]["status"], asked[-1]["updated_after"], asked[-1]["tag"]) == (None, 4995.0, "t")
 
 
 def test_a_run_that_leaves_the_status_is_told_of_once_and_gone() -> None:
@@ -246,6 +336,11 @@ def test_a_picture_folds_what_does_not_fit_and_keeps_what_matters() -> None:
         "├── … and 5 more: 5 SUCCEEDED",
         "└── boom",
     ]
+
+
+def test_a_picture_counts_wide_characters_as_two() -> None:
+    snapshot = {"status": "RUNNING", "tasks": {"日本": "RUNNING", "abc": "PENDING", "\x1b": "PENDING"}}
+    assert drawn(snapshot)[2:] == ["├── > 日本  RUNNING", "├── . abc   PENDING", "└── . \\x1b  PENDING"]
 
 
 def test_a_picture_does_without_what_it_does_not_know() -> None:

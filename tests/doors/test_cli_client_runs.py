@@ -184,6 +184,19 @@ def test_a_batch_under_a_key_is_accepted_once(
     assert len(client("list", "--tag", own_tag).result) == 3
 
 
+def test_a_long_key_of_a_batch_stays_a_key(client: Client, own_tag: str, tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(lines_of(*[{"flow_name": "f", "tag": own_tag, "params": {"n": n}} for n in range(12)]))
+    key = own_tag.ljust(253, "k")  # with `.9` it fits, with `.10` it does not
+    first, second = (
+        client("batch", str(file), "--idempotency-key", key),
+        client("batch", str(file), "--idempotency-key", key),
+    )
+    assert (first.code, second.code) == (0, 0)
+    assert [line["run_id"] for line in first.lines] == [line["run_id"] for line in second.lines]
+    assert len({line["run_id"] for line in first.lines}) == 12
+
+
 @pytest.mark.parametrize("broken", ["[1]", "{", "\udcff"])
 def test_a_batch_with_a_broken_line_submits_nothing(
     client: Client, own_tag: str, tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
@@ -296,6 +309,15 @@ def test_a_watch_ends_with_its_time(client: Client, site: Site, own_tag: str) ->
     """FLOW-449"""
     ended = client("watch", site.submitted("f", tag=own_tag), "--timeout-sec", "1", "--output", "status")
     assert (ended.code, ended.out, ended.err) == (0, "PENDING\n", "")
+
+
+@pytest.mark.parametrize("output", ["status", "tree"])
+def test_a_watch_may_end_before_a_second_is_over(client: Client, site: Site, own_tag: str, output: str) -> None:
+    """FLOW-437, FLOW-449: the server counts whole seconds"""
+    run_id = site.submitted("f", tag=own_tag)
+    ended = client("watch", run_id, "--timeout-sec", "0.4", "--output", output)
+    assert (ended.code, ended.err) == (0, "")
+    assert "PENDING" in ended.out
 
 
 @pytest.mark.parametrize("command", ["watch", "wait", "get", "tasks", "why", "cancel", "rerun"])

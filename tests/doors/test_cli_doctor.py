@@ -167,6 +167,33 @@ def test_a_wrong_command_line_is_refused_with_an_example(doctor: Doctor, argumen
     assert said.out == ""
 
 
+@pytest.mark.parametrize("option", ["--server", "--nats-http"])
+@pytest.mark.parametrize(
+    "url", ["ftp://anna:{}@h:1", "anna:{}@h:1", "http://anna:{}@[::1", "http://anna:a/{}@h:1", "http://anna:a@{}@h:0"]
+)
+def test_a_refused_address_is_shown_without_its_password(doctor: Doctor, option: str, url: str) -> None:
+    """FLOW-531"""
+    said = doctor(option, url.format("s3cret"))
+    assert said.code == 1
+    assert "***@" in said.err
+    assert "s3cret" not in said.out + said.err
+
+
+@pytest.mark.parametrize("page", ["nobody", "refuses", "moved", "no JetStream", "no JSON"])
+@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "text"])
+def test_a_monitoring_port_is_shown_without_its_password(
+    doctor: Doctor, own_nats_server: NatsServer, unused_port: int, page: str, form: list[str]
+) -> None:
+    """FLOW-531"""
+    status = {"refuses": 401, "moved": 302, "no JetStream": 200, "no JSON": 200}.get(page, 404)
+    with a_site({"varz": status}, b"{}" if page == "no JetStream" else b"") as url:
+        where = f"127.0.0.1:{unused_port}" if page == "nobody" else url.removeprefix("http://")
+        said = doctor("--nats-url", own_nats_server.url, "--nats-http", f"http://anna:s3cret@{where}/", *form)
+    assert said.code == 0
+    assert f"http://***@{where}" in said.out
+    assert "s3cret" not in said.out + said.err
+
+
 # What is there, and wrong
 
 
@@ -286,6 +313,15 @@ def test_jobs_that_nobody_takes_are_a_danger_with_the_command_that_helps(
     assert (said.code, found["about"], found["fix"]) == (1, "gpu", "pyoco-worker --tags gpu")
 
 
+def test_an_odd_description_of_a_file_is_a_note(doctor: Doctor, own_nats_server: NatsServer) -> None:
+    async def describe(link: Link) -> None:
+        await link.store(f"$O.{CONFIG.wheel_object_store_bucket}.M.b2Rk", b"\xff")
+
+    on(own_nats_server.url, describe)
+    found = doctor("--nats-url", own_nats_server.url, "--json").about("objects.orphans")
+    assert (found["level"], "cannot be read" in found["what"]) == ("note", True)
+
+
 def test_a_worker_that_does_not_hear_the_queue_is_found(
     doctor: Doctor, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,18 +353,22 @@ def test_where_streams_were_made_beforehand_a_strict_look_names_what_is_left(
 
 class _Page(BaseHTTPRequestHandler):
     statuses: ClassVar[dict[str, int]] = {}
+    body: ClassVar[bytes] = b""
 
     def do_GET(self) -> None:
         self.send_response(self.statuses.get(self.path.partition("?")[0], 404))
         self.end_headers()
+        self.wfile.write(self.body)
 
     def log_message(self, *args: Any) -> None:
         """Not on stderr."""
 
 
 @contextlib.contextmanager
-def a_gateway(**statuses: int) -> Iterator[str]:
-    handler = type("Page", (_Page,), {"statuses": {f"/{name}": status for name, status in statuses.items()}})
+def a_site(statuses: dict[str, int], body: bytes = b"") -> Iterator[str]:
+    handler = type(
+        "Page", (_Page,), {"statuses": {f"/{name}": status for name, status in statuses.items()}, "body": body}
+    )
     with HTTPServer(("127.0.0.1", 0), handler) as http:
         serving = Thread(target=http.serve_forever)
         serving.start()
@@ -350,7 +390,7 @@ def a_gateway(**statuses: int) -> Iterator[str]:
 def test_the_gateway_is_looked_at_when_asked_for(
     statuses: dict[str, int], ready: str, is_open: set[str], doctor: Doctor, own_nats_server: NatsServer
 ) -> None:
-    with a_gateway(**statuses) as url:
+    with a_site(statuses) as url:
         said = doctor("--nats-url", own_nats_server.url, "--server", url, "--json")
     assert said.levels("gateway.ready") == {ready}
     assert said.levels("gateway.open") == is_open

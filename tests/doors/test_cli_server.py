@@ -151,6 +151,15 @@ def test_without_examples_in_reach_the_option_says_so(
     assert "--flow-resolver" in said
 
 
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "\udcff", "a" * 70 + ".example"])
+def test_an_address_that_is_none_is_a_usage_error(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """FLOW-426, FLOW-429, FLOW-459"""
+    assert outcome(server.cli, "pyoco-server", ["gateway", "--host", host, "--port", "0"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("ERR-PYOCO-0018: ")
+    assert "is no address to listen on" in said
+
+
 def test_a_missing_nats_bootstrap_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +168,7 @@ def test_a_missing_nats_bootstrap_is_a_usage_error(
     ports = ["--port", "0", "--nats-client-port", "0", "--nats-http-port", "0"]
     arguments = ["up", "--with-nats-bootstrap", "--data-dir", str(tmp_path), *ports]
     assert outcome(server.cli, "pyoco-server", arguments) == 1
-    assert "pip install 'nats-bootstrap[server]'" in capsys.readouterr().err
+    assert "pip install 'pyoco-server[bootstrap]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

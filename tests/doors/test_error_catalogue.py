@@ -176,7 +176,6 @@ OPEN = [
     Provoked(2, 422, "invalid request", uploads_wheel(WHEEL, b"x"), "POST /wheels"),
     Provoked(2, 413, "wheel too large", _uploads_more_than_it_may, "POST /wheels"),
     Provoked(2, 422, None, sends("GET", "/wheels/history?limit=0"), "GET /wheels/history"),
-    Provoked(3, 503, "too many transfers", _uploads_where_there_is_no_turn, "POST /wheels"),
     Provoked(22, 409, "same/older version is rejected", _uploads_a_wheel_twice, "POST /wheels"),
     Provoked(23, 404, "wheel not found", sends("GET", f"/wheels/{WHEEL}"), "GET /wheels/{wheel_name}"),
     Provoked(23, 404, "wheel not found", sends("DELETE", f"/wheels/{WHEEL}"), "DELETE /wheels/{wheel_name}"),
@@ -188,6 +187,7 @@ OPEN = [
     Provoked(28, 409, "run cannot be repeated", _repeats_what_is_no_flow, "POST /runs/{run_id}/rerun"),
     Provoked(30, 503, "too many watchers", _watches_where_there_is_no_room, "GET /runs/{run_id}/watch"),
     Provoked(32, 503, "no room on the disk", _uploads_to_a_full_disk, "POST /wheels"),
+    Provoked(34, 503, "too many transfers", _uploads_where_there_is_no_turn, "POST /wheels"),
 ]
 
 

@@ -29,6 +29,7 @@ STRANGE_IDS = [
     "%00",
     "%ff",
     "%2e%2e",
+    "a%2Fb",
     "*",
     "%3E",
     "a.b",
@@ -51,9 +52,7 @@ class TestPaths:
         answer = await door.send(method, f"/runs/{run_id}{end}")
         assert (answer.status_code, answer.json()) == (404, error(5, "run not found"))
 
-    @pytest.mark.parametrize(
-        "path", ["/nothing", "/runs/a%2Fb", f"/runs/{SOMEONE}/nothing", "/runs//tasks", "/%7B%7D", "/%20GET"]
-    )
+    @pytest.mark.parametrize("path", ["/nothing", f"/runs/{SOMEONE}/nothing", "/runs//tasks", "/%7B%7D", "/%20GET"])
     async def test_a_path_nobody_serves_is_not_found(self, door: Door, path: str) -> None:
         answer = await door.send("GET", path)
         assert (answer.status_code, answer.json()) == (404, error(2, "not found"))

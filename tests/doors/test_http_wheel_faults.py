@@ -190,7 +190,7 @@ class TestClients:
         sending = [asyncio.create_task(send(number)) for number in range(UPLOADS_MAX)]
         await eventually(lambda: state_of(gateway).uploads.taken == UPLOADS_MAX)
         refused = await upload(gateway, *build_wheel())
-        assert (refused.status_code, refused.json()) == (503, error(3, "too many transfers"))
+        assert (refused.status_code, refused.json()) == (503, error(34, "too many transfers"))
         assert refused.headers["retry-after"] == "1"
         go_on.set()
         assert [answer.status_code for answer in await asyncio.gather(*sending)] == [200] * UPLOADS_MAX
@@ -237,7 +237,7 @@ class TestStores:
     ) -> None:
         """FLOW-47"""
         async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
-            put = gateway.backend.wheels.put_if_unchanged
+            put = gateway.backend.wheels.put_admitted
 
             async def dying(name: str, chunks: Any, *more: Any) -> Any:
                 async def cut() -> AsyncIterator[bytes]:
@@ -247,7 +247,7 @@ class TestStores:
 
                 return await put(name, cut(), *more)
 
-            monkeypatch.setattr(gateway.backend.wheels, "put_if_unchanged", dying)
+            monkeypatch.setattr(gateway.backend.wheels, "put_admitted", dying)
             answer = await upload(gateway, *build_wheel(pad_bytes=6_000_000))
             assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
             monkeypatch.undo()
@@ -381,7 +381,7 @@ class TestDownloads:
         await register(gateway)
         turns = [state_of(gateway).downloads.take() for _ in range(DOWNLOADS_MAX)]
         refused = await gateway.client.get(f"/wheels/{WHEEL}")
-        assert (refused.status_code, refused.json()) == (503, error(3, "too many transfers"))
+        assert (refused.status_code, refused.json()) == (503, error(34, "too many transfers"))
         assert (await gateway.client.head(f"/wheels/{WHEEL}")).status_code == 200
         turns[0]()
         assert (await gateway.client.get(f"/wheels/{WHEEL}")).status_code == 200

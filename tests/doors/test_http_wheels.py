@@ -303,13 +303,30 @@ class TestDownload:
 
     @pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD"])
     @pytest.mark.parametrize(
-        "name", [WHEEL, "x.whl", "history.whl", "notes.txt", "*", ">", "%00.whl", "%E3%81%82.whl", "x" * 300 + ".whl"]
+        "name",
+        [
+            *(WHEEL, "x.whl", "history.whl", "notes.txt", "*", ">", "%00.whl", "%E3%81%82.whl", "x" * 300 + ".whl"),
+            *(f"a%2F{WHEEL}", f"..%2f..%2F{WHEEL}", f"%2F{WHEEL}", f"{WHEEL}%2F", "%2F"),
+        ],
     )
     async def test_an_unknown_wheel_is_not_found(self, gateway: Gateway, method: str, name: str) -> None:
         """FLOW-55, FLOW-159"""
         answer = await gateway.client.request(method, f"/wheels/{name}")
         assert answer.status_code == 404
         assert method == "HEAD" or answer.json() == error(23, "wheel not found")
+
+
+@pytest.mark.parametrize(
+    "odd", [b"\xff", b'{"name": "odd", "bucket": "b", "nuid": "n", "digest": "SHA-256=\xe6\x97\xa5"}']
+)
+async def test_one_odd_object_among_the_wheels_stops_nothing(gateway: Gateway, link: Link, odd: bytes) -> None:
+    """FLOW-149, FLOW-151 to FLOW-153"""
+    await link.store(f"$O.{gateway.config.wheel_object_store_bucket}.M.b2Rk", odd)
+    made = await register(gateway)
+    assert await artifacts(gateway) == [made]
+    assert (await gateway.client.get(f"/wheels/{WHEEL}")).status_code == 200
+    assert (await gateway.client.delete(f"/wheels/{WHEEL}")).status_code == 200
+    assert await artifacts(gateway) == []
 
 
 class TestDelete:

@@ -63,6 +63,15 @@ class Base(abc.ABC):
 
 # What is ours, however it is dressed.
 an_object = Own()
+class OwnStatic:
+    __call__ = staticmethod(own)
+own_static_call = OwnStatic()
+class OwnByClass:
+    __call__ = classmethod(lambda cls: 1)
+own_class_call = OwnByClass()
+class OwnWithin:
+    __call__ = OwnStatic()
+own_call_within = OwnWithin()
 a_method = Own().method
 a_lambda = lambda: 1
 bound = functools.partial(functools.partial(own, 1))
@@ -117,6 +126,11 @@ class Failure(Exception):
 class ByMeta(metaclass=other.Meta):
     pass
 
+class EvalMeta(type):
+    __call__ = eval
+class ByEval(metaclass=EvalMeta):
+    pass
+
 # What lies about where it comes from.
 def _copy(f):
     return types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
@@ -132,6 +146,32 @@ class Maker:
         return own
     __call__ = subprocess.run
 makes_things_up = Maker()
+class Static:
+    __call__ = staticmethod(system)
+static_call = Static()
+class Direct:
+    __call__ = system
+direct_call = Direct()
+class ByClass:
+    __call__ = classmethod(run)
+class_call = ByClass()
+class Bound:
+    __call__ = staticmethod(functools.partial(system, "true"))
+bound_call = Bound()
+class Makes:
+    __call__ = Popen
+makes_call = Makes()
+class Within:
+    __call__ = Static()
+call_within = Within()
+class Deep:
+    __call__ = None
+for _ in range(200):
+    Deep = type("Deep", (), {{"__call__": Deep() if Deep.__call__ else system}})
+deep_call = Deep()
+class Ring:
+    pass
+Ring.__call__ = ring_call = Ring()
 endless = own_decorator(own)
 endless.__wrapped__ = endless
 sys.modules[__name__ + ".aliased"] = subprocess
@@ -172,15 +212,16 @@ class Tool:
 
 OURS = """
 own an_object a_method a_lambda bound cached timed twice_timed decorated dispatched made_a_task
-Own Record Row Base own_decorator
+Own Record Row Base own_decorator own_static_call own_class_call own_call_within
 """
 NOT_OURS = """
 system run Popen check_output sh renamed opened evaluate bound_library bound_twice makes_partials hidden
 cached_library decorated_library decorated_deep helper Tool foreign_method foreign_object foreign_class_method
 dict_method own_dict_method own_dict_class_method
 connection_method made_method unbound slot getter generic a_module a_text os subprocess builtins
-other OwnPopen OwnTool own_tool inherited_method OwnEnum Failure ByMeta liar LyingTool lying_object
-makes_things_up endless made_up task namedtuple OrderedDict
+other OwnPopen OwnTool own_tool inherited_method OwnEnum Failure ByMeta ByEval liar LyingTool lying_object
+makes_things_up static_call direct_call class_call bound_call makes_call call_within deep_call ring_call
+endless made_up task namedtuple OrderedDict
 _private _copy __getattr__ __builtins__ __name__ __loader__ __spec__
 """
 

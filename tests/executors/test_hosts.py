@@ -22,6 +22,7 @@ import pytest
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, TimedOut
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
@@ -101,6 +102,12 @@ async def still_works(hosts: HostExecutor) -> None:
         outcome = await outcome_of(hosts, work("fine", n=n))
         assert isinstance(outcome, Completed), outcome
         assert outcome.progress.task_records["fine"]["output"] == n + 1
+
+
+def _done(body: bytes) -> asyncio.Future[bytes | None]:
+    answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    answer.set_result(body)
+    return answer
 
 
 def is_gone(pid: int) -> bool:
@@ -213,6 +220,27 @@ class TestATask:
     ) -> None:
         outcome = await outcome_of(hosts, work("forges", text=text))
         assert isinstance(outcome, Died)
+        await still_works(hosts)
+
+    @pytest.mark.parametrize("text", ["junk", "[]", "{}", '{"end": "completed", "tasks": 1}', "[" * 65_789, "NaN"])
+    async def test_that_forges_its_own_answer_costs_its_own_run(self, hosts: HostExecutor, text: str) -> None:
+        """What only looks like the answer to this very run is none, and its host gets no other run."""
+        outcome = await outcome_of(hosts, work("forges", text=wire.number(1).decode() + text))
+        assert isinstance(outcome, Died)
+        assert "it sent what nobody had asked for or can read" in outcome.how
+        assert hosts.restarts == 1
+        await still_works(hosts)
+
+    async def test_that_forges_its_progress_costs_its_own_run(
+        self, hosts: HostExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        host = next(iter(hosts._hosts))
+        execution = await begun(hosts, work("sleeps"))
+        monkeypatch.setattr(host._control_reader, "next", lambda: _done(b'{"tasks": [], "records": {}}'))
+        assert await execution.progress() is None
+        outcome = await execution.outcome()
+        assert isinstance(outcome, Died)
+        assert "it sent what nobody had asked for or can read" in outcome.how
         await still_works(hosts)
 
     async def test_that_forges_an_answer_does_not_answer_for_the_next_run(self, hosts: HostExecutor) -> None:

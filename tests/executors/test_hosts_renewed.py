@@ -22,6 +22,7 @@ from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Completed, Died, Failed, Outcome
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.host import pool
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
@@ -51,6 +52,19 @@ def wait_for(path, began=""):
 
 def register(registry):
     registry.register_callable(tell, name="demo/tell")
+"""
+
+OTHERS = "wheel_of_others"
+HANGS = "import time\ndef register(registry): time.sleep(600)\n"
+#: Well-behaved when it is called for the first time.
+TRAP = """
+import os, time
+CALLS = []
+def register(registry):
+    CALLS.append(1)
+    if len(CALLS) > 1:
+        {deed}
+    registry.register_callable(register, name="others/tell")
 """
 
 FLOWS = """
@@ -262,7 +276,15 @@ class TestAnEnvironmentThatCannotWork:
         finally:
             await hosts.stop()
 
-    @pytest.mark.parametrize("word", ["import os\nos._exit(9)\n", "import ctypes\nctypes.string_at(0)\n"])
+    @pytest.mark.parametrize(
+        "word",
+        [
+            "import os\nos._exit(9)\n",
+            "import ctypes\nctypes.string_at(0)\n",
+            "import os\ndef register(registry): os._exit(9)\n",
+        ],
+        ids=["at import", "by a fault", "when it is called"],
+    )
     async def test_is_one_whose_plug_in_takes_the_process_with_it(self, tmp_path: Path, word: str) -> None:
         """A wheel that would kill every run is found out by a host that has none."""
         async with executor(environment=an_environment(tmp_path, "1.0")) as hosts:
@@ -272,17 +294,67 @@ class TestAnEnvironmentThatCannotWork:
                 await hosts.renew(bad)
             assert await told(hosts) == "1.0"
 
-    @pytest.mark.parametrize("word", ["raise RuntimeError('on purpose')", "import sys\nsys.exit(3)", "def ("])
-    async def test_is_not_one_whose_plug_in_cannot_be_imported(self, tmp_path: Path, word: str) -> None:
-        """That costs the runs that want it, which are told why, and nobody else."""
-        bad = an_environment(tmp_path, "1.0", "wheel_of_others")
-        (Path(bad.paths[0]) / "wheel_of_others" / "__init__.py").write_text(word)
-        async with executor(environment=both(an_environment(tmp_path, "1.0"), bad)) as hosts:
-            assert await told(hosts) == "1.0"
+    @pytest.mark.parametrize(
+        "word",
+        [
+            "raise RuntimeError('on purpose')",
+            "def (",
+            "import sys\ndef register(registry): sys.exit(3)",
+            "def register(registry): raise KeyboardInterrupt",
+        ],
+    )
+    async def test_is_one_with_a_new_plug_in_that_does_not_work(self, tmp_path: Path, word: str) -> None:
+        """FLOW-242: it fails by itself and is told of, before any run wants it."""
+        good, bad = an_environment(tmp_path, "1.0"), an_environment(tmp_path, "1.0", OTHERS)
+        (Path(bad.paths[0]) / OTHERS / "__init__.py").write_text(word)
+        async with executor(environment=good) as hosts:
+            with pytest.raises(UsageError, match=f"Plug-in '{OTHERS}' failed to load"):
+                await hosts.renew(both(good, bad))
+            assert hosts.paths_in_use == set(good.paths)
             assert output_of(await outcome_of(hosts, using("demo/tell"))) == "1.0"
-            outcome = await outcome_of(hosts, using("demo/other"))
+
+    @pytest.mark.parametrize("word", ["import time\ntime.sleep(600)", HANGS], ids=["at import", "when it is called"])
+    async def test_is_one_whose_plug_in_hangs(self, tmp_path: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is given up long before a worker's own imports would be."""
+        good, bad = an_environment(tmp_path, "1.0"), an_environment(tmp_path, "1.0", OTHERS)
+        (Path(bad.paths[0]) / OTHERS / "__init__.py").write_text(word)
+        async with executor(environment=good) as hosts:
+            monkeypatch.setattr(pool, "_RENEWAL_SECONDS", 0.1)  # or three times what a host takes
+            with pytest.raises(UsageError, match=r"did not get ready within [\d.]+ s"):
+                await hosts.renew(both(good, bad))
+            assert await told(hosts) == "1.0"
+            assert {host.settings.paths for host in hosts._hosts} == {good.paths}
+
+    async def test_is_not_one_whose_plug_in_lost_what_it_needs(self, tmp_path: Path) -> None:
+        """A wheel can be taken away, although another one imports it without a word: runs that want that are told."""
+        lost, good = an_environment(tmp_path, "1.0", "wheel_that_goes"), an_environment(tmp_path, "1.0")
+        needs = an_environment(tmp_path, "1.0", OTHERS)
+        source = "from wheel_that_goes import tell\ndef register(registry): registry.task(tell, name='others/tell')\n"
+        (Path(needs.paths[0]) / OTHERS / "__init__.py").write_text(source)
+        async with executor(environment=both(lost, good, needs)) as hosts:
+            assert output_of(await outcome_of(hosts, using("others/tell"))) == "1.0"
+            await hosts.renew(both(good, needs))
+            assert output_of(await outcome_of(hosts, using("demo/tell"))) == "1.0"
+            outcome = await outcome_of(hosts, using("others/tell"))
             assert isinstance(outcome, Failed)
-            assert "Plug-in 'wheel_of_others' failed to load" in outcome.message
+            assert f"Plug-in '{OTHERS}' failed to load: ModuleNotFoundError" in outcome.message
+
+    @pytest.mark.parametrize(
+        "deed", ["os._exit(3)", "time.sleep(600)", "raise KeyboardInterrupt"], ids=["exits", "hangs", "interrupts"]
+    )
+    async def test_is_not_one_whose_plug_in_goes_mad_later(self, tmp_path: Path, deed: str) -> None:
+        """A run calls the plug-ins it wants and no others."""
+        good, bad = an_environment(tmp_path, "1.0"), an_environment(tmp_path, "1.0", OTHERS)
+        (Path(bad.paths[0]) / OTHERS / "__init__.py").write_text(TRAP.format(deed=deed))
+        async with executor(environment=both(good, bad)) as hosts:
+            for _ in range(2):
+                assert await told(hosts) == "1.0"
+                assert output_of(await outcome_of(hosts, using("demo/tell"))) == "1.0"
+                assert not isinstance(await outcome_of(hosts, using("demo/unknown")), Died)
+            assert hosts.restarts == 0
+            if "sleep" not in deed:
+                assert not isinstance(await outcome_of(hosts, using("others/tell")), Completed)
+                assert output_of(await outcome_of(hosts, using("demo/tell"))) == "1.0"
 
     async def test_is_told_when_the_machine_has_no_room_for_more_processes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -340,8 +412,8 @@ class TestAtOnce:
         ready, go, late = Host.ready, asyncio.Event(), list[Host]()
         old = an_environment(tmp_path, "1.0")
 
-        async def hesitate(host: Host) -> None:
-            await ready(host)
+        async def hesitate(host: Host, seconds: float) -> None:
+            await ready(host, seconds)
             if host.settings.paths == old.paths and host.settings is hosts._settings:
                 late.append(host)
                 await go.wait()

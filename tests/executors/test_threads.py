@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import naughty
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome
+from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.port import Execution, Work
@@ -110,3 +113,46 @@ async def test_a_cancel_before_the_engine_has_begun_is_not_lost(threads: ThreadE
         execution = await threads.begin(work("steps", pause=0.01), lambda: None)
         execution.ask_cancel()
         assert isinstance(await execution.outcome(), Cancelled)
+
+
+async def test_a_wheel_with_a_namespace_in_a_namespace_is_renewed(threads: ThreadExecutor, tmp_path: Path) -> None:
+    """FLOW-241: the parts of a package without `__init__.py` ask each other where they are."""
+    space = f"space_{uuid.uuid4().hex[:8]}"
+    environments = []
+    for version in "12":
+        (tmp_path / version / space / "tasks" / "deep").mkdir(parents=True)
+        (tmp_path / version / space / "tasks" / "deep" / "mail.py").write_text(f"def tell():\n    return {version}\n")
+        environments.append(Environment((str(tmp_path / version),), (space,)))
+    text = f"tasks: {{it: {{callable: '{space}.tasks.deep.mail:tell'}}}}\nflow: {{graph: it}}"
+    for number, environment in enumerate(environments, 1):
+        await threads.renew(environment)
+        outcome = await outcome_of(threads, work("f", text))
+        assert isinstance(outcome, Completed), outcome
+        assert outcome.progress.task_records["it"]["output"] == number
+    del sys.modules[space]  # as somebody may have done
+    await threads.renew(NO_WHEELS)
+    assert isinstance(await outcome_of(threads, work("f", text)), Failed)
+    await threads.stop()
+
+
+async def test_a_plug_in_that_hangs_costs_the_run_that_met_it(threads: ThreadExecutor, tmp_path: Path) -> None:
+    """A thread cannot be killed; the next run does not wait for it."""
+    (tmp_path / "hanging_plug_in.py").write_text(
+        "import threading\n"
+        "def tell(): return 1\n"
+        "def hang(registry): threading.Event().wait()\n"
+        "def help(registry): registry.task(tell)\n"
+    )
+    info = tmp_path / "hanging_plug_in-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hanging-plug-in\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pyoco.tasks]\na = hanging_plug_in:hang\nb = hanging_plug_in:help\n")
+    await threads.renew(Environment((str(tmp_path),), ()))
+    try:
+        text = "tasks: {it: {use: tell}}\nflow: {graph: it}"
+        execution = await threads.begin(work("f", text), lambda: None)
+        await eventually(lambda: "hanging_plug_in" in sys.modules)
+        assert isinstance(await outcome_of(threads, work("f", text)), Completed)
+        assert not execution._ended.done()
+    finally:
+        threads._see(NO_WHEELS)

@@ -9,11 +9,13 @@ import hashlib
 import http.server
 import importlib.metadata
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import venv
 import zipfile
 from collections.abc import AsyncGenerator, Iterator
@@ -25,9 +27,9 @@ import pytest
 from packaging.version import Version
 
 from pyoco_server.core.wheel import Wheel, read_wheel_name
-from pyoco_server.core.wheel_needs import Provided
+from pyoco_server.core.wheel_needs import Extras, Provided
 from pyoco_server.errors import InvalidWheel, WheelSyncFailed
-from pyoco_server.executors.wheels import contents
+from pyoco_server.executors.wheels import contents, worker_packages
 from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Surroundings, tell_os_error
 from pyoco_server.executors.wheels.pip import Pip
 from pyoco_server.executors.wheels.shelf import Shelf
@@ -64,7 +66,8 @@ def around(
 ) -> Surroundings:
     provided = {name: Provided(Version(version), "this worker has") for name, version in (has or {}).items()}
     worker = WorkerPackages(provided, frozenset(), frozenset(modules.split()))
-    return Surroundings(worker, {wheel.name.package: wheel.name.version for wheel in wheels}, in_use)
+    registered = {one.name.package: Provided(one.name.version, "the registry has") for one in wheels}
+    return Surroundings(worker, registered, in_use)
 
 
 class Bringer:
@@ -179,6 +182,45 @@ async def test_a_wheel_does_not_replace_a_module_of_the_worker(shelf: Shelf) -> 
     assert nothing_is_left(shelf)
 
 
+SHARED = WorkerPackages({}, frozenset(), frozenset({"shared.ours", "shared.deep.single"}), frozenset({"shared"}))
+
+
+@pytest.mark.parametrize(
+    ("modules", "replaced"),
+    [
+        (["shared/theirs/__init__.py", "shared/deep/other.py"], None),  # packages share it: that is what it is for
+        (["shared/ours/__init__.py"], "shared.ours"),
+        (["shared/ours/below.py"], "shared.ours.below"),
+        (["shared/deep/single.py"], "shared.deep.single"),
+        (["shared/__init__.py"], "shared"),  # hides all of it
+        (["shared.py"], "shared"),
+    ],
+)
+async def test_a_wheel_may_share_a_namespace_with_the_worker_but_not_take_its_place(
+    shelf: Shelf, modules: list[str], replaced: str | None
+) -> None:
+    wheel, content = registered("innocent", modules=dict.fromkeys(modules, ""))
+    bringing = Bringer(shelf)(wheel, content, Surroundings(SHARED, {}, frozenset()))
+    if replaced is None:
+        assert isinstance(await bringing, Ready)
+        return
+    with pytest.raises(WheelSyncFailed, match=f"it brings the module {replaced}, which is part of the worker itself"):
+        await bringing
+    assert nothing_is_left(shelf)
+
+
+async def test_what_an_extra_of_the_workers_packages_needs_counts(shelf: Shelf) -> None:
+    """FLOW-236"""
+    wheel, content = registered(requires=["other-lib[fast]"])
+    optional = Extras(('quick-lib; extra == "fast"',), dict.fromkeys(["python_full_version"], "3.11.7"))
+    has = {"other-lib": Provided(Version("1.0"), "this worker has", optional)}
+    lacking = await Bringer(shelf)(
+        wheel, content, Surroundings(WorkerPackages(has, frozenset(), frozenset()), {}, frozenset())
+    )
+    assert isinstance(lacking, Lacking)
+    assert lacking.error.startswith("needs quick-lib for other-lib[fast], which neither")
+
+
 async def test_what_it_needs_may_be_the_workers_or_another_wheels(shelf: Shelf) -> None:
     """FLOW-236"""
     other, _ = registered("other-tasks", "2.0")
@@ -243,6 +285,72 @@ async def test_with_an_index_what_is_missing_is_fetched_and_no_more(shelf: Shelf
     inode = home.stat().st_ino
     assert await bringer(wheel, content, where, there=ready) == ready  # it is here
     assert home.stat().st_ino == inode
+    again = Bringer(shelf, index.as_uri())  # a worker that starts again
+    again.installer.look_at_fetched()
+    assert await again(wheel, content, where, there=ready) == ready
+    assert home.stat().st_ino == inode
+
+
+async def test_what_was_fetched_and_is_damaged_is_fetched_again(shelf: Shelf, index: Path) -> None:
+    """FLOW-239: as after a power cut"""
+    wheel, content = registered(requires=["deep-lib"])
+    bringer = Bringer(shelf, index.as_uri())
+    ready = await bringer.ready(wheel, content)
+    home = bringer.installer.fetched_home(ready.home, bringer.installer.to_be_fetched(ready, around(wheel)))
+    code = home / "deep_lib" / "__init__.py"
+    code.write_text("")
+    again = Bringer(shelf, index.as_uri())
+    again.installer.look_at_fetched()
+    assert not again.installer.has_fetched(home)
+    assert await again(wheel, content, there=ready) == ready
+    assert code.read_text() == 'VERSION = "1.1"\n'
+    assert again.installer.has_fetched(home)
+    again.installer.look_at_fetched()
+    assert again.installer.has_fetched(home)
+
+
+@pytest.mark.parametrize("damage", ["none", "file empty", "package gone", "list empty", "list odd", "all gone"])
+def test_what_was_fetched_is_whole_when_all_of_its_packages_are(tmp_path: Path, damage: str) -> None:
+    """FLOW-239"""
+    home = tmp_path / "home"
+    for package in ("deep-lib", "lonely-lib"):
+        zipfile.ZipFile(write_wheel(tmp_path, package)).extractall(home)
+    contents.write_fetch(home, ["deep-lib==1.0", "lonely-lib==1.0"])
+    match damage:
+        case "file empty":
+            (home / "deep_lib" / "__init__.py").write_text("")
+        case "package gone":
+            shutil.rmtree(home / "deep_lib-1.0.dist-info")
+        case "list empty":
+            (home / ".fetched.json").write_text("")
+        case "list odd":
+            (home / ".fetched.json").write_text("2")
+        case "all gone":
+            shutil.rmtree(home)
+    assert contents.is_whole_fetch(home) == (damage == "none")
+
+
+async def test_what_a_sweep_takes_away_is_fetched_no_more(shelf: Shelf, index: Path) -> None:
+    """FLOW-240: and is fetched again when it is needed again"""
+    wheel, content = registered(requires=["deep-lib"])
+    bringer = Bringer(shelf, index.as_uri())
+    ready = await bringer.ready(wheel, content)
+    home = bringer.installer.fetched_home(ready.home, bringer.installer.to_be_fetched(ready, around(wheel)))
+    assert bringer.installer.fetched_for(ready) == home
+    shelf.sweep([], [ready.home], [], set())
+    bringer.installer.forget_removed()
+    assert bringer.installer.fetched_for(ready) is None
+    await bringer(wheel, content, there=ready)
+    assert (home / "deep_lib" / "__init__.py").exists()
+
+
+def test_nothing_fetched_is_something_too(shelf: Shelf) -> None:
+    """A worker that starts again does not ask the index once more."""
+    home = shelf.fetched_home(shelf.home_of("my-tasks", "1.0", "n1"), "x")
+    home.mkdir()
+    assert not contents.is_whole_fetch(home)
+    contents.write_fetch(home, [])
+    assert contents.is_whole_fetch(home)
 
 
 async def test_what_was_fetched_for_one_wheel_limits_what_is_fetched_for_the_next(shelf: Shelf, index: Path) -> None:
@@ -295,6 +403,7 @@ def test_no_address_that_pip_speaks_of_shows_its_user_or_password() -> None:
     token = "https://example.invalid/t0ken/simple"
     assert "t0ken" not in Pip(1, token)._reason(f"ERROR: no answer from {token}/lonely-lib/", 1)
     assert Pip(1, "none")._reason("", 7) == "pip ended with status 7 and said nothing"
+    assert Pip(1, "default")._reason("ERROR: the default timeout is over", 1) == "pip: the default timeout is over"
 
 
 async def test_the_users_own_settings_of_pip_count_when_the_index_is_the_default(
@@ -378,6 +487,67 @@ async def test_a_python_without_pip_is_told(shelf: Shelf, tmp_path: Path, monkey
         await Bringer(shelf)(wheel, content)
 
 
+async def test_a_cancel_waits_until_what_was_made_is_in_its_place(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or what is in its place would be removed half by whoever cleans up."""
+    wheel, content = registered(modules={f"my_tasks/m{n}.py": "" for n in range(50)})
+    real, began = shelf.put, threading.Event()
+
+    def slow(made: Path, place: Path) -> None:
+        began.set()
+        time.sleep(0.2)
+        real(made, place)
+
+    monkeypatch.setattr(shelf, "put", slow)
+    bringing = asyncio.create_task(Bringer(shelf)(wheel, content))
+    await asyncio.to_thread(began.wait, 30)
+    bringing.cancel()
+    await asyncio.sleep(0)
+    bringing.cancel()  # somebody is in a hurry
+    with pytest.raises(asyncio.CancelledError):
+        await bringing
+    [home] = shelf.envs.iterdir()
+    assert contents.is_whole(home)
+    assert not list((shelf.directory / ".tmp").iterdir())
+
+
+async def test_files_are_never_worked_on_by_the_event_loop(shelf: Shelf, index: Path) -> None:
+    """A slow disk must not hold up heartbeats."""
+    mine, guilty = threading.get_ident(), list[str]()
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if (
+            is_watching
+            and event in _FILE_EVENTS
+            and threading.get_ident() == mine
+            and str(shelf.directory) in str(arguments)
+        ):
+            guilty.append(f"{event} {arguments}")
+
+    is_watching = True
+    sys.addaudithook(watch)
+    wheel, content = registered(requires=["deep-lib"])
+    bringer = Bringer(shelf, index.as_uri())
+    try:
+        await bringer.ready(wheel, content)
+    finally:
+        is_watching = False
+    assert not guilty
+
+
+_FILE_EVENTS = {
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.scandir",
+    "shutil.rmtree",
+    "tempfile.mkdtemp",
+}
+
+
 def test_a_full_disk_is_told_as_that() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT):
         assert "no room on the disk" in tell_os_error(OSError(number, os.strerror(number)))
@@ -417,3 +587,23 @@ def test_the_worker_knows_what_it_is_made_of(tmp_path: Path, monkeypatch: pytest
     assert worker.provided["pytest"].version == Version(pytest.__version__)
     assert "lonely-lib" not in worker.provided
     assert "lonely-lib" in look_at_worker(tmp_path / "other").provided
+
+
+def test_the_worker_knows_its_part_of_a_package_that_others_share(tmp_path: Path) -> None:
+    """By the place of its files: `shared` has no `__init__`, and any package may bring more of it."""
+    modules = {"shared/ours/__init__.py": "", "shared/ours/more.py": "", "shared/deep/single.py": "", "plain.py": ""}
+    file = write_wheel(tmp_path, "ours", modules=modules | {"whole/__init__.py": "", "whole/part/code.py": ""})
+    zipfile.ZipFile(file).extractall(tmp_path)
+    own, namespaces = worker_packages._modules(importlib.metadata.distributions(path=[str(tmp_path)]))
+    assert own == {"shared.ours", "shared.deep.single", "plain", "whole"}
+    assert namespaces == {"shared", "shared.deep"}
+
+
+def test_the_worker_knows_what_the_extras_of_its_packages_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOW-236"""
+    file = write_wheel(tmp_path, "lonely-lib", requires=["a", 'b>1; extra == "fast"'])
+    zipfile.ZipFile(file).extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    extras = look_at_worker(tmp_path / "shelf").provided["lonely-lib"].extras
+    assert [str(one.specifier) for one in extras.of("fast")] == [">1"]
+    assert extras.of("slow") == []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.core.wheel_sync import InstalledWheel
+from pyoco_server.core.wheel_sync import Hurdle, InstalledWheel, Trouble
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.wheels.shelf import Shelf, open_shelf
 
@@ -183,3 +183,21 @@ def test_what_was_fetched_for_other_packages_is_told_apart(shelf: Shelf) -> None
         home.mkdir()
     assert shelf.fetched_for_others("foo") == [other]
     assert shelf.fetched_for_others("foo-bar") == [mine]
+
+
+def test_what_no_host_started_with_is_known_to_the_next_worker(shelf: Shelf) -> None:
+    """FLOW-242: and a file that cannot be read says nothing"""
+    trouble = Trouble(nuid="n1", hurdle=Hurdle.HOSTS, error="why", times=3, again_at=99.0)
+    assert shelf.load_refused() == {}
+    shelf.save_refused({NAME: trouble})
+    assert shelf.load_refused() == {NAME: replace(trouble, again_at=0.0)}
+    for text in ("", "[]", '{"a.whl": 3}'):
+        (shelf.directory / ".refused.json").write_text(text)
+        assert shelf.load_refused() == {}
+
+
+async def test_a_workplace_is_empty_and_goes_with_all_that_is_in_it(shelf: Shelf) -> None:
+    async with shelf.open_workplace() as place:
+        assert not list(place.iterdir())
+        (place / "deep").mkdir()
+    assert not list((shelf.directory / ".tmp").iterdir())

@@ -29,6 +29,9 @@ class Wheels:
     def is_installing(self) -> bool:
         return self.left > 0
 
+    async def first_sync(self) -> SyncReport:
+        return await self.sync()
+
     async def sync(self) -> SyncReport:
         self.log.append("sync")
         self.left -= 1
@@ -83,6 +86,7 @@ async def test_a_worker_looks_at_the_registry_before_its_first_host(backend: Bac
         "last_sync_at": 5.0,
         "status": "ok",
         "installed": ["a.whl"],
+        "installing": [],
         "skipped": [],
         "removed": [],
         "failed": [],

@@ -98,6 +98,13 @@ async def test_a_refused_login_is_told_from_an_absent_server(tmp_path: Path) -> 
         assert let_in.wants_login
 
 
+async def test_a_server_without_tls_is_told_from_an_absent_one(nats_url: str) -> None:
+    server, _ = await looked_at(nats_url.replace("nats://", "tls://"))
+    assert isinstance(server, Unreachable)
+    assert server.trouble is Trouble.TLS_FAILED
+    assert "does not offer it" in server.why
+
+
 async def test_jetstream_that_is_off_is_a_fact(tmp_path: Path) -> None:
     with configured_nats(tmp_path, jetstream="off") as nats:
         async with open_deployment(config_for(nats.url)) as deployment:
@@ -209,6 +216,46 @@ async def test_a_server_that_stops_answering_leaves_unknowns_and_no_exception(tm
             assert all(isinstance(fact, Unknown) for fact in others)
             assert time.monotonic() - began < 12
             nats.process.kill()
+
+
+async def test_a_connection_that_is_lost_says_nothing_about_jetstream(tmp_path: Path) -> None:
+    with configured_nats(tmp_path) as nats:
+        async with open_deployment(config_for(nats.url)) as deployment:
+            assert isinstance(deployment, JetStreamDeployment)
+            await deployment.reach()
+            nats.process.kill()
+            await eventually(lambda: not deployment._link.is_up)
+            assert isinstance(await deployment.account(), Unknown)
+
+
+async def test_a_look_that_fails_as_nobody_foresaw_is_unknown_with_the_reason(
+    prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies on NATS: the doctor says so, and goes on."""
+
+    async def surprise(*_: object, **__: object) -> object:
+        raise KeyError("no such thing")
+
+    async with open_deployment(prepared) as deployment:
+        with monkeypatch.context() as broken:
+            broken.setattr(Link, "open", surprise)
+            reached = await deployment.reach()
+        assert isinstance(reached, Unreachable)
+        await deployment.reach()
+        for name in ("ask", "api", "insist"):
+            monkeypatch.setattr(Link, name, surprise)
+        facts: list[object] = [
+            await deployment.account(),
+            await deployment.clock_ahead(),
+            await deployment.queue(),
+            await deployment.workers(),
+            await deployment.keeper(),
+            await deployment.runs(["r"]),
+            *[stream.state for stream in await deployment.streams()],
+            *await deployment.orphans(),
+        ]
+        assert set(map(type, facts)) == {Unknown}
+        assert {getattr(fact, "why", "") for fact in facts} == {"KeyError: 'no such thing'"}
 
 
 async def test_the_clocks_of_one_machine_agree(
@@ -354,7 +401,34 @@ async def test_parts_that_belong_to_no_file_are_found_once_they_are_old(
     async with looking(prepared, link, upload_seconds=3600) as deployment:
         assert await deployment.orphans() == (Orphans(bucket=bucket, count=0, size_bytes=0),)
     async with looking(prepared, link, upload_seconds=-60) as deployment:
-        assert await deployment.orphans() == (Orphans(bucket=bucket, count=1, size_bytes=3 * 128 * 1024),)
+        assert await deployment.orphans() == (Orphans(bucket=bucket, count=1, size_bytes=2 * 128 * 1024 + 1000),)
+
+
+@pytest.mark.parametrize(
+    ("description", "is_seen"),
+    [
+        (b'{"name": "odd", "nuid": "theirs", "digest": "SHA-256=\xe6\x97\xa5"}', True),
+        (b'{"name": "odd", "nuid": "theirs", "size": "ten"}', True),
+        (b'{"name": "odd", "nuid": ["theirs"]}', False),
+        (b"\xff", False),
+        (b"[" * 100_000, False),
+    ],
+    ids=["digest", "size", "nuid", "no text", "too deep"],
+)
+async def test_a_file_whose_description_is_odd_is_not_taken_for_left_behind(
+    prepared: NatsBackendConfig, link: Link, description: bytes, is_seen: bool
+) -> None:
+    """It belongs to that file, or nobody knows whether it does."""
+    bucket = prepared.wheel_object_store_bucket
+    await link.store(f"$O.{bucket}.C.theirs", b"y" * 1000)
+    await link.store(f"$O.{bucket}.M.b2Rk", description)
+    async with looking(prepared, link, upload_seconds=-60) as deployment:
+        (found,) = await deployment.orphans()
+    if is_seen:
+        assert found == Orphans(bucket=bucket, count=0, size_bytes=0)
+    else:
+        assert isinstance(found, Unknown)
+        assert "b2Rk" in found.why
 
 
 async def test_other_settings_of_a_stream_show(link: Link, config: NatsBackendConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,13 +12,15 @@ import pytest
 from contracts.wheel_history import WheelHistoryContract, add_events, an_event
 from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.wheel_event import WheelAction, encode_wheel_event
+from pyoco_server.core.wheel_event import WheelAction, WheelEvent, encode_wheel_event
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
+from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.wheel_history import jetstream
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
 from pyoco_server.ports.wheel_history.port import WheelHistory
 from servers import NatsServer
+from waiting import eventually
 
 
 @pytest.fixture
@@ -92,6 +94,79 @@ async def test_no_more_is_asked_than_is_told(store: JetStreamWheelHistory, link:
     asked = link._count
     assert len(await store.newest(5, action=WheelAction.UPLOAD)) == 5
     assert link._count - asked == jetstream._WINDOW + 1
+
+
+class TestFewAmongMany:
+    """Events further back than the newest that are asked for one by one."""
+
+    @pytest.fixture(autouse=True)
+    def small_windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jetstream, "_WINDOW", 8)
+
+    @pytest.fixture
+    async def events(self, store: JetStreamWheelHistory) -> list[WheelEvent]:
+        """Each tenth is a deletion, the oldest and the newest among them."""
+        up, down = WheelAction.UPLOAD, WheelAction.DELETE
+        events = [an_event(number, action=up if number % 10 else down) for number in range(101)]
+        await add_events(store, *events)
+        return events
+
+    async def test_are_found_newest_first_and_asked_for_in_few_questions(
+        self, store: JetStreamWheelHistory, events: list[WheelEvent], link: Link
+    ) -> None:
+        """FLOW-150"""
+        deletions = events[::-10]
+        asked = link._count
+        assert await store.newest(500, action=WheelAction.DELETE) == deletions
+        assert await store.newest(11, action=WheelAction.DELETE) == deletions
+        assert await store.newest(3, action=WheelAction.DELETE) == deletions[:3]
+        assert await store.newest(5, wheel_name=events[1].wheel_name) == [events[1]]
+        assert await store.newest(5, wheel_name="none-1-py3-none-any.whl") == []
+        # Each: about the stream, twice, a window one by one, and a consumer.
+        assert link._count - asked <= 5 * (8 + 3)
+
+    async def test_are_read_as_they_are_at_the_far_end(
+        self,
+        store: JetStreamWheelHistory,
+        events: list[WheelEvent],
+        link: Link,
+        prepared: NatsBackendConfig,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Odd ones are passed over; deleted and expired ones are not there."""
+        prefix = f"$KV.{prepared.wheel_history_kv_bucket}."
+        odd = [b"\xff", b"[" * 5000, b"[]", b'{"action": "delete"}', b'{"action": ["delete"], "wheel_name": {}}']
+        for number, data in enumerate(odd):
+            await link.store(f"{prefix}odd{number}", data)
+        await link.store(f"{prefix}1700000050000_{events[50].event_id}", b"", {"KV-Operation": "DEL"})
+        await add_events(store, *(an_event(number) for number in range(201, 211)))
+        await link.api(f"STREAM.PURGE.KV_{prepared.wheel_history_kv_bucket}", {"seq": 12}, dict[str, Any])
+        left = [event for event in events[::-10] if event not in (events[0], events[10], events[50])]
+        assert await store.newest(500, action=WheelAction.DELETE) == left
+        assert caplog.text.count("cannot be read") == 4  # the last of them is not even perhaps a deletion
+
+    async def test_leave_no_consumer_behind(
+        self, store: JetStreamWheelHistory, events: list[WheelEvent], link: Link, prepared: NatsBackendConfig
+    ) -> None:
+        assert await store.newest(1, wheel_name="none-1-py3-none-any.whl") == []
+
+        async def none_left() -> bool:
+            info = await link.api(f"STREAM.INFO.KV_{prepared.wheel_history_kv_bucket}", {}, dict[str, Any])
+            return not info["state"]["consumer_count"]
+
+        await eventually(none_left)
+
+    async def test_are_not_waited_for_without_end(
+        self, store: JetStreamWheelHistory, events: list[WheelEvent], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def silent(*_: object) -> AsyncGenerator[Batch, None]:
+            await asyncio.Event().wait()
+            yield Batch((), True, "")
+
+        monkeypatch.setattr(jetstream, "watch", silent)
+        monkeypatch.setattr(jetstream, "_SILENCE_SECONDS", 0.1)
+        with pytest.raises(Unavailable):
+            await store.newest(500, action=WheelAction.DELETE)
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "unheard"])

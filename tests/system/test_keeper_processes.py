@@ -91,6 +91,13 @@ def keepers(backend: Backend, tmp_path: Path) -> Iterator[Keepers]:
     keepers.kill()
 
 
+async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
+    keeper = await keepers.start()
+    (line,) = [line for line in keeper.lines if "keeper keeps" in line["message"]]
+    duties = ["KeeperHeartbeat", "Advisories", "Canceller", "Rescuer", "RegistrySweeper", "ObjectSweeper"]
+    assert line["duties"] == duties
+
+
 async def given_up(backend: Backend, count: int) -> list[str]:
     """Runs whose jobs a worker took, as often as it could, and never answered for."""
     run_ids = [(await submit(backend, Caller(), a_submission())).run.run_id for _ in range(count)]

@@ -105,7 +105,8 @@ class Up:
     def kill(self) -> None:
         family = [self.process, *self.family()] if self.process.is_running() else []
         for process in family:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # its parent may have taken it along by now
+                process.kill()
         psutil.wait_procs(family, timeout=10)
 
 

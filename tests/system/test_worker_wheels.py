@@ -191,7 +191,7 @@ async def test_the_next_run_has_the_newest_wheel_and_the_worker_is_not_restarted
     """FLOW-228 to FLOW-230, FLOW-240, FLOW-241, FLOW-243, FLOW-562: upload, newer version, deletion, all over HTTP."""
     async with worker_of(gateway, folder) as worker:
         assert (await report(gateway)).keys() == {
-            "enabled", "last_sync_at", "status", "installed", "skipped", "removed", "failed"
+            "enabled", "last_sync_at", "status", "installed", "installing", "skipped", "removed", "failed"
         }  # fmt: skip
         await tasks(gateway, "1.0")
         await installed(gateway, "my_tasks-1.0")
@@ -230,7 +230,8 @@ async def test_the_next_run_has_the_newest_wheel_and_the_worker_is_not_restarted
 
 
 async def test_a_broken_wheel_costs_itself_and_nobody_else(gateway: Gateway, folder: Path) -> None:
-    """FLOW-242, issue item 3: one that needs what nobody has, one that would take every host with it."""
+    """FLOW-242, issue item 3: one that needs what nobody has, one that would take every host with it, and one with a
+    plug-in that fails."""
     async with worker_of(gateway, folder) as worker:
         await register(gateway, "lonely", "1.0", requires=["no-such-package>=7"])
         deadly = {"deadly.py": "import os\nos._exit(7)\n"}
@@ -238,22 +239,21 @@ async def test_a_broken_wheel_costs_itself_and_nobody_else(gateway: Gateway, fol
         clumsy = {"clumsy.py": "raise RuntimeError('on purpose')\n"}
         await register(gateway, "clumsy", "1.0", modules=clumsy, entry_points={"pyoco.tasks": {"c": "clumsy:register"}})
         await tasks(gateway, "1.0")
-        await installed(gateway, "clumsy-1.0", "my_tasks-1.0")
+        await installed(gateway, "my_tasks-1.0")
         assert [await output_of(gateway, text) for text in (calling("tell"), USING)] == ["1.0", "1.0"]
 
         async def is_told() -> bool:
             failed = {each["wheel_name"].split("-")[0]: each["error"] for each in (await report(gateway))["failed"]}
             return (
-                failed.keys() == {"lonely", "deadly"}
+                failed.keys() == {"lonely", "deadly", "clumsy"}
                 and "no-such-package" in failed["lonely"]
                 and "exit status 7" in failed["deadly"]
+                and "Plug-in 'c' failed to load: RuntimeError: on purpose" in failed["clumsy"]
             )
 
         await eventually(is_told)
         assert (await report(gateway))["status"] == "error"
         assert any("wheel sync failed" in line["message"] for line in worker.logged("")), worker.said
-        run = await end_of(gateway, await started(gateway, "tasks: {it: {use: clumsy/x}}\nflow: {graph: it}"))
-        assert "Plug-in 'c' failed to load: RuntimeError: on purpose" in run["error"]
 
 
 async def test_flows_by_name_may_come_in_a_wheel(gateway: Gateway, folder: Path) -> None:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.backup import Manifest, StoredFile, StreamCopy
+from pyoco_server.core.backup import CHANGES, DATA, Manifest, StoredFile, StreamCopy
 from pyoco_server.core.backup_change import Change, encode_change
 from pyoco_server.errors import BackupFailed, PyocoError
 from pyoco_server.ports.backups.port import Archive, Found, Streams
 
-__all__ = ["CHANGES", "DATA", "Progress", "backup"]
+__all__ = ["Progress", "backup"]
 
-#: The files of a stream: its messages, what changed meanwhile, and what the `nats` command wants to know.
-DATA, CHANGES, _NATS_CLI = "stream.tar.s2", "changes.jsonl", "backup.json"
+#: Beside a stream's messages: what the `nats` command wants to know.
+_NATS_CLI = "backup.json"
 #: A gateway puts a job within milliseconds of its run's record.
 _SETTLE_SECONDS = 1.0
 _GATHERED_BYTES = 256 * 1024
@@ -62,14 +62,17 @@ async def backup(
     So a run that was submitted in the very last second may begin again from its job; none is lost. Only a submission
     that took longer than that second between record and job ends as abandoned.
 
+    A stream that is not there is named in the manifest as missing; what is there is worth keeping all the more.
+
     What a crash leaves behind: a folder without backup.json, which is no backup. After any failure the folder is as it
     was. Memory does not grow with what is stored. Raises BackupFailed, NoRoom, Unavailable.
     """
     found = await streams.found()
     if not found:
         raise BackupFailed("there is nothing of pyoco-server on this NATS server")
-    await archive.begin()
+    names = {each.name for each in found}
     try:
+        await archive.begin()
         copies = await _copies(config, streams, archive, found, report)
         manifest = Manifest(
             backup_id=facts["backup_id"],
@@ -77,6 +80,7 @@ async def backup(
             made_by=facts["made_by"],
             nats_version=streams.nats_version,
             streams=copies,
+            missing=tuple(name for name in streams.names if name not in names),
         )
         await archive.finish(manifest)
     except BaseException:
@@ -93,15 +97,24 @@ async def _copies(
     found: tuple[Found, ...],
     report: Callable[[Progress], None],
 ) -> tuple[StreamCopy, ...]:
-    copies: dict[str, StreamCopy] = {}
+    if all(each.name != config.work_stream for each in found):  # nobody could put a job anywhere
+        copies = await _copied(config, streams, archive, found, report)
+    else:
+        copies = await _copied_with_new_jobs(config, streams, archive, found, report)
+    return tuple(copies[each.name] for each in found)
+
+
+async def _copied_with_new_jobs(
+    config: NatsBackendConfig,
+    streams: Streams,
+    archive: Archive,
+    found: tuple[Found, ...],
+    report: Callable[[Progress], None],
+) -> dict[str, StreamCopy]:
     async with streams.new_jobs() as jobs:
         hearing = asyncio.create_task(_keep_changes(archive, config.work_stream, jobs.told()))
         try:
-            for each in sorted(found, key=lambda each: not each.is_queue):
-                copies[each.name] = await _copy(streams, archive, each, report)
-            for name in _order_of_changes(config, found):
-                changes = streams.changes(name, copies[name].last_sequence)
-                copies[name] = _with(copies[name], await _keep_changes(archive, name, changes))
+            copies = await _copied(config, streams, archive, found, report)
             if any(copy.changes for copy in copies.values()):
                 await asyncio.sleep(_SETTLE_SECONDS)
             await jobs.end()
@@ -109,7 +122,23 @@ async def _copies(
         finally:
             hearing.cancel()
             await asyncio.wait({hearing})
-    return tuple(copies[each.name] for each in found)
+    return copies
+
+
+async def _copied(
+    config: NatsBackendConfig,
+    streams: Streams,
+    archive: Archive,
+    found: tuple[Found, ...],
+    report: Callable[[Progress], None],
+) -> dict[str, StreamCopy]:
+    copies: dict[str, StreamCopy] = {}
+    for each in sorted(found, key=lambda each: not each.is_queue):
+        copies[each.name] = await _copy(streams, archive, each, report)
+    for name in _order_of_changes(config, found):
+        changes = streams.changes(name, copies[name].last_sequence)
+        copies[name] = _with(copies[name], await _keep_changes(archive, name, changes))
+    return copies
 
 
 def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> list[str]:

@@ -5,28 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from pyoco_server.actions.list_wheels import wheel_of, wheels_of
 from pyoco_server.actions.note_wheel_event import note_wheel_event
 from pyoco_server.core.run import Caller
 from pyoco_server.core.wheel import TAGS_HEADER, Wheel, WheelName, newest_of
 from pyoco_server.core.wheel_event import WheelAction, WheelSource
-from pyoco_server.errors import Corrupt, InvalidWheel, ObjectNotFound, Problem, Unavailable, WheelNotNewer
+from pyoco_server.errors import Corrupt, InvalidWheel, NotStored, ObjectNotFound, Problem, Unavailable, WheelNotNewer
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.objects.port import Catalogue, Changed, ObjectInfo
+from pyoco_server.ports.objects.port import Catalogue, ObjectInfo
 from pyoco_server.ports.spool import Spool
 
 __all__ = ["WheelUpload", "register_wheel"]
 
 log = get_logger(__name__)
 
-#: Of many who register something at once, one gets through in each round.
-_ROUNDS_MAX = 30
 #: An election takes 4 to 9 s (DESIGN 9.16).
 _UNANSWERED_SECONDS = 15.0
-#: New for each upload, so that it knows its own object again after an answer was lost.
-_UPLOAD_HEADER = "X-Pyoco-Upload-Id"
 
 
 @dataclass(frozen=True)
@@ -43,17 +40,18 @@ async def register_wheel(backend: GatewayBackend, caller: Caller, source: WheelS
     """Look whether it is newer, read it whole, store it, write the history. In that order.
 
     Whether it is newer is asked twice at least: before it is read, so that the usual mistake costs little, and by the
-    catalogue that the store must still have when the wheel shows. So of many uploads of one package at once one wins
-    (FLOW-213; better than FLOW-219 asks for). A change to any other wheel in between costs another round, with all
-    bytes sent again.
+    catalogue as it is at the moment the wheel shows. So of many uploads of one package at once one wins (FLOW-213;
+    better than FLOW-219 asks for). A change to any other wheel in between costs another look at the catalogue.
 
-    Costs the reading in a thread, two catalogues, the bytes, and four round trips.
+    Costs the reading in a thread, two catalogues, the bytes, and four round trips. The bytes are sent again only when
+    NATS did not take all of them.
 
     What a crash leaves behind:
-      while it is stored  nothing that anybody sees; chunks under no name, which cost space;
+      while it is stored  nothing that anybody sees; chunks under no name, which the keeper sweeps;
       after it is stored  a registered wheel without an event in the history; sent again, it is refused as not newer.
 
-    Raises WheelNotNewer, InvalidWheel when it is not what its name says, Unavailable.
+    Raises WheelNotNewer, InvalidWheel when it is not what its name says, NotStored when it is not registered,
+    Unavailable when nobody knows.
     """
     _check_newer(upload.name, await backend.wheels.catalogue())
     await _check_content(backend, upload)
@@ -81,40 +79,26 @@ async def _check_content(backend: GatewayBackend, upload: WheelUpload) -> None:
 
 
 async def _store(backend: GatewayBackend, upload: WheelUpload) -> ObjectInfo:
-    """Until it shows, or somebody else's shows that is as new. Repeated while NATS is there and does not answer."""
-    mark = backend.new_id()
-    headers = {_UPLOAD_HEADER: mark} | ({TAGS_HEADER: ",".join(upload.tags)} if upload.tags else {})
+    """Repeated while NATS is there and does not take it; never when the wheel may show after all."""
+    name, content = upload.name.file_name, upload.content
+    headers = {TAGS_HEADER: ",".join(upload.tags)} if upload.tags else None
+    admit = partial(_check_newer, upload.name)
     ends_at: float | None = None
-    for _ in range(_ROUNDS_MAX):
+    while True:
         try:
-            made = await _try(backend, upload, headers)
-        except Unavailable as error:
+            made = await backend.wheels.put_admitted(name, content.chunks(), content.size_bytes, headers, admit)
+            break
+        except NotStored as error:
             now = time.monotonic()
             ends_at = ends_at or now + _UNANSWERED_SECONDS
             if not backend.is_up() or now > ends_at:
                 raise
-            log.info("storing a wheel again", wheel_name=upload.name.file_name, error=error)
-            await asyncio.sleep(0.25)
-            continue
-        if isinstance(made, Changed):
-            continue
-        if made.sha256_hex != upload.sha256_hex:
-            await backend.wheels.delete(made.name)
-            raise Corrupt("the disk gave back other bytes than it was given")
-        return await _as_listed(backend, made)
-    raise Unavailable("the wheel registry changes too fast")
-
-
-async def _try(backend: GatewayBackend, upload: WheelUpload, headers: dict[str, str]) -> ObjectInfo | Changed:
-    catalogue = await backend.wheels.catalogue()
-    for info in catalogue.objects:
-        if info.headers.get(_UPLOAD_HEADER) == headers[_UPLOAD_HEADER]:
-            return info  # an earlier try, of which no answer came
-    _check_newer(upload.name, catalogue)
-    chunks, size_bytes = upload.content.chunks(), upload.content.size_bytes
-    return await backend.wheels.put_if_unchanged(
-        upload.name.file_name, chunks, size_bytes, headers, catalogue.generation
-    )
+            log.info("storing a wheel again", wheel_name=name, error=error)
+        await asyncio.sleep(0.25)
+    if made.sha256_hex != upload.sha256_hex:
+        await backend.wheels.delete(made.name)
+        raise Corrupt("the disk gave back other bytes than it was given")
+    return await _as_listed(backend, made)
 
 
 async def _as_listed(backend: GatewayBackend, made: ObjectInfo) -> ObjectInfo:

@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 
-from pyoco_server.actions.backup import CHANGES, DATA, Progress
+from pyoco_server.actions.backup import Progress
 from pyoco_server.actions.verify_backup import verify_backup
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.backup import Manifest, StoredFile, StreamCopy, mark_of
+from pyoco_server.core.backup import CHANGES, DATA, Manifest, StoredFile, StreamCopy
 from pyoco_server.core.backup_change import Change, read_changes
-from pyoco_server.errors import BackupFailed
+from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.errors import BackupFailed, PyocoError
 from pyoco_server.ports.backups.port import Archive, Found, Streams
 
 __all__ = ["Restoration", "plan_restore", "restore"]
@@ -26,13 +27,13 @@ class Restoration:
     streams: tuple[StreamCopy, ...]
     #: What is there under those names, and is removed first.
     removed: tuple[Found, ...]
-    #: What an earlier, interrupted restore of this very backup has put back already.
+    #: What an earlier, interrupted restore of this very backup has put back already, and nobody has touched since.
     already: tuple[str, ...]
 
     @property
     def lost(self) -> tuple[Found, ...]:
         """Of what is removed, that which holds something: all but the leftovers of an interrupted restore."""
-        return tuple(found for found in self.removed if mark_of(found.config) != (self.manifest.backup_id, False))
+        return tuple(found for found in self.removed if mark_of(found.config) != Mark(self.manifest.backup_id))
 
 
 async def plan_restore(
@@ -51,26 +52,33 @@ async def plan_restore(
     """
     manifest = await verify_backup(archive, only)
     chosen = sorted(manifest.only(only), key=lambda stream: _place(config, stream.name))
-    looked = [(stream, await streams.find(stream.name)) for stream in chosen]
-    already = [stream.name for stream, found in looked if found and _is_restored(manifest, found) and not may_replace]
-    left = [(stream, found) for stream, found in looked if stream.name not in already]
-    removed = [found for _, found in left if found is not None]
-    plan = Restoration(manifest, tuple(stream for stream, _ in left), tuple(removed), tuple(already))
-    if not plan.streams:
-        raise BackupFailed("all of it has been restored from this backup before; --replace does it once more")
+    there = [found for stream in chosen if (found := await streams.find(stream.name)) is not None]
+    already = [found.name for found in there if _is_as_restored(manifest, found)]
+    plan = Restoration(
+        manifest,
+        streams=tuple(stream for stream in chosen if stream.name not in already),
+        removed=tuple(found for found in there if found.name not in already),
+        already=tuple(already),
+    )
     if plan.lost and not may_replace:
         names = ", ".join(found.name for found in plan.lost)
         raise BackupFailed(f"on this NATS server there is already {names}; --replace removes that first, for good")
-    if any(found.listeners for found in removed) and not may_disturb:
-        names = ", ".join(found.name for found in removed if found.listeners)
+    if any(found.listeners for found in there) and not may_disturb:
+        names = ", ".join(found.name for found in there if found.listeners)
         raise BackupFailed(
             f"somebody uses {names} at this moment: stop gateways, keepers and workers first, or say --force"
         )
     return plan
 
 
-def _is_restored(manifest: Manifest, found: Found) -> bool:
-    return mark_of(found.config) == (manifest.backup_id, True)
+def _is_as_restored(manifest: Manifest, found: Found) -> bool:
+    """Its mark alone is not enough: somebody may have written to it since, or taken jobs from it. Only of a queue are
+    messages counted; elsewhere some go when their time is up."""
+    mark = mark_of(found.config)
+    if mark is None or mark.backup_id != manifest.backup_id or mark.end is None:
+        return False
+    last_sequence, messages = mark.end
+    return found.last_sequence == last_sequence and (not found.is_queue or found.messages == messages)
 
 
 def _place(config: NatsBackendConfig, name: str) -> int:
@@ -93,9 +101,12 @@ async def restore(
     server that cannot take the backup, because it is too old or has too few nodes for `replicas`, is found out before
     anything is lost.
 
-    What a crash leaves behind: streams that are whole, then perhaps one that is marked as unfinished, then what was
-    there before. The same restore, once more, goes on from there. Until then nothing should be started: a keeper would
-    end runs whose jobs are not back yet. Raises BackupFailed, Unavailable; their notes say how far it came.
+    What a crash leaves behind: streams that are whole and marked with how they are, then perhaps one that is marked as
+    unfinished, then what was there before. The same restore, once more, goes on from there, and neither restores nor
+    removes again what is still as it was marked. Until then nothing should be started: a keeper would end runs whose
+    jobs are not back yet. At the end the marks are taken away: from then on the streams are like any others.
+
+    Raises BackupFailed, Unavailable; their notes say how far it came.
     """
     if plan.lost:
         smallest = min(plan.streams, key=lambda stream: stream.size_bytes)
@@ -118,6 +129,9 @@ async def restore(
             "Start nothing yet: the same restore, run again, goes on from here."
         )
         raise
+    with contextlib.suppress(PyocoError):  # a mark that stays does no harm: it says how the stream was
+        for name in done:
+            await streams.unmark(name)
 
 
 async def _told(archive: Archive, stream: StreamCopy, report: Callable[[Progress], None]) -> AsyncIterator[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,25 +11,27 @@ from typing import Any
 from pyoco_server.errors import BackupFailed
 
 __all__ = [
+    "CHANGES",
+    "DATA",
     "FORMAT",
     "Manifest",
     "StoredFile",
     "StreamCopy",
     "decode_manifest",
     "encode_manifest",
-    "mark_of",
-    "marked",
     "with_replicas",
 ]
 
 #: Grows when an older pyoco-server could not read a backup any more.
 FORMAT = 1
-#: Where a restored stream says which backup it came from.
-_MARK = "pyoco.restored"
-_UNFINISHED = "unfinished "
+#: The files of a stream: its messages, and what changed meanwhile.
+DATA, CHANGES = "stream.tar.s2", "changes.jsonl"
+#: Unix seconds. What comes later is not when a backup was made.
+_YEAR_3000 = 32_503_680_000
 
 #: A stream's name is a folder's name in a backup, so it must be harmless as one. NATS allows no more than this either.
-_NAME = re.compile(r"[^\s./\\*>\x00-\x1f\x7f]{1,200}")
+_NAME = re.compile(r"[^\s./\\*>]{1,200}")
+_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _FILE_NAME = re.compile(r"[a-z][a-z0-9.]{0,40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -89,6 +90,8 @@ class Manifest:
     made_by: str
     nats_version: str
     streams: tuple[StreamCopy, ...]
+    #: Streams of the installation that were not there, and so are not in it.
+    missing: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -123,12 +126,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
             }
             for stream in manifest.streams
         ],
+        "missing": list(manifest.missing),
     }
     return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Raises BackupFailed: it is none of ours, of a newer kind, or damaged. Nothing in it is trusted unread."""
+    """Raises BackupFailed: it is none of ours, of a newer kind, or damaged. Nothing in it is trusted unread: whatever a
+    restore takes from it is there, and no text in it does anything to a terminal."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -137,16 +142,17 @@ def decode_manifest(data: bytes) -> Manifest:
         raise BackupFailed("backup.json is not one of a pyoco-server backup")
     if document["format"] != FORMAT:
         raise BackupFailed(
-            f"the backup has format {document['format']!r}, and this pyoco-server reads format {FORMAT}: "
-            f"restore it with the version that made it, {document.get('made_by', 'a newer one')!s}"
+            f"the backup has format {_shown(document['format'])}, and this pyoco-server reads format {FORMAT}: "
+            f"restore it with the version that made it, {_shown(document.get('made_by', 'a newer one'))}"
         )
     try:
         manifest = Manifest(
-            backup_id=_text(document["backup_id"]),
+            backup_id=_matching(_ID, document["backup_id"]),
             made_at=_instant(document["made_at"]),
             made_by=_text(document["made_by"]),
             nats_version=_text(document["nats_version"]),
             streams=tuple(map(_stream, _list(document["streams"]))),
+            missing=tuple(_matching(_NAME, name) for name in _list(document.get("missing", []))),
         )
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -161,17 +167,35 @@ def _stream(value: Any) -> StreamCopy:
     config, state = _object(value["config"]), _object(value["state"])
     name = _matching(_NAME, value["name"])
     if config.get("name") != name:
-        raise ValueError(f"the configuration of {name} belongs to {config.get('name')!r}")
+        raise ValueError(f"the configuration of {name} belongs to {_shown(config.get('name'))}")
+    _object(config.get("metadata") or {})
     for figure in ("messages", "last_seq"):
         _count(state[figure])
+    changes, files = _count(value["changes"]), tuple(map(_file, _list(value["files"])))
+    _check_files(name, changes, [file.name for file in files])
     return StreamCopy(
         name=name,
         config=config,
         state=state,
-        consumers=tuple(map(_object, _list(value["consumers"]))),
-        changes=_count(value["changes"]),
-        files=tuple(map(_file, _list(value["files"]))),
+        consumers=tuple(map(_consumer, _list(value["consumers"]))),
+        changes=changes,
+        files=files,
     )
+
+
+def _check_files(stream: str, changes: int, names: list[str]) -> None:
+    """Those that a restore needs, and each of them once."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"{stream} has a file twice")
+    if DATA not in names:
+        raise ValueError(f"{stream} has no {DATA}")
+    if (CHANGES in names) != (changes > 0):
+        raise ValueError(f"{stream} has {changes} changes, and {'a' if CHANGES in names else 'no'} {CHANGES}")
+
+
+def _consumer(value: Any) -> dict[str, Any]:
+    _matching(_NAME, _object(value)["durable_name"])
+    return _object(value)
 
 
 def _file(value: Any) -> StoredFile:
@@ -179,55 +203,46 @@ def _file(value: Any) -> StoredFile:
 
 
 def _matching(form: re.Pattern[str], value: Any) -> str:
-    if not isinstance(value, str) or not form.fullmatch(value):
-        raise ValueError(f"{str(value)[:80]!r} is not a name it could have")
+    if not isinstance(value, str) or not value.isprintable() or not form.fullmatch(value):
+        raise ValueError(f"{_shown(value)} is not a name it could have")
     return value
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{str(value)[:80]!r} is not a text")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
+        raise TypeError(f"{_shown(value)} is not a short, plain text")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"{str(value)[:80]!r} is not a list")
+        raise TypeError(f"{_shown(value)} is not a list")
     return value
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{str(value)[:80]!r} is not an object")
+        raise TypeError(f"{_shown(value)} is not an object")
     return value
 
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{str(value)[:80]!r} is not a count")
+        raise ValueError(f"{_shown(value)} is not a count")
     return value
 
 
 def _instant(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{str(value)[:80]!r} is not a time")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _YEAR_3000:
+        raise ValueError(f"{_shown(value)} is not a time")
     return float(value)
+
+
+def _shown(value: Any) -> str:
+    """The beginning of it, with nothing that a terminal would obey."""
+    return repr(str(value)[:80])
 
 
 def with_replicas(config: Mapping[str, Any], replicas: int | None) -> dict[str, Any]:
     """The configuration with so many copies of each message; None: as many as there were."""
     return dict(config) if replicas is None else {**config, "num_replicas": replicas}
-
-
-def marked(config: Mapping[str, Any], backup_id: str, *, is_whole: bool) -> dict[str, Any]:
-    """The configuration of a stream that says which backup it came from, and whether all of it has arrived."""
-    metadata = {name: value for name, value in (config.get("metadata") or {}).items() if not name.startswith("_nats.")}
-    return {**config, "metadata": {**metadata, _MARK: backup_id if is_whole else _UNFINISHED + backup_id}}
-
-
-def mark_of(config: Mapping[str, Any]) -> tuple[str | None, bool]:
-    """From which backup a stream came, if it did, and whether all of it has arrived."""
-    mark = (config.get("metadata") or {}).get(_MARK)
-    if not isinstance(mark, str):
-        return None, True
-    return mark.removeprefix(_UNFINISHED), not mark.startswith(_UNFINISHED)

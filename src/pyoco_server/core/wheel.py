@@ -41,6 +41,7 @@ WHEEL_NAME_LENGTH_MAX = 255
 _NAME = re.compile(r"[A-Za-z0-9_.!+-]+\.whl", re.ASCII)
 #: `py2.py3-none-any` is two of them. 255 bytes could spell 64,000.
 _PLATFORMS_MAX = 512
+_DOES_NOT_FIT = "it does not fit this worker's Python, ABI or platform"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a worker wants of the registry, and what it passes over although its tags fit."""
+    """What a worker wants of the registry, and what it passes over although its tags fit, each package once."""
 
     wanted: tuple[Wheel, ...]
     skipped: tuple[Skipped, ...]
@@ -125,17 +126,22 @@ def choose(wheels: Iterable[Wheel], worker_tags: Sequence[str], supported: Seque
     """
     mine = set(worker_tags)
     ranks = {tag: rank for rank, tag in reversed(list(enumerate(supported)))}
-    skipped: list[Skipped] = []
+    skipped: dict[str, Wheel] = {}
     wanted: dict[str, tuple[tuple[object, ...], Wheel]] = {}
     for wheel in wheels:
         if wheel.tags and mine.isdisjoint(wheel.tags):
             continue
         fit = min((ranks[tag] for tag in wheel.name.platforms if tag in ranks), default=None)
         if fit is None:
-            skipped.append(Skipped(wheel.name.file_name, "it does not fit this worker's Python, ABI or platform"))
+            last = skipped.setdefault(wheel.name.package, wheel)
+            if wheel.name.version >= last.name.version:
+                skipped[wheel.name.package] = wheel
             continue
         worth = (wheel.name.version, -fit, wheel.name.build, wheel.modified, wheel.name.file_name)
         other = wanted.get(wheel.name.package)
         if other is None or worth > other[0]:
             wanted[wheel.name.package] = worth, wheel
-    return Choice(tuple(wanted[name][1] for name in sorted(wanted)), tuple(skipped))
+    return Choice(
+        tuple(wanted[name][1] for name in sorted(wanted)),
+        tuple(Skipped(wheel.name.file_name, _DOES_NOT_FIT) for _, wheel in sorted(skipped.items())),
+    )

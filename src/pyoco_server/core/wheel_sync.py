@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum, auto
 from typing import Any
@@ -17,11 +19,17 @@ __all__ = [
     "SyncReport",
     "Trouble",
     "read_installed",
+    "read_trouble",
     "trouble_again",
 ]
 
 #: However often a wheel has failed, it is tried again after this time.
 RETRY_SECONDS_MAX = 300.0
+#: What is told of wheels is in the worker's record, which is written at every heartbeat and sent to whoever lists
+#: workers. So each list has a limit, in entries and in bytes as JSON, and all of it stays below 32 KiB.
+_ENTRIES_MAX = 50
+_BYTES_MAX = {"installed": 6144, "installing": 2048, "skipped": 6144, "removed": 4096, "failed": 12288}
+_TEXT_CHARACTERS_MAX = {"wheel_name": 255, "reason": 200, "error": 700}
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,16 @@ def trouble_again(last: Trouble | None, nuid: str, hurdle: Hurdle, error: str, n
     return Trouble(nuid=nuid, hurdle=hurdle, error=error, times=times, again_at=now + pause)
 
 
+def read_trouble(document: object) -> Trouble | None:
+    """What a worker wrote down of a wheel that no host started with; None when it is none. It is due at once."""
+    if not isinstance(document, dict):
+        return None
+    nuid, error, times = document.get("nuid"), document.get("error"), document.get("times")
+    if not isinstance(nuid, str) or not isinstance(error, str) or not isinstance(times, int):
+        return None
+    return Trouble(nuid=nuid, hurdle=Hurdle.HOSTS, error=error, times=max(1, times), again_at=0.0)
+
+
 @dataclass(frozen=True)
 class FailedWheel:
     wheel_name: str
@@ -109,6 +127,8 @@ class SyncReport:
     last_sync_at: float
     #: Everything that is installed now, by wheel name.
     installed: tuple[str, ...] = ()
+    #: What takes longer than a look, and runs do not see yet.
+    installing: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     removed: tuple[str, ...] = ()
     failed: tuple[FailedWheel, ...] = ()
@@ -118,13 +138,32 @@ class SyncReport:
         return "error" if self.failed else "ok"
 
     def document(self) -> dict[str, Any]:
-        """As the registry record holds it."""
-        return {
-            "enabled": True,
-            "last_sync_at": self.last_sync_at,
-            "status": self.status,
-            "installed": list(self.installed),
-            "skipped": [asdict(item) for item in self.skipped],
-            "removed": list(self.removed),
-            "failed": [asdict(item) for item in self.failed],
-        }
+        """As the registry record holds it: bounded. Where a list is cut, `<list>_more` says how many are left out."""
+        document: dict[str, Any] = {"enabled": True, "last_sync_at": self.last_sync_at, "status": self.status}
+        more = {}
+        for name in _BYTES_MAX:
+            items = getattr(self, name)
+            document[name] = _as_fits(name, items)
+            if len(document[name]) < len(items):
+                more[f"{name}_more"] = len(items) - len(document[name])
+        return document | more
+
+
+def _as_fits(name: str, items: Iterable[str | Skipped | FailedWheel]) -> list[Any]:
+    """The first of them, as many as there is room for. There is room for one, whatever it says."""
+    found: list[Any] = []
+    room = _BYTES_MAX[name]
+    for item in items:
+        entry = (
+            _short("wheel_name", item) if isinstance(item, str) else {k: _short(k, v) for k, v in asdict(item).items()}
+        )
+        room -= len(json.dumps(entry)) + 2  # with escapes: as large as any way of writing it makes it
+        if room < 0 or len(found) == _ENTRIES_MAX:
+            break
+        found.append(entry)
+    return found
+
+
+def _short(kind: str, text: str) -> str:
+    limit = _TEXT_CHARACTERS_MAX[kind]
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

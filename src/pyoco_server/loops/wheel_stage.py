@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,10 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.wheels.install import Ready
 from pyoco_server.loops.wheel_troubles import Troubles
 
-__all__ = ["Shown", "WheelStage", "environment_of"]
+__all__ = ["Patience", "Shown", "WheelStage", "environment_of"]
+
+#: A try that failed after this time is not made again with the others in place: an import that hangs goes on hanging.
+_SLOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,27 @@ def environment_of(wheels: Iterable[Shown]) -> Environment:
 _Step = dict[str, Shown | None]
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long hosts may take to start with another set of wheels; the executor has a limit of its own."""
+
+    #: With all changes at once.
+    seconds: float | None = None
+    #: With one of them.
+    each_seconds: float | None = None
+
+
+_ANY = Patience()
+
+
+@dataclass(frozen=True)
+class _Failure:
+    step: _Step
+    error: UsageError
+    #: It took so long that it is not worth trying twice.
+    is_slow: bool
+
+
 class WheelStage:
     """What runs see, and `renew` to change it. `renew` raises UsageError when no host can start there."""
 
@@ -63,11 +89,15 @@ class WheelStage:
     def environment(self) -> Environment:
         return environment_of(self.shown.values())
 
-    async def change_to(self, wanted: dict[str, Shown]) -> bool:
+    async def change_to(
+        self, wanted: dict[str, Shown], proven: Collection[str] = (), patience: Patience = _ANY
+    ) -> bool:
         """Show these. Where hosts do not start with one of them, or without one, that one stays as it was.
 
+        `proven`: packages that hosts are known to start with. They come first, and are there whatever the others do.
+
         Costs one `renew`, or when that fails two for each change at most: one wheel may hold what the resolver needs
-        for any other to be tried. False: nothing has changed.
+        for any other to be tried. False: nothing has changed. A cancel leaves what was reached until then.
         """
         if environment_of(wanted.values()) == self.environment:
             self.shown = wanted
@@ -77,31 +107,50 @@ class WheelStage:
             for package in sorted(self.shown.keys() | wanted.keys())
             if self.shown.get(package) != wanted.get(package)
         ]
-        at_once = {package: one for step in steps for package, one in step.items()}
-        if len(steps) > 1 and await self._try(at_once) is None:
+        sure = [step for step in steps if step.keys() <= set(proven)]
+        if 0 < len(sure) < len(steps) and await self._try(_merged(sure), patience.seconds) is None:
+            steps = [step for step in steps if step not in sure]
+            is_changed = True
+        else:
+            is_changed = False
+        if len(steps) > 1 and await self._try(_merged(steps), patience.seconds) is None:
             return True
-        left = await self._try_each(steps)
-        if len(steps) > len(left) > 0:
-            left = await self._try_each([step for step, _ in left])
-        for step, error in left:
-            self._tell(step, error)
-        return len(left) < len(steps)
+        return await self._change_each(steps, patience.each_seconds) or is_changed
 
-    async def _try_each(self, steps: list[_Step]) -> list[tuple[_Step, UsageError]]:
+    async def _change_each(self, steps: list[_Step], seconds: float | None) -> bool:
+        failures = await self._try_each(steps, seconds)
+        for failure in failures:
+            if failure.is_slow:
+                self._tell(failure)
+        left = [failure for failure in failures if not failure.is_slow]
+        if len(failures) < len(steps):
+            left = await self._try_each([failure.step for failure in left], seconds)
+        for failure in left:
+            self._tell(failure)
+        return len(failures) < len(steps)
+
+    async def _try_each(self, steps: list[_Step], seconds: float | None) -> list[_Failure]:
         """Returns those that failed."""
-        return [(step, error) for step in steps if (error := await self._try(step)) is not None]
+        return [failure for step in steps if (failure := await self._try(step, seconds)) is not None]
 
-    async def _try(self, step: _Step) -> UsageError | None:
+    async def _try(self, step: _Step, seconds: float | None) -> _Failure | None:
         after = {package: one for package, one in (self.shown | step).items() if one is not None}
+        began = time.monotonic()
         try:
-            await self._renew(environment_of(after.values()))
-        except UsageError as error:
-            return error
+            async with asyncio.timeout(seconds):
+                await self._renew(environment_of(after.values()))
+        except (UsageError, TimeoutError) as error:
+            told = error if isinstance(error, UsageError) else UsageError(f"it was not ready within {seconds or 0:g} s")
+            return _Failure(step, told, is_slow=time.monotonic() - began >= _SLOW_SECONDS)
         self.shown = after
         return None
 
-    def _tell(self, step: _Step, error: UsageError) -> None:
-        for package, one in step.items():
+    def _tell(self, failure: _Failure) -> None:
+        for package, one in failure.step.items():
             entry = (one or self.shown[package]).ready.entry
             why = "no host process starts with it" if one is not None else "it stays: no host process starts without it"
-            self._troubles.add(entry.wheel_name, entry.nuid, Hurdle.HOSTS, f"{why}: {error}")
+            self._troubles.add(entry.wheel_name, entry.nuid, Hurdle.HOSTS, f"{why}: {failure.error}")
+
+
+def _merged(steps: Iterable[_Step]) -> _Step:
+    return {package: one for step in steps for package, one in step.items()}

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pyoco_server.actions.list_wheels import wheels_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel import Choice, Skipped, choose
-from pyoco_server.core.wheel_needs import Option, settle, tell_lacks, unmet
-from pyoco_server.core.wheel_sync import Environment, FailedWheel, Hurdle, InstalledWheel, SyncReport
+from pyoco_server.core.wheel_needs import Extras, Option, Provided, provided_by, settle, tell_lacks, unmet
+from pyoco_server.core.wheel_sync import Environment, FailedWheel, Hurdle, InstalledWheel, SyncReport, Trouble
 from pyoco_server.errors import PyocoError, WheelSyncFailed
+from pyoco_server.executors.wheels.file_work import file_work
 from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Surroundings, tell_os_error
 from pyoco_server.executors.wheels.pip import Pip
 from pyoco_server.executors.wheels.shelf import Shelf
-from pyoco_server.executors.wheels.worker_packages import look_at_worker, supported_tags
+from pyoco_server.executors.wheels.worker_packages import WorkerPackages, look_at_worker, supported_tags
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.wheel_jobs import Ended, Order, WheelJobs
-from pyoco_server.loops.wheel_stage import Shown, WheelStage
+from pyoco_server.loops.wheel_stage import Patience, Shown, WheelStage
 from pyoco_server.loops.wheel_troubles import Troubles
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
 
@@ -29,8 +31,16 @@ log = get_logger(__name__)
 
 #: Each part of a pass has a limit of its own; this one is for the sum of them.
 _TURN_SECONDS_MAX = 3600.0
+#: A worker that starts waits this long for its wheels, whatever they do, and looks after the rest while it works.
+_START_SECONDS = 60.0
+#: So one that hangs leaves time for the others. What is not shown for that is tried again with more patience.
+_START_PATIENCE = Patience(seconds=20.0, each_seconds=10.0)
 #: Stands in the report for a wheel when the trouble is not with one of them.
 _ALL = "*"
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class WheelSync(Loop):
@@ -38,12 +48,13 @@ class WheelSync(Loop):
 
         with open_shelf(Path(config.wheel_sync_dir)) as shelf:
             sync = WheelSync(backend.wheels, shelf, tags, config, clock, executor.renew, lambda: executor.paths_in_use)
-            await sync.sync()     # one pass, now
-            await sync.start()    # and one every PYOCO_WHEEL_SYNC_INTERVAL_SEC
+            await sync.first_sync()   # one pass, now
+            await sync.start()        # and one every PYOCO_WHEEL_SYNC_INTERVAL_SEC
 
     A run is never changed under way (FLOW-230): every installation is a directory of its own, a run keeps those it
     began with, and they are removed after its end. A wheel that fails costs only itself: others are installed, an
-    older version of it that is installed and still registered stays, and it is tried again, later each time.
+    older version of it that is installed and still registered stays, and it is tried again, later each time. One that
+    no host started with is known to the worker that starts here next, which begins without it and then tries it again.
 
     A pass without change costs one look at the list of wheels, O(wheels). What a crash leaves behind: files that the
     manifest does not name, which the next pass removes.
@@ -82,8 +93,15 @@ class WheelSync(Loop):
         #: What the manifest says; None: it is not known.
         self._saved: dict[str, InstalledWheel] | None = None
         self._is_swept = False
+        #: Uploads that hosts started with when this worker last ran.
+        self._proven: frozenset[str] = frozenset()
+        self._saved_refused: dict[str, Trouble] = {}
+        #: The first pass has left something to the next.
+        self._has_left_some = False
         #: What the last pass found; None before the first.
         self.report: SyncReport | None = None
+        #: Called after a pass that found something else than the one before: whoever tells others of it need not wait.
+        self.when_changed: Callable[[], None] = _nothing
 
     @property
     def environment(self) -> Environment:
@@ -93,7 +111,7 @@ class WheelSync(Loop):
     @property
     def is_installing(self) -> bool:
         """Whether a later pass may show more than the last one did."""
-        return bool(self._jobs.wheels)
+        return bool(self._jobs.wheels) or self._has_left_some
 
     async def turn(self) -> None:
         self._turning = asyncio.create_task(self.sync())
@@ -116,12 +134,29 @@ class WheelSync(Loop):
             return self.report
         return await self.sync()
 
+    async def first_sync(self) -> SyncReport:
+        """The pass of a worker that starts: it ends within a minute. What it did not get to is left to the next one."""
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                return await self.sync()
+        except TimeoutError:
+            self._has_left_some = True
+            words = (
+                f"not all wheels were dealt with in the first {_START_SECONDS:g} s; the worker starts with what it has"
+            )
+            self.report = self._describe(WheelSyncFailed(words))
+            log.error("wheel sync failed", error=WheelSyncFailed(words))
+            return self.report
+
     async def sync(self) -> SyncReport:
         """One look at the registry, and what follows from it. Never raises, except when it is cancelled."""
         async with self._one_at_a_time:
             problem = None
             try:
-                await self._pass()
+                try:
+                    await self._pass()
+                finally:
+                    self._has_left_some = self.report is None and self._troubles.try_remembered()
             except PyocoError as error:
                 problem = WheelSyncFailed(f"the registry of wheels cannot be read: {error}")
             except OSError as error:
@@ -132,17 +167,19 @@ class WheelSync(Loop):
             if problem is not None:
                 log.error("wheel sync failed", error=problem)
             self._next_at = time.monotonic() + self._every_seconds
-            self.report = self._describe(problem)
+            last, self.report = self.report, self._describe(problem)
+            if last is None or replace(last, last_sync_at=self.report.last_sync_at) != self.report:
+                self.when_changed()
             return self.report
 
     async def _pass(self) -> None:
         if self._ready is None:
-            self._ready = await asyncio.to_thread(self._load)
+            await self._begin()
         try:
             catalogue = await self._objects.catalogue()
         except PyocoError:
             if self.report is None:  # the first pass: better what was there when this worker last ran than nothing
-                await self._stage.change_to(self._as_it_was())
+                await self._stage.change_to(self._as_it_was(), (), _START_PATIENCE)
             raise
         is_news = catalogue.generation != self._generation
         if not is_news and not self._jobs.wheels and not self._troubles.is_any_due:
@@ -152,33 +189,53 @@ class WheelSync(Loop):
         self._generation = None
         around = await self._look_around(catalogue)
         wanted = {wheel.nuid for wheel in self._choice.wanted}
-        for ended in await self._jobs.bring(self._orders(around, is_news), around, wanted):
+        if orders := self._orders(around, is_news):
+            log.info("wheels are being installed", count=len(orders), wheel_name=orders[0].wheel.name.file_name)
+        for ended in await self._jobs.bring(orders, around, wanted):
             self._note(ended)
         await self._show(around)
         self._generation = catalogue.generation
 
-    def _load(self) -> dict[str, Ready]:
+    async def _begin(self) -> None:
+        """Look at what is here."""
+        ready, refused = await asyncio.to_thread(self._load)
+        self._troubles.remember(refused)
+        uploads = {(name, trouble.nuid) for name, trouble in refused.items()}
+        self._proven = frozenset(one.entry.nuid for name, one in ready.items() if (name, one.entry.nuid) not in uploads)
+        self._ready, self._saved_refused = ready, refused
+
+    def _load(self) -> tuple[dict[str, Ready], dict[str, Trouble]]:
         found = {name: self._installer.look(entry) for name, entry in self._shelf.load().items()}
-        return {name: ready for name, ready in found.items() if ready is not None}
+        self._installer.look_at_fetched()
+        return {name: ready for name, ready in found.items() if ready is not None}, self._shelf.load_refused()
 
     def _as_it_was(self) -> dict[str, Shown]:
-        """The newest installed wheel of each package, with whatever was fetched for it."""
+        """The newest wheel of each package that hosts started with, with whatever was fetched for it."""
         assert self._ready is not None
-        newest = sorted(self._ready.values(), key=lambda ready: ready.version)
-        return {
-            ready.entry.package_name: Shown(ready, next(ready.home.parent.glob(f"{ready.home.name}~*"), None))
-            for ready in newest
-        }
+        proven = [ready for ready in self._ready.values() if ready.entry.nuid in self._proven]
+        proven.sort(key=lambda ready: ready.version)
+        return {ready.entry.package_name: Shown(ready, self._installer.fetched_for(ready)) for ready in proven}
 
     async def _look_around(self, catalogue: Catalogue) -> Surroundings:
-        worker = await asyncio.to_thread(look_at_worker, self._shelf.directory)
-        choice = choose(wheels_of(catalogue), self._tags, supported_tags())
-        own = [wheel for wheel in choice.wanted if wheel.name.package in worker.own]
-        skipped = [Skipped(wheel.name.file_name, "it is part of the worker itself") for wheel in own]
-        self._choice = Choice(tuple(one for one in choice.wanted if one not in own), (*choice.skipped, *skipped))
+        assert self._ready is not None
+        worker, self._choice = await asyncio.to_thread(self._choose, catalogue)
         self._infos = {info.name: info for info in catalogue.objects}
-        versions = {wheel.name.package: wheel.name.version for wheel in self._choice.wanted}
-        return Surroundings(worker, versions, self._in_use())
+        wheels = {}
+        for wheel in self._choice.wanted:
+            there = self._ready.get(wheel.name.file_name)
+            is_here = there is not None and there.entry.nuid == wheel.nuid
+            extras = there.needs.extras if there is not None and is_here else Extras()
+            wheels[wheel.name.package] = Provided(wheel.name.version, "the registry has", extras)
+        return Surroundings(worker, wheels, self._in_use())
+
+    def _choose(self, catalogue: Catalogue) -> tuple[WorkerPackages, Choice]:
+        """O(wheels), and as it reads each of their names, not on the event loop."""
+        worker = look_at_worker(self._shelf.directory)
+        choice = choose(wheels_of(catalogue), self._tags, supported_tags())
+        own = [wheel.name for wheel in choice.wanted if wheel.name.package in worker.own]
+        skipped = [Skipped(name.file_name, "it is part of the worker itself") for name in own]
+        wanted = tuple(wheel for wheel in choice.wanted if wheel.name.package not in worker.own)
+        return worker, Choice(wanted, (*choice.skipped, *skipped))
 
     def _orders(self, around: Surroundings, is_news: bool) -> list[Order]:
         """What is wanted and not there, unless it is too early to try again. What lacks others is tried at any news."""
@@ -192,7 +249,7 @@ class WheelSync(Loop):
                 there = None
             if there is not None:
                 lacks = self._installer.to_be_fetched(there, around)
-                if not lacks or self._installer.fetched_home(there.home, lacks).is_dir():
+                if not lacks or self._installer.has_fetched(self._installer.fetched_home(there.home, lacks)):
                     continue
             if not self._troubles.must_wait(name, wheel.nuid, *hurdles):
                 orders.append(Order(wheel, self._infos[name], there))
@@ -215,11 +272,16 @@ class WheelSync(Loop):
         options = self._options(around)
         self._candidates = [one for some in options for one in some]
         chosen = settle([[one.option for one in some] for some in options], around.worker.provided)
+        provided = provided_by(chosen, around.worker.provided)
         for one in self._candidates:
-            self._tell_needs(one.option, one.ready.entry.nuid, chosen, around)
+            self._tell_needs(one.option, one.ready.entry.nuid, provided)
         by_name = {one.option.wheel_name: one for one in self._candidates}
         wanted = {package: by_name[option.wheel_name] for package, option in chosen.items()}
-        is_changed = await self._stage.change_to(wanted)
+        if self.report is None:  # the worker starts
+            proven = [package for package, one in wanted.items() if one.ready.entry.nuid in self._proven]
+            is_changed = await self._stage.change_to(wanted, proven, _START_PATIENCE)
+        else:
+            is_changed = await self._stage.change_to(wanted)
         for package, one in wanted.items():
             if self._stage.shown.get(package) == one:
                 self._troubles.over(one.ready.entry.wheel_name, one.ready.entry.nuid, Hurdle.HOSTS)
@@ -228,15 +290,13 @@ class WheelSync(Loop):
     def _options(self, around: Surroundings) -> list[list[Shown]]:
         """For each wanted package what could be shown of it: the wanted wheel, then older ones that are registered."""
         assert self._ready is not None
+        by_package: dict[str, list[Ready]] = {}
+        for name, ready in self._ready.items():
+            if name in self._infos and not self._troubles.must_wait(name, ready.entry.nuid, Hurdle.HOSTS):
+                by_package.setdefault(ready.entry.package_name, []).append(ready)
         options = []
         for wheel in self._choice.wanted:
-            some = [
-                ready
-                for name, ready in self._ready.items()
-                if ready.entry.package_name == wheel.name.package
-                and name in self._infos
-                and not self._troubles.must_wait(name, ready.entry.nuid, Hurdle.HOSTS)
-            ]
+            some = by_package.get(wheel.name.package, [])
             some.sort(key=lambda ready: (ready.entry.nuid == wheel.nuid, ready.version), reverse=True)
             options.append([self._with_fetched(ready, around) for ready in some])
         return options
@@ -244,13 +304,13 @@ class WheelSync(Loop):
     def _with_fetched(self, ready: Ready, around: Surroundings) -> Shown:
         lacks = self._installer.to_be_fetched(ready, around)
         home = self._installer.fetched_home(ready.home, lacks)
-        if not lacks or not home.is_dir():
+        if not lacks or not self._installer.has_fetched(home):
             return Shown(ready)
         return Shown(ready, home, frozenset(lack.package for lack in lacks))
 
-    def _tell_needs(self, option: Option, nuid: str, chosen: dict[str, Option], around: Surroundings) -> None:
+    def _tell_needs(self, option: Option, nuid: str, provided: Mapping[str, Provided]) -> None:
         """An installed wheel may lack what has been removed since, or what failed."""
-        if lacks := unmet(option, chosen, around.worker.provided):
+        if lacks := unmet(option, provided):
             if self._troubles.has_failed(option.wheel_name, nuid, Hurdle.INSTALLING):
                 return  # it was to be fetched, and why that failed is told already
             self._troubles.add(option.wheel_name, nuid, Hurdle.NEEDS, tell_lacks(lacks))
@@ -264,14 +324,19 @@ class WheelSync(Loop):
         removed = sorted(self._ready.keys() - names)
         for name in removed:
             del self._ready[name]
-        self._troubles.keep_only(names)
+        shown = {(one.ready.entry.wheel_name, one.ready.entry.nuid) for one in self._stage.shown.values()}
+        self._troubles.keep_only({(wheel.name.file_name, wheel.nuid) for wheel in self._choice.wanted} | shown)
         if removed or is_changed:
             self._removed = tuple(removed)
             log.info("the wheels of this worker have changed", installed=sorted(self._shown_names), removed=removed)
         try:
+            refused = self._troubles.at(Hurdle.HOSTS)
+            if refused != self._saved_refused:
+                await file_work(self._shelf.save_refused, refused)
+                self._saved_refused = refused
             entries = {name: ready.entry for name, ready in self._ready.items()}
             if entries != self._saved:
-                await asyncio.to_thread(self._shelf.save, entries)
+                await file_work(self._shelf.save, entries)
                 self._saved = entries
         finally:
             await self._sweep()
@@ -284,7 +349,8 @@ class WheelSync(Loop):
         under_way = {
             self._shelf.home_of(one.name.package, str(one.name.version), one.nuid) for one in self._jobs.wheels
         }
-        self._is_swept = await asyncio.to_thread(self._shelf.sweep, files, homes, under_way, self._in_use())
+        self._is_swept = await file_work(self._shelf.sweep, files, homes, under_way, self._in_use())
+        await file_work(self._installer.forget_removed)
 
     @property
     def _wanted_names(self) -> set[str]:
@@ -296,20 +362,21 @@ class WheelSync(Loop):
 
     def _describe(self, problem: WheelSyncFailed | None) -> SyncReport:
         failed = [FailedWheel(_ALL, str(problem))] if problem is not None else []
+        wanted = {wheel.name.file_name: wheel.name.package for wheel in self._choice.wanted}
         for name, trouble in self._troubles.by_name():
-            failed.append(FailedWheel(name, trouble.error + self._instead_of(name, trouble.nuid)))
+            failed.append(FailedWheel(name, trouble.error + self._instead_of(wanted.get(name), trouble.nuid)))
         return SyncReport(
             last_sync_at=self._clock(),
             installed=tuple(sorted(self._shown_names)),
+            installing=tuple(sorted(wheel.name.file_name for wheel in self._jobs.wheels)),
             skipped=self._choice.skipped,
             removed=self._removed,
             failed=tuple(failed),
         )
 
-    def _instead_of(self, wheel_name: str, nuid: str) -> str:
+    def _instead_of(self, package: str | None, nuid: str) -> str:
         """Told of a wanted wheel that failed: what runs see of its package meanwhile."""
-        for wheel in self._choice.wanted:
-            shown = self._stage.shown.get(wheel.name.package)
-            if wheel.name.file_name == wheel_name and shown is not None and shown.ready.entry.nuid != nuid:
-                return f"; {shown.package} {shown.ready.version} stays in use"
-        return ""
+        shown = self._stage.shown.get(package) if package is not None else None
+        if shown is None or shown.ready.entry.nuid == nuid:
+            return ""
+        return f"; {shown.package} {shown.ready.version} stays in use"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from pyoco_server.core.wheel_sync import Hurdle, Trouble, trouble_again
 from pyoco_server.errors import WheelSyncFailed
@@ -21,6 +23,16 @@ class Troubles:
     def __init__(self, clock: Callable[[], float], every_seconds: float) -> None:
         self._clock, self._every_seconds = clock, every_seconds
         self._troubles: dict[str, Trouble] = {}
+
+    def remember(self, troubles: Mapping[str, Trouble]) -> None:
+        """What failed for the worker that was here before. It is not tried until `try_remembered`."""
+        self._troubles |= {name: replace(one, again_at=math.inf) for name, one in troubles.items()}
+
+    def try_remembered(self) -> bool:
+        """From now on they are due. False: there are none."""
+        due = {name: replace(one, again_at=0.0) for name, one in self._troubles.items() if one.again_at == math.inf}
+        self._troubles |= due
+        return bool(due)
 
     def add(self, wheel_name: str, nuid: str, hurdle: Hurdle, error: str) -> None:
         """It failed, once more (FLOW-242)."""
@@ -51,8 +63,13 @@ class Troubles:
         now = self._clock()
         return any(trouble.again_at <= now for trouble in self._troubles.values())
 
-    def keep_only(self, wheel_names: Collection[str]) -> None:
-        self._troubles = {name: one for name, one in self._troubles.items() if name in wheel_names}
+    def keep_only(self, uploads: Collection[tuple[str, str]]) -> None:
+        """Forget all but these, by wheel name and id of the upload: another upload is another matter."""
+        self._troubles = {name: one for name, one in self._troubles.items() if (name, one.nuid) in uploads}
+
+    def at(self, hurdle: Hurdle) -> dict[str, Trouble]:
+        """Those that failed at this, by wheel name."""
+        return {name: one for name, one in self._troubles.items() if one.hurdle is hurdle}
 
     def by_name(self) -> list[tuple[str, Trouble]]:
         return sorted(self._troubles.items(), key=lambda item: item[0])

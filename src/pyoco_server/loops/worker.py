@@ -117,14 +117,16 @@ class Worker:
         self._asker = asyncio.create_task(self._ask(self._intake), name="worker asks")
         self._changed.set()
         if self._wheels is not None:
+            self._wheels.when_changed = self._pulse.touch
             await self._wheels.start()
 
     async def _start_hosts(self) -> None:
         """With the wheels there are: a resolver may live in one (FLOW-229). A registry that does not answer, or a slow
-        installation, is waited for a while only, unless nothing can be run without it."""
+        installation, is waited for a while only, unless nothing can be run without it. The registry hears of this
+        worker after that: a record says that jobs are taken."""
         if self._wheels is None:
             return await self._executor.start()
-        await self._wheels.sync()
+        await self._wheels.first_sync()
         while True:
             is_all = not self._wheels.is_installing
             try:

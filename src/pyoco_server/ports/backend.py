@@ -16,6 +16,7 @@ from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.runs.port import Runs
+from pyoco_server.ports.store_state import StoreState
 from pyoco_server.ports.wheel_files.port import WheelFiles
 from pyoco_server.ports.wheel_history.port import WheelHistory
 
@@ -32,6 +33,8 @@ class Backend:
     registry: Registry
     #: Registered wheels, by file name.
     wheels: Objects
+    #: Submitted flow.yaml files by their sha256, for re-runs.
+    workflows: Objects
     #: Unix seconds. Passed in, so that a test can hold it still.
     clock: Callable[[], float]
     #: A fresh UUID as text.
@@ -49,10 +52,10 @@ class GatewayBackend(Backend):
     letters: Letters
     letter_index: LetterIndex
     flow_files: FlowFiles
-    #: Submitted flow.yaml files by their sha256, for re-runs.
-    workflows: Objects
-    #: Which of them are known to be there.
+    #: Which of the submitted flow.yaml files are known to be there.
     kept_workflows: Kept = field(default_factory=Kept)
     receipts: Receipts
     wheel_files: WheelFiles
     wheel_history: WheelHistory
+    #: Whether what this gateway wrote last was stored; never waits.
+    store_state: Callable[[], StoreState] = lambda: StoreState.TAKES

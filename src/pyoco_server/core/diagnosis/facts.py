@@ -258,6 +258,8 @@ class Gateway:
     #: Statuses of `/health` and `/ready`; 0: no answer.
     health: int
     ready: int
+    #: Whether what it wrote last was stored, by its own word.
+    stores: bool = True
     #: Whether it answers without a key.
     is_open: bool | Unknown
     seconds: float

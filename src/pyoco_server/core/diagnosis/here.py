@@ -127,6 +127,12 @@ def ready(facts: Facts) -> Iterator[Remark]:
         said = f"{gateway.url}/health says {gateway.health}" if gateway.health else f"nobody answers at {gateway.url}"
         fix = "pyoco-server gateway, or name the right address: --server"
         yield danger(said, "nothing can be submitted there", fix)
+    elif gateway.ready != 200 and not gateway.stores:
+        yield danger(
+            f"{gateway.url} is alive and not ready: the store of NATS refuses writes, there is no room",
+            "nothing can be submitted, and no run can end",
+            "make room on the disk of NATS, and restart NATS: it may write nothing before (`pyoco-server up` does it)",
+        )
     elif gateway.ready != 200:
         yield danger(
             f"{gateway.url} is alive and not ready: /ready says {gateway.ready or 'nothing'}",

@@ -62,7 +62,7 @@ def reachable(facts: Facts) -> Iterator[Remark]:
         yield danger(
             f"{url} cannot be spoken to with TLS: {server.why}",
             "no process of ours can start or connect again",
-            "use an address with tls:// and the name in the server's certificate; "
+            "set `tls` in the configuration of NATS; use an address with tls:// and the name in its certificate; "
             "add its authority to this machine's certificates (SSL_CERT_FILE)",
         )
     else:
@@ -135,12 +135,6 @@ def tls(facts: Facts) -> Iterator[Remark]:
         return
     if facts.server.wants_tls:
         yield ok("NATS is spoken to with TLS")
-    elif "tls://" in facts.wishes.nats_url:
-        yield warning(
-            f"{facts.wishes.nats_url} is spoken to without TLS, though the address says tls://",
-            "this server offers none, and the client goes on without it: passwords, params and results can be read",
-            "set `tls` in the configuration of NATS",
-        )
     elif _is_exposed(facts, facts.server):
         yield warning(
             "NATS is spoken to without TLS, and other machines can reach it",

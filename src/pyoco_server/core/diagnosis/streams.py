@@ -198,7 +198,7 @@ def writable(facts: Facts) -> Iterator[Remark]:
         if state.settings.get("mirror"):
             what = f"{name} mirrors another stream"
             found.append(danger(what, "nothing can be written to it", _ANEW.format(name=name), name))
-    yield from _or_ok(found, facts, "every stream takes writes, and acknowledges them when they are stored")
+    yield from _or_ok(found, facts, "every stream is set up to take writes and acknowledge them; none was tried")
 
 
 def records(facts: Facts) -> Iterator[Remark]:

@@ -304,6 +304,6 @@ def orphans(facts: Facts) -> Iterator[Remark]:
             yield note(
                 f"{each.bucket} holds parts of files that belong to none: {each.count}, up to {size(each.size_bytes)}",
                 "an upload was cut off by a crash; they take room and do no other harm",
-                f"nats stream purge OBJ_{each.bucket} --subject='$O.{each.bucket}.C.ID', for each",
+                "pyoco-keeper (it removes them within half an hour)",
                 about=each.bucket,
             )

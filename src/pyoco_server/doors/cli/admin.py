@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from pyoco_server.doors.cli.shell import Group, run
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.core.api_key import KeyRecord
 
@@ -23,7 +26,14 @@ __all__ = ["cli", "main"]
 @click.pass_context
 def cli(context: click.Context, nats_url: str | None) -> None:
     """Operate a pyoco-server."""
-    context.obj = nats_url
+    context.obj = functools.partial(_config, nats_url)
+
+
+def _config(nats_url: str | None) -> NatsBackendConfig:
+    """What every command here begins with, after its arguments were looked at."""
+    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
+
+    return NatsBackendConfig.from_env(nats_url=nats_url)
 
 
 cli.add_command(backup)
@@ -51,7 +61,7 @@ pyoco-server-admin api-key create --tenant team-a --expires 2027-01-31""",
     "  [default: never]",
 )
 @click.pass_obj
-def create(nats_url: str | None, tenant: str, label: str | None, expires: str | None) -> None:
+def create(config: Callable[[], NatsBackendConfig], tenant: str, label: str | None, expires: str | None) -> None:
     """Make a key and show it, this one time."""
     import time  # noqa: PLC0415 - not for --help
 
@@ -60,7 +70,7 @@ def create(nats_url: str | None, tenant: str, label: str | None, expires: str | 
     if not is_tag(tenant):  # FLOW-41: the same form
         raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
     now = time.time()
-    plain, record = _run(_create(_config(nats_url), tenant, _label(label), _expiry(expires, now), now))
+    plain, record = _run(_create(config(), tenant, _label(label), _expiry(expires, now), now))
     _print({**_shown(record), "api_key": plain})
 
 
@@ -88,26 +98,20 @@ def _expiry(text: str | None, now: float) -> float | None:
 
 @api_key.command("list", example="pyoco-server-admin api-key list")
 @click.pass_obj
-def list_keys(nats_url: str | None) -> None:
+def list_keys(config: Callable[[], NatsBackendConfig]) -> None:
     """Show every key's id, tenant, label and dates; never the key."""
-    _print([_shown(record) for record in _run(_list(_config(nats_url)))])
+    _print([_shown(record) for record in _run(_list(config()))])
 
 
 @api_key.command("revoke", example="pyoco-server-admin api-key revoke --key-id 0123456789abcdef")
 @click.option("--key-id", required=True, metavar="ID", help="The id that `api-key list` shows.")
 @click.pass_obj
-def revoke(nats_url: str | None, key_id: str) -> None:
+def revoke(config: Callable[[], NatsBackendConfig], key_id: str) -> None:
     """Make a key useless, for good; gateways follow within a second."""
-    record = _run(_revoke(_config(nats_url), key_id))
+    record = _run(_revoke(config(), key_id))
     if record is None:
         raise UsageError(f"there is no key {key_id!r}")
     _print(_shown(record))
-
-
-def _config(nats_url: str | None) -> NatsBackendConfig:
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
-
-    return NatsBackendConfig.from_env(nats_url=nats_url)
 
 
 def _run(coroutine: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyoco_server.actions.restore import Restoration
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.core.backup import Manifest
+    from pyoco_server.ports.backups.port import Archive
 
 __all__ = ["backup", "restore"]
 
@@ -56,8 +58,10 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
         return
     if folder is None:
         raise UsageError(f"--to is missing: the folder to write; example: {_BACKUP_EXAMPLE.splitlines()[0]}")
-    config = _config(context.obj)
+    config: NatsBackendConfig = context.obj()
     manifest = _run(lambda: _backup(config, _path(folder), is_quiet=as_json))
+    if manifest.missing:
+        click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
     _tell(manifest, folder, "made", as_json)
 
 
@@ -81,15 +85,22 @@ def verify(folder: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask before something is removed.")
 @_as_json
 @click.pass_obj
-def restore(nats_url: str | None, /, *, folder: str, **given: Any) -> None:
+def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **given: Any) -> None:
     """Put a backup back. Checks all of it first; changes nothing that is there, unless told to replace it.
 
     Stop gateways, keepers and workers before. When it is interrupted, the same command once more goes on.
     """
-    config = _config(nats_url)
-    wish = _Wish(**given)
-    manifest = _run(lambda: _restore(config, _path(folder), wish))
-    _tell(manifest, folder, "restored", wish.as_json)
+    from pyoco_server.logs import redact_url  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring import backup_folder  # noqa: PLC0415
+
+    config, wish, archive = configured(), _Wish(**given), backup_folder(_path(folder))
+    plan = _run(lambda: _plan(config, archive, wish))
+    if plan.already:
+        click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
+    if plan.lost and not wish.yes:  # outside of any event loop: it would not hear Ctrl-C while somebody is asked
+        _confirm(plan, redact_url(config.nats_url))
+    _run(lambda: _put_back(config, archive, plan, wish))
+    _tell(dataclasses.replace(plan.manifest, streams=plan.streams), folder, "restored", wish.as_json)
 
 
 async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> Manifest:
@@ -125,39 +136,34 @@ class _Wish:
     as_json: bool
 
 
-async def _restore(config: NatsBackendConfig, path: Path, wish: _Wish) -> Manifest:
+async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Restoration:
     from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.restore import restore as put_back  # noqa: PLC0415
-    from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
-    from pyoco_server.logs import redact_url  # noqa: PLC0415
-    from pyoco_server.wiring import backup_folder, open_backups  # noqa: PLC0415
+    from pyoco_server.wiring import open_backups  # noqa: PLC0415
 
-    archive = backup_folder(path)
     async with open_backups(config) as streams:
-        plan = await plan_restore(config, streams, archive, wish.only, may_replace=wish.replace, may_disturb=wish.force)
-        if plan.already:
-            click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
-        if plan.lost and not wish.yes:
-            _confirm(plan, redact_url(config.nats_url))
+        return await plan_restore(config, streams, archive, wish.only, may_replace=wish.replace, may_disturb=wish.force)
+
+
+async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, wish: _Wish) -> None:
+    from pyoco_server.actions.restore import restore as put_back  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
+    from pyoco_server.wiring import open_backups  # noqa: PLC0415
+
+    async with open_backups(config) as streams:
         with Bars("restoring", is_quiet=wish.as_json) as bars:
             await put_back(streams, archive, plan, wish.replicas, bars.show)
-    return dataclasses.replace(plan.manifest, streams=plan.streams)
 
 
 def _confirm(plan: Restoration, where: str) -> None:
-    """Raises BackupFailed after a no, UsageError when there is nobody to ask."""
+    """Raises BackupFailed after a no, UsageError when there is nobody to ask, click.Abort when we are told to end."""
     removed = "".join(f"\n  {found.name}: {found.messages:,} messages" for found in plan.lost)
     click.echo(f"This removes from {where}, for good:{removed}", err=True)
     if not sys.stdin.isatty():
         raise UsageError("--replace asks before it removes something, and nobody is here to ask: say --yes, too")
+    for number in _heard():
+        signal.signal(number, signal.default_int_handler)
     if not click.confirm("Remove that, and restore the backup?", err=True):
         raise BackupFailed("nothing was changed")
-
-
-def _config(nats_url: str | None) -> NatsBackendConfig:
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
-
-    return NatsBackendConfig.from_env(nats_url=nats_url)
 
 
 def _path(folder: str) -> Path:
@@ -182,12 +188,17 @@ def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 async def _until_told(work: Awaitable[T]) -> T:
     import asyncio  # noqa: PLC0415 - not for --help
-    import signal  # noqa: PLC0415
 
     task = asyncio.ensure_future(work)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _heard():
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await task
+
+
+def _heard() -> list[signal.Signals]:
+    """What ends us. Under `nohup` and in the background of a script some of them are ignored, and stay so."""
+    told = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in told if signal.getsignal(number) != signal.SIG_IGN]
 
 
 def _tell(manifest: Manifest, folder: str, what: str, as_json: bool) -> None:
@@ -208,6 +219,7 @@ def _document(manifest: Manifest, folder: str, what: str) -> dict[str, object]:
         "made_by": manifest.made_by,
         "nats_version": manifest.nats_version,
         "bytes": manifest.size_bytes,
+        "missing": list(manifest.missing),
         "streams": [
             {
                 "name": stream.name,

@@ -34,7 +34,12 @@ class Bars:
             from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn  # noqa: PLC0415
             from rich.progress import Progress as RichProgress  # noqa: PLC0415
 
-            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                DownloadColumn(),
+                TransferSpeedColumn(),
+            )
             self._rich = RichProgress(*columns, console=Console(stderr=True))
             self._rich.start()
         return self
@@ -57,13 +62,14 @@ class Bars:
 
 def table(manifest: Manifest, folder: str, what: str) -> str:
     made = datetime.fromtimestamp(manifest.made_at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-    width = max(len(stream.name) for stream in manifest.streams)
+    width = max((len(stream.name) for stream in manifest.streams), default=0)
     lines = [
         f"  {stream.name:<{width}}  {stream.messages:>12,} messages  {_size(stream.size_bytes):>10}"
         for stream in manifest.streams
     ]
     total = f"{_size(manifest.size_bytes)} in {folder}, of {made}, {what}."
-    return "\n".join([*lines, total])
+    missing = [f"  {', '.join(manifest.missing)}: not there when it was made"] if manifest.missing else []
+    return "\n".join([*lines, *missing, total])
 
 
 def _size(count: float) -> str:

@@ -85,8 +85,9 @@ def open_port(host: str, port: int, option: str = "--port") -> socket.socket:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         opened = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UsageError(f"{host!r} is no address to listen on: {error.strerror}; example: 127.0.0.1") from error
+    except (OSError, UnicodeError) as error:  # the second: a name that no DNS could hold
+        why = getattr(error, "strerror", None) or "it is no host name"
+        raise UsageError(f"{host!r} is no address to listen on: {why}; example: 127.0.0.1") from error
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(address)

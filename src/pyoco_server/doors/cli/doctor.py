@@ -85,7 +85,7 @@ def _check_address(option: str, url: str | None) -> None:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
             return
-    raise UsageError(f"{option} {url!r} is no address; example: {option} http://127.0.0.1:8000")
+    raise UsageError(f"{option} {redact_url(url)!r} is no address; example: {option} http://127.0.0.1:8000")
 
 
 @contextlib.contextmanager
@@ -134,6 +134,7 @@ def _places(config: NatsBackendConfig, own: OwnNats | None, monitor: Monitor | U
 
 
 async def _monitor(http: httpx.AsyncClient, url: str) -> Monitor | Unknown:
+    shown = redact_url(url)
     try:
         async with asyncio.timeout(_PAGE_SECONDS):
             page: dict[str, Any] = (await http.get(f"{url}/varz")).raise_for_status().json()
@@ -145,16 +146,18 @@ async def _monitor(http: httpx.AsyncClient, url: str) -> Monitor | Unknown:
             storage_bytes_max=int(jetstream.get("max_storage", 0)),
             store_dir=str(jetstream.get("store_dir", "")),
         )
+    except httpx.HTTPStatusError as error:  # whose own words hold the whole address
+        return Unknown(f"{shown} does not answer as a monitoring port does: it says {error.response.status_code}")
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-        return Unknown(f"{url} does not answer as a monitoring port does: {error or type(error).__name__}")
+        return Unknown(f"{shown} does not answer as a monitoring port does: {error or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError):
-        return Unknown(f"{url} does not tell of JetStream")
+        return Unknown(f"{shown} does not tell of JetStream")
 
 
 async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
     began = time.monotonic()
     health = await _status(http, f"{url}/health")
-    ready = await _status(http, f"{url}/ready") if health else 0
+    ready, stores = await _ready(http, f"{url}/ready") if health else (0, True)
     seconds = time.monotonic() - began
     listed = await _status(http, f"{url}/runs?limit=1") if health else 0
     is_open = {200: True, 401: False, 403: False}.get(listed)
@@ -162,9 +165,22 @@ async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
         url=redact_url(url),
         health=health,
         ready=ready,
+        stores=stores,
         is_open=Unknown(f"/runs says {listed or 'nothing'}") if is_open is None else is_open,
         seconds=seconds,
     )
+
+
+async def _ready(http: httpx.AsyncClient, url: str) -> tuple[int, bool]:
+    """Its status (0: nobody answered), and whether what it wrote last was stored."""
+    try:
+        async with asyncio.timeout(_PAGE_SECONDS):
+            answer = await http.get(url)
+        return answer.status_code, answer.json().get("store") is not False
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
+        return 0, True
+    except (ValueError, AttributeError):  # something else than a gateway
+        return answer.status_code, True
 
 
 async def _status(http: httpx.AsyncClient, url: str) -> int:

@@ -18,7 +18,8 @@ __all__ = ["cli", "main"]
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 def cli(nats_url: str | None) -> int:
     """Do what belongs to no single run: end the runs that no worker would ever take, those whose jobs were delivered
-    too often, and cancelled ones that nobody works on; clear the worker registry. Several may run; one is enough.
+    too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left.
+    Several may run; one is enough.
 
     Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
     import asyncio  # noqa: PLC0415 - not for --help
@@ -43,6 +44,7 @@ async def _keep(config: NatsBackendConfig) -> int:
     from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
     from pyoco_server.loops.loop import Loop  # noqa: PLC0415
+    from pyoco_server.loops.object_sweeper import ObjectSweeper  # noqa: PLC0415
     from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
     from pyoco_server.wiring import open_backend, open_index  # noqa: PLC0415
@@ -58,6 +60,7 @@ async def _keep(config: NatsBackendConfig) -> int:
                 Canceller(backend, index, feeder),
                 Rescuer(backend, index, feeder),
                 RegistrySweeper(backend),
+                ObjectSweeper(backend),
             ]
             await feeder.start()
             for duty in duties:

@@ -87,7 +87,7 @@ class Plan:
             return nats.command()
         program = find_command("nats-bootstrap")
         if program is None:
-            raise UsageError("--with-nats-bootstrap needs that command; example: pip install 'nats-bootstrap[server]'")
+            raise UsageError("--with-nats-bootstrap needs that command; example: pip install 'pyoco-server[bootstrap]'")
         return [program, "up", "--nats-config", nats.prepare()]
 
     def facts(self, address: str, data_dir: Path, nats_url: str) -> Facts:

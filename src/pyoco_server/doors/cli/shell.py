@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -33,11 +34,18 @@ _FAILED = 1
 _INTERRUPTED = 130
 
 
+def _with_short_help(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`-h` is what many people try first; click knows `--help` only."""
+    return kwargs | {
+        "context_settings": {"help_option_names": ["-h", "--help"], **(kwargs.get("context_settings") or {})}
+    }
+
+
 class Command(click.Command):
     """A command that shows how it is used: below `--help` (FLOW-428), and below what was wrong (FLOW-426)."""
 
     def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **_with_short_help(kwargs))
         self.example = example
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -60,7 +68,7 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
         kwargs.setdefault("no_args_is_help", False)  # a missing command is an error like any other
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **_with_short_help(kwargs))
         self.example = example
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -149,7 +157,16 @@ def _shown(example: str) -> str:
 
 def run(command: click.Command, name: str) -> NoReturn:
     """The whole life of a process: read the arguments, do it, exit with 0, 1 or 130 (FLOW-423 to FLOW-425)."""
+    _replace_closed_streams()
     sys.exit(outcome(command, name))
+
+
+def _replace_closed_streams() -> None:
+    """Started with `>&-`, there is no stdout, and the first socket would get its number. What is said goes nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - for good
+            setattr(sys, name, nowhere)
 
 
 def outcome(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:

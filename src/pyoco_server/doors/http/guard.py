@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -57,20 +58,28 @@ class Table:
             if operation.method == "GET":
                 node.operations["HEAD"] = node.operations["GET"]
 
-    def find(self, method: str, path: str) -> tuple[Operation, dict[str, str]] | None:
+    def find(self, method: str, scope: Scope) -> tuple[Operation, dict[str, str]] | None:
         """The operation and its path parameters; None when this is none of ours."""
-        for node, values in _matches(self._root, path.split("/"), 1, ()):
-            found = node.operations.get(method)
-            if found is not None:
-                operation, names = found
-                return operation, dict(zip(names, values, strict=True))
+        for segments in _readings(scope):
+            for node, values in _matches(self._root, segments, 1, ()):
+                found = node.operations.get(method)
+                if found is not None:
+                    operation, names = found
+                    return operation, dict(zip(names, values, strict=True))
         return None
 
-    def methods(self, path: str) -> list[str]:
+    def methods(self, scope: Scope) -> list[str]:
         """What may be done on this path; nothing when it is none of ours."""
-        return sorted(
-            {method for node, _ in _matches(self._root, path.split("/"), 1, ()) for method in node.operations}
-        )
+        nodes = [node for segments in _readings(scope) for node, _ in _matches(self._root, segments, 1, ())]
+        return sorted({method for node in nodes for method in node.operations})
+
+
+def _readings(scope: Scope) -> Iterator[list[str]]:
+    """The parts of the path; then, should they lead nowhere, with `%2F` as a slash within a part."""
+    yield scope["path"].split("/")
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2f" in raw.lower():
+        yield [unquote(part) for part in raw.decode("latin-1").split("/")]
 
 
 def _matches(
@@ -121,7 +130,7 @@ class Guard:
                     log.info("refused at the entrance", path=scope["path"], error=error)
                     await error_answer(error)(scope, receive, send)
                     return
-        found = self._table.find(scope["method"], scope["path"])
+        found = self._table.find(scope["method"], scope)
         if found is None:
             await self._pass_on(scope, receive, send)
             return
@@ -139,7 +148,7 @@ class Guard:
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A wrong method on a path of ours is answered here; the rest belongs to the framework."""
-        methods = self._table.methods(scope["path"])
+        methods = self._table.methods(scope)
         if not methods:
             await self._app(scope, receive, send)
             return

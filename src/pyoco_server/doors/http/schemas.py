@@ -219,7 +219,9 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Health": object_of({"status": TEXT}, ["status"], "The gateway's own word."),
     "Ready": object_of(
-        {"status": TEXT, "nats": FLAG, "index": FLAG}, ["status"], "Whether this gateway can take work."
+        {"status": TEXT, "nats": FLAG, "index": FLAG, "store": FLAG, "stuck": FLAG},
+        ["status"],
+        "Whether this gateway can take work.",
     ),
 }
 

@@ -7,12 +7,13 @@ import copy
 import importlib
 import io
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from pyoco.core.models import Flow, Task
 from pyoco.discovery.loader import TaskLoader
-from pyoco.discovery.plugins import PluginRegistry
-from pyoco.dsl.graph import build_flow_from_graph
+from pyoco.dsl.graph import build_flow_from_graph, parse_graph, resolve_pipe_refs
+from pyoco.dsl.graph_terms import Pipeline, SwitchTerm, TaskTerm
 from pyoco.dsl.syntax import TaskWrapper
 from pyoco.schemas.config import FlowConfig, PyocoConfig, RuntimeConfig, TaskConfig
 
@@ -21,11 +22,14 @@ from pyoco_server.core.job import Job
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import FlowNotResolved, InvalidFlow, UsageError
 from pyoco_server.executors.flow.offer import Offer, homes_of, package_of
+from pyoco_server.executors.flow.told import told
 from pyoco_server.ports.flow_files import FlowFiles
 
 __all__ = ["FlowBuilder", "load_resolver"]
 
 Resolver = Callable[[str], Flow]
+
+_WORD = re.compile(r"\w+")
 
 
 def load_resolver(spec: str) -> Resolver:
@@ -69,12 +73,10 @@ class FlowBuilder:
         """From the next job on, flows are built of what is there now: plug-ins are looked for anew."""
         self._offer = Offer(self._own, self._allow, environment)
 
-    def warm(self) -> None:
-        """Import the plug-ins of wheels. One that takes the process with it is found out before any run needs it; one
-        that cannot be imported is told to the runs that want it."""
-        for plug_in in filter(self._offer.is_of_a_wheel, self._offer.plug_ins):
-            with contextlib.suppress(Exception, SystemExit):  # somebody else's module
-                plug_in.load()
+    def warm(self) -> dict[str, str]:
+        """Call the plug-ins of wheels once, for nothing. One that takes the process with it, or never returns, is found
+        out before any run needs it. Returns what is wrong with the others, by the directory of the wheel."""
+        return self._offer.plug_ins.ask_wheels()
 
     def __call__(self, job: Job) -> Flow:
         """Raises InvalidFlow, FlowNotResolved, or what the resolver itself throws (FLOW-323)."""
@@ -102,7 +104,7 @@ class FlowBuilder:
         try:
             # The loader tells of failed imports on stdout only (ENG-52); we want it in the error.
             with contextlib.redirect_stdout(said):
-                loader = _PrivateLoader(_config_of(file), self._offer, said)
+                loader = _PrivateLoader(file, self._offer, said)
                 loader.load()
             return build_flow_from_graph(
                 graph=file.graph, tasks=loader.tasks, pipes=dict(file.pipes), flow_name=flow_name
@@ -111,16 +113,16 @@ class FlowBuilder:
             raise
         except BaseException as error:  # FLOW-326: whatever keeps the flow from being built, a sys.exit() included
             hint = " ".join(said.getvalue().split())
-            raise FlowNotResolved(f"{type(error).__name__}: {error}" + (f" ({hint})" if hint else "")) from error
+            raise FlowNotResolved(told(error) + (f" ({hint})" if hint else "")) from error
 
 
 class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typed
     """The engine's loader, with the task objects of modules and plug-ins, which all loaders share (ENG-53), copied; and
     with an eye on what a file may call."""
 
-    def __init__(self, config: PyocoConfig, offer: Offer, said: io.StringIO) -> None:
-        super().__init__(config)
-        self._offer, self._said = offer, said
+    def __init__(self, file: FlowFile, offer: Offer, said: io.StringIO) -> None:
+        super().__init__(_config_of(file))
+        self._file, self._offer, self._said = file, offer, said
 
     def _register_task(self, name: str, task: Task) -> None:
         super()._register_task(name, self._clone_task(task, task.name))
@@ -140,12 +142,33 @@ class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typ
         self.tasks[name] = task
 
     def _load_entry_point_plugins(self) -> None:
-        """As the engine does, but those are looked for once, and one that calls sys.exit() is only broken, too."""
-        for plug_in in self._offer.plug_ins:
-            try:
-                plug_in.load()(PluginRegistry(self, plug_in.name))
-            except (Exception, SystemExit) as error:  # noqa: BLE001  (somebody else's: the others are fine)
-                self._said.write(f"Plug-in {plug_in.name!r} failed to load: {type(error).__name__}: {error}\n")
+        """As the engine does, but only those that the file needs."""
+        names = _names_to_find(self._file)
+        for plug_in in self._offer.plug_ins.needed(names, self.tasks) if names else ():
+            if (fault := plug_in.register(self)) is not None:
+                self._said.write(fault + "\n")
+
+
+def _names_to_find(file: FlowFile) -> set[str]:
+    """What others have to register: what `use` names, and steps that the file does not define. O(graph)."""
+    called = {name for name, spec in file.tasks.items() if spec.callable is not None}
+    if len(called) == len(file.tasks) and not file.pipes and called.issuperset(_WORD.findall(file.graph)):
+        return set()  # the usual case, without another look at the graph
+    used = {name: spec.use for name, spec in file.tasks.items() if spec.use is not None}
+    steps = set(_steps_of(resolve_pipe_refs(parse_graph(file.graph), dict(file.pipes))))
+    return (steps - called - used.keys()) | (set(used.values()) - called)
+
+
+def _steps_of(pipeline: Pipeline) -> Iterator[str]:
+    for term in pipeline.terms:
+        if isinstance(term, TaskTerm):
+            yield term.name
+        elif isinstance(term, SwitchTerm):
+            branches = [case.branch for case in term.cases] + ([term.default] if term.default is not None else [])
+            for branch in branches:
+                yield from _steps_of(branch)
+        else:
+            yield from _steps_of(term.body)
 
 
 def _config_of(file: FlowFile) -> PyocoConfig:

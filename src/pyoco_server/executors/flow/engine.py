@@ -13,8 +13,9 @@ from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
-from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, PyocoError, WorkflowTooLarge
+from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
 from pyoco_server.executors.flow.records import plain_records
+from pyoco_server.executors.flow.told import told
 
 __all__ = ["EngineRun"]
 
@@ -45,18 +46,18 @@ class EngineRun:
         try:
             flow = self._resolve(self._job)
         except (InvalidFlow, WorkflowTooLarge) as error:
-            return Failed(message=_told(error), why=DeadReason.INVALID_JOB)  # FLOW-325
+            return Failed(message=told(error), why=DeadReason.INVALID_JOB)  # FLOW-325
         except CallableRefused as error:
             return Failed(message=f"{error.text.err_id}: {error}", why=DeadReason.FLOW_NOT_FOUND)
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (somebody else's resolver: any exception is its outcome)
-            return Failed(message=f"building the flow failed: {_told(error)}")  # FLOW-323
+            return Failed(message=f"building the flow failed: {told(error)}")  # FLOW-323
         try:
             # A copy: tasks may change what they are given (ENG-7), and the record shows what was submitted.
             Engine(trace_backend=_SILENCE).run(flow, params=dict(self._job.params), run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (somebody else's tasks: any exception is their outcome)
-            return Failed(message=_told(error), progress=self.progress())
+            return Failed(message=told(error), progress=self.progress())
         return self._returned()
 
     def _returned(self) -> Outcome:
@@ -106,14 +107,3 @@ def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[st
         }
         for name, record in ((name, context.task_records[name]) for name in tasks)
     }
-
-
-def _told(error: BaseException) -> str:
-    """The exception in one line, with the problems a refusal lists."""
-    if isinstance(error, PyocoError) and error.problems:
-        return "; ".join(f"{'.'.join(map(str, item.loc))}: {item.msg}" for item in error.problems)
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  (a task's exception may not even be printable)
-        text = "(an exception that cannot be printed)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

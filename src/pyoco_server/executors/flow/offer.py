@@ -10,8 +10,8 @@ import functools
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 from pyoco.core.models import Task
 from pyoco.dsl.syntax import TaskWrapper
@@ -20,6 +20,7 @@ from pyoco_server.core.flow_file import excerpt
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import CallableRefused
 from pyoco_server.executors.flow.paths import is_below
+from pyoco_server.executors.flow.plug_ins import PlugIns
 
 __all__ = ["Offer", "homes_of", "package_of"]
 
@@ -27,7 +28,6 @@ __all__ = ["Offer", "homes_of", "package_of"]
 _RESERVED = frozenset({"pyoco", "pyoco_server"})
 #: A function in more layers of decorators than this is not looked into.
 _LAYERS_MAX = 64
-_GROUP = "pyoco.tasks"
 
 
 class Offer:
@@ -41,18 +41,14 @@ class Offer:
         self._wheel_modules = frozenset(environment.modules)
 
     @functools.cached_property
-    def plug_ins(self) -> tuple[metadata.EntryPoint, ...]:
-        """Everything that offers tasks by an entry point. Read once: it takes milliseconds."""
-        return tuple(metadata.entry_points(group=_GROUP))
-
-    def is_of_a_wheel(self, plug_in: metadata.EntryPoint) -> bool:
-        return plug_in.dist is not None and is_below(str(plug_in.dist.locate_file("")), self._environment.paths)
+    def plug_ins(self) -> PlugIns:
+        """Everything that offers tasks by an entry point."""
+        return PlugIns(self._environment.paths)
 
     @functools.cached_property
     def _offered(self) -> frozenset[str]:
         """The worker's own modules and installed task packages. A wheel offers what is in it, whatever it names."""
-        installed = (point.value.partition(":")[0].strip() for point in self.plug_ins if not self.is_of_a_wheel(point))
-        return self._own | {package_of(module) for module in installed}
+        return self._own | {package_of(plug_in.module) for plug_in in self.plug_ins.installed}
 
     def check_name(self, task: str, path: str) -> None:
         """Before the import. Raises CallableRefused."""
@@ -119,29 +115,34 @@ def package_of(module: str) -> str:
 def _find_package(module: str) -> tuple[str, str | None]:
     """The package's name, and the file of its beginning, if there is one. Imports nothing."""
     parts = module.split(".")
-    path: Iterable[str] | None = None
+    path: list[str] | None = None
     for depth in range(1, len(parts) + 1):
         name = ".".join(parts[:depth])
-        spec = _find_spec(name, path)
+        try:
+            spec = _find_spec(name, path)
+            portions = list((spec and spec.submodule_search_locations) or ())
+        except KeyError:  # a namespace in one that is not imported: it wants to ask that where it is
+            path = [str(place) for entry in path or () if (place := Path(entry, parts[depth - 1])).is_dir()]
+            continue
         if spec is None:  # nobody knows it; then it is all there is to say about it
             return (module if depth > 1 else name), None
         if spec.origin is not None or spec.submodule_search_locations is None:
             return name, spec.origin
-        path = spec.submodule_search_locations  # a namespace: what is in it may come from anywhere
+        path = portions  # a namespace: what is in it may come from anywhere
     return module, None
 
 
-def _find_spec(name: str, path: Iterable[str] | None) -> ModuleSpec | None:
+def _find_spec(name: str, path: list[str] | None) -> ModuleSpec | None:
     if name in sys.modules:
         return getattr(sys.modules[name], "__spec__", None)
     for finder in sys.meta_path:
-        spec = finder.find_spec(name, None if path is None else list(path))
+        spec = finder.find_spec(name, path)
         if spec is not None:
             return spec
     return None
 
 
-def homes_of(target: object) -> Iterator[str]:
+def homes_of(target: object, layers: int = _LAYERS_MAX) -> Iterator[str]:
     """The modules whose code is run when `target` is called. `__module__` is only a word, and often a wrong one:
     decorators copy it, libraries change it. So it is asked last."""
     target = _inmost(target)
@@ -156,11 +157,11 @@ def homes_of(target: object) -> Iterator[str]:
             bases = (owner if isinstance(owner, type) else type(owner)).__mro__
             yield str(next((base for base in bases if name in vars(base)), object).__module__)
     elif issubclass(kind, type):
-        yield from _homes_of_class(target)  # type: ignore[arg-type]
+        yield from _homes_of_class(target, layers)  # type: ignore[arg-type]
     elif kind.__name__ == "cython_function_or_method":
         yield str(getattr(target, "__module__", None))
     else:
-        yield from _homes_of_call(kind)
+        yield from _homes_of_call(kind, layers)
 
 
 def _inmost(target: object) -> object:
@@ -168,7 +169,7 @@ def _inmost(target: object) -> object:
     for _ in range(_LAYERS_MAX):
         if isinstance(target, functools.partial):
             target = target.func
-        elif isinstance(target, types.MethodType):
+        elif isinstance(target, types.MethodType | staticmethod | classmethod):
             target = target.__func__
         elif (inner := _own_values(target).get("__wrapped__")) is not None:
             target = inner
@@ -186,22 +187,28 @@ def _own_values(target: object) -> dict[str, object]:
     return values if isinstance(values, dict) else {}
 
 
-def _homes_of_class(cls: type) -> Iterator[str]:
+def _homes_of_class(cls: type, layers: int) -> Iterator[str]:
     """Who makes an object of it: the class, and those of its bases whose code is run for that."""
     yield str(cls.__module__)
     for name in ("__new__", "__init__"):
         owner = next(base for base in cls.__mro__ if name in vars(base))
         if owner is not object:
             yield str(owner.__module__)
-    if type(cls) is not type:
-        yield from (home for home in _homes_of_call(type(cls)) if home != "builtins")
+    if _owner_of_call(type(cls)) is not type:
+        yield from _homes_of_call(type(cls), layers)
 
 
-def _homes_of_call(kind: type) -> Iterator[str]:
-    """Whose `__call__` an object of this class has."""
-    owner = next((base for base in kind.__mro__ if "__call__" in vars(base)), kind)
+def _owner_of_call(kind: type) -> type:
+    return next((base for base in kind.__mro__ if "__call__" in vars(base)), kind)
+
+
+def _homes_of_call(kind: type, layers: int) -> Iterator[str]:
+    """Whose `__call__` an object of this class has. That may be anything that can be called."""
+    owner = _owner_of_call(kind)
     call = _inmost(vars(owner).get("__call__"))
-    if type(call) is types.FunctionType:
-        yield str(call.__globals__.get("__name__") or call.__module__)
-    else:
+    if isinstance(call, types.WrapperDescriptorType):  # written in C
         yield str(owner.__module__)
+    elif call is None or not layers:
+        yield type(None).__module__  # nobody's
+    else:
+        yield from homes_of(call, layers - 1)

@@ -41,15 +41,12 @@ def forget_modules(paths: Sequence[str]) -> list[str]:
 
     Returns those that this cannot do for, since they are extension modules: only a new process loads another one.
     """
-    stubborn = []
-    for name, module in list(sys.modules.items()):
-        places = _places_of(module)
-        if not places or not all(is_below(place, paths) for place in places):
-            continue
-        del sys.modules[name]
-        if places[0].endswith(tuple(EXTENSION_SUFFIXES)):
-            stubborn.append(name)
-    return stubborn
+    # First all places, then the first loss: a namespace in a namespace asks its parent where it is.
+    places = {name: _places_of(module) for name, module in list(sys.modules.items())}
+    gone = {name: some for name, some in places.items() if some and all(is_below(place, paths) for place in some)}
+    for name in gone:
+        sys.modules.pop(name, None)
+    return [name for name, some in gone.items() if some[0].endswith(tuple(EXTENSION_SUFFIXES))]
 
 
 def _places_of(module: object) -> list[str]:
@@ -60,7 +57,10 @@ def _places_of(module: object) -> list[str]:
     file = values.get("__file__")
     if isinstance(file, str):
         return [file]
-    return [str(entry) for entry in values.get("__path__") or ()]
+    try:
+        return [str(entry) for entry in values.get("__path__") or ()]
+    except KeyError:  # a namespace whose parent somebody has dropped: it is nowhere
+        return []
 
 
 def is_below(place: str, paths: Iterable[str]) -> bool:

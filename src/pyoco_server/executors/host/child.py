@@ -72,10 +72,11 @@ class Child:
         try:
             build = _builder(settings)
         except UsageError as error:
-            self._work.send(b"!" + str(error).encode("utf-8", "replace"))
+            self._work.send(wire.FAULT + str(error).encode("utf-8", "replace"))
             return
+        faults = build.warm()
         threading.Thread(target=self._listen, name="control", daemon=True).start()
-        self._work.send(b"R")
+        self._work.send(wire.pack_ready(faults))
         while (data := self._work.receive()) is not None:
             self._jobs += 1
             self._run = EngineRun(trust_job(data), build)
@@ -124,9 +125,7 @@ def _builder(settings: wire.Settings) -> FlowBuilder:
     environment = Environment(settings.paths, settings.modules)
     own = [settings.resolver.partition(":")[0]] if settings.resolver else []
     files = YamlFlowFiles(settings.workflow_bytes_max)
-    build = FlowBuilder(resolver, files, settings.callable_allow, own=own, environment=environment)
-    build.warm()
-    return build
+    return FlowBuilder(resolver, files, settings.callable_allow, own=own, environment=environment)
 
 
 def _bound_memory(bytes_max: int) -> None:

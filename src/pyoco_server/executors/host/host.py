@@ -9,17 +9,17 @@ import signal
 import socket
 import sys
 
-from pyoco_server.core.outcome import Progress
+from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
 from pyoco_server.logs import get_logger
 
-__all__ = ["Host"]
+__all__ = ["READY_SECONDS_MAX", "Host"]
 
 log = get_logger(__name__)
 
 #: Imports of flows take seconds, not minutes.
-_READY_SECONDS = 120.0
+READY_SECONDS_MAX = 120.0
 #: Between the polite word and the last one.
 _TERM_SECONDS = 1.0
 _PROGRESS_SECONDS = 0.4
@@ -41,6 +41,8 @@ class _Reader(asyncio.Protocol):
         self._first: bytes | None = None
         self._transport: asyncio.BaseTransport | None = None
         self.gone = False
+        #: It is gone because of what it sent.
+        self.gave_up = False
 
     def next(self, prefix: bytes = b"") -> asyncio.Future[bytes | None]:
         """The next body, which has to begin with `prefix`; None when the host is gone. One reader at a time."""
@@ -59,19 +61,19 @@ class _Reader(asyncio.Protocol):
         try:
             bodies = self._frames.feed(data)
         except ValueError:
-            return self._give_up()
+            return self.give_up()
         for body in bodies:
             if self._waiting is None and self._first is None:  # ready before anyone has asked
                 self._first = body
             elif self._waiting is None or self._waiting.done() or not body.startswith(self._prefix):
-                return self._give_up()
+                return self.give_up()
             else:
                 self._waiting.set_result(body[len(self._prefix) :])
         return None
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         log.warning("a host sent what nobody asked for; it is given up")
-        self.gone = True
+        self.gone = self.gave_up = True
         if self._transport is not None:
             self._transport.close()
 
@@ -99,6 +101,8 @@ class Host:
         self._asked_about = 0
         self._killed_because: str | None = None
         self.runs = 0
+        #: What is wrong with plug-ins in wheels, by the directory of the wheel. Runs that do not want them are fine.
+        self.faults: dict[str, str] = {}
         # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
         self._exit = asyncio.ensure_future(process.wait())
         self._exit.add_done_callback(self._on_exit)
@@ -150,17 +154,23 @@ class Host:
         host._work.write(wire.frame(settings.pack()))
         return host
 
-    async def ready(self) -> None:
-        """Returns when the host is warm. Raises UsageError when it cannot load the resolver, OSError when it died."""
+    async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:
+        """Returns when the host is warm. Raises UsageError when it cannot load the resolver or takes too long, OSError
+        when it died."""
         try:
-            async with asyncio.timeout(_READY_SECONDS):
+            async with asyncio.timeout(seconds):
                 word = await self._work_reader.next()
         except TimeoutError:
-            raise OSError(f"a host process was not ready after {_READY_SECONDS:g} s; is an import hanging?") from None
-        if word == b"R":
-            return
-        if word is not None and word.startswith(b"!"):
-            raise UsageError(word[1:].decode())
+            raise UsageError(f"a host process did not get ready within {seconds:g} s; is an import hanging?") from None
+        if word is not None and word.startswith(wire.FAULT):
+            raise UsageError(word[1:].decode("utf-8", "replace"))
+        if word is not None:
+            try:
+                self.faults = wire.unpack_ready(word)
+            except ValueError:
+                self._give_up(self._work_reader)
+            else:
+                return
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
     def run(self, data: bytes) -> asyncio.Future[bytes | None]:
@@ -168,6 +178,15 @@ class Host:
         self.runs += 1
         self._work.write(wire.frame(data))
         return self._work_reader.next(wire.number(self.runs))
+
+    def read_outcome(self, body: bytes) -> Outcome | None:
+        """What the answer to `run` says. None: nothing that can be read; then a task has written it, and the host is
+        given up."""
+        try:
+            return wire.unpack_outcome(body)
+        except ValueError:
+            self._give_up(self._work_reader)
+            return None
 
     async def progress(self) -> Progress | None:
         """None when the host does not answer: busy in code that holds the interpreter, or about to end."""
@@ -179,8 +198,13 @@ class Host:
             if not done:  # the question stands; the next call waits for the same answer
                 return None
             body, self._unanswered = self._unanswered.result(), None
-            # An answer about an earlier run came too late; it tells nothing of this one.
-            return wire.unpack_progress(body) if body and self._asked_about == self.runs else None
+            if not body or self._asked_about != self.runs:  # about an earlier run: it tells nothing of this one
+                return None
+            try:
+                return wire.unpack_progress(body)
+            except ValueError:
+                self._give_up(self._control_reader)
+                return None
 
     def ask_cancel(self) -> None:
         self._control.write(wire.frame(wire.CANCEL + wire.number(self.runs)))
@@ -196,6 +220,10 @@ class Host:
     def kill_now(self) -> None:
         if self.is_alive:  # otherwise it has a reason of its own
             self._killed_because = "the worker stopped"
+        self._signal(signal.SIGKILL)
+
+    def _give_up(self, reader: _Reader) -> None:
+        reader.give_up()
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -218,6 +246,8 @@ class Host:
         self._signal(signal.SIGKILL)
         if self._killed_because is not None:
             return self._killed_because
+        if self._work_reader.gave_up or self._control_reader.gave_up:
+            return "it sent what nobody had asked for or can read; did a task write on the worker's line?"
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

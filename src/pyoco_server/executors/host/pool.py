@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedO
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import CATALOGUE, UsageError
 from pyoco_server.executors.host import wire
-from pyoco_server.executors.host.host import Host
+from pyoco_server.executors.host.host import READY_SECONDS_MAX, Host
 from pyoco_server.executors.port import Work
 from pyoco_server.logs import get_logger
 
@@ -24,6 +25,9 @@ _SPARES = 1
 _ROOM_SECONDS = 2.0
 #: How many hosts a new environment starts at a time: all at once would take the machine from what runs.
 _AT_ONCE = max(2, os.cpu_count() or 1)
+#: How long a host may take to start with other wheels, when those before have not shown that they need longer. A wheel
+#: that hangs is to be found out soon: others wait for it.
+_RENEWAL_SECONDS = 30.0
 
 
 class _HostExecution:
@@ -33,15 +37,20 @@ class _HostExecution:
         self._host, self._timeout, self._when_free = host, timeout_seconds, when_free
         #: Why we killed the host, if we did: then its death is ours to explain.
         self._verdict: Outcome | None = None
+        #: What the answer says; None when it cannot be read.
+        self._outcome: Outcome | None = None
         self._answer = host.run(data)
         self._answer.add_done_callback(self._on_answer)
         self._timer = None
         if timeout_seconds:
             self._timer = asyncio.get_running_loop().call_later(timeout_seconds, self._expire)
 
-    def _on_answer(self, _: object) -> None:
+    def _on_answer(self, answer: asyncio.Future[bytes | None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        body = answer.result()
+        if body is not None:  # read before the host is free: one that cannot be understood gets no other run
+            self._outcome = self._host.read_outcome(body)
         self._when_free(self._host)
 
     def _expire(self) -> None:
@@ -49,9 +58,9 @@ class _HostExecution:
         self._host.kill("it ran for too long")
 
     async def outcome(self) -> Outcome:
-        body = await asyncio.shield(self._answer)
-        if body is not None:
-            return wire.unpack_outcome(body)
+        await asyncio.shield(self._answer)
+        if self._outcome is not None:
+            return self._outcome
         died = Died(how=await self._host.how_it_ended())
         return died if self._verdict is None else self._verdict
 
@@ -90,6 +99,8 @@ class HostExecutor:
         #: Start and renewals, one after another.
         self._changing = asyncio.Lock()
         self._started = self._stopping = False
+        #: How long the last host took to start.
+        self._start_seconds = 0.0
         self.restarts = 0
 
     async def start(self) -> None:
@@ -162,16 +173,21 @@ class HostExecutor:
         log.info("runs see other wheels from now on", paths=len(environment.paths), hosts=len(fresh))
 
     async def _warm_all(self, settings: wire.Settings, count: int) -> list[Host]:
-        """So many hosts, all of them ready, or none at all. Raises UsageError."""
+        """So many hosts, all of them ready, or none at all. Raises UsageError, also when a new wheel has a plug-in that
+        does not work. One that no longer does, because another wheel is gone, is told to the runs that want it."""
+        new = set(settings.paths).difference(self._settings.paths)
         some = asyncio.Semaphore(_AT_ONCE)
+        seconds = min(max(_RENEWAL_SECONDS, 3 * self._start_seconds), READY_SECONDS_MAX)
 
         async def warm() -> Host:
             async with some:
-                return await self._warm(settings)
+                return await self._warm(settings, seconds)
 
         fresh: list[Host] = []
         try:
-            fresh.append(await self._warm(settings))  # alone: what cannot work is found out at the price of one
+            fresh.append(await warm())  # alone: what cannot work is found out at the price of one
+            if faults := [fault for path, fault in fresh[0].faults.items() if path in new]:
+                raise UsageError(faults[0])
             async with asyncio.TaskGroup() as group:
                 others = [group.create_task(warm()) for _ in range(count - 1)]
             fresh += [task.result() for task in others]
@@ -248,15 +264,17 @@ class HostExecutor:
                 await self._discard(host)
             return
 
-    async def _warm(self, settings: wire.Settings) -> Host:
+    async def _warm(self, settings: wire.Settings, seconds: float = READY_SECONDS_MAX) -> Host:
         """A new host that is ready. Raises UsageError or OSError; then nothing of it is left."""
+        began = time.monotonic()
         host = await Host.spawn(settings)
         self._hosts.add(host)
         try:
-            await host.ready()
+            await host.ready(seconds)
         except BaseException:
             await self._discard(host)
             raise
+        self._start_seconds = time.monotonic() - began
         return host
 
     async def _discard(self, host: Host) -> None:

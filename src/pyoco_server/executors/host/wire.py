@@ -1,15 +1,19 @@
 """What worker and host say to each other: a length, then that many bytes. Two sockets, so that nothing needs a lock.
 
 work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
-                 host -> worker  READY or a fault, then one outcome per job
+                 host -> worker  READY, with what is wrong with wheels, or a FAULT; then one outcome per job
 control socket   worker -> host  PROGRESS or CANCEL, with the number of the job it is about
                  host -> worker  one progress per PROGRESS
+
+The tasks are in the host's process, and can write there what they like. So `unpack_...` believes nothing: what is not
+of the right form raises ValueError.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,17 +23,23 @@ from pyoco_server.executors.flow.records import slim_records
 
 __all__ = [
     "CANCEL",
+    "FAULT",
     "PROGRESS",
+    "READY",
     "Frames",
     "Settings",
     "frame",
     "number",
     "pack_outcome",
     "pack_progress",
+    "pack_ready",
     "unpack_outcome",
     "unpack_progress",
+    "unpack_ready",
 ]
 
+READY = b"R"
+FAULT = b"!"
 PROGRESS = b"p"
 CANCEL = b"c"
 
@@ -119,8 +129,7 @@ def pack_progress(progress: Progress, bytes_max: int) -> bytes:
 
 
 def unpack_progress(data: bytes) -> Progress:
-    document = json.loads(data)
-    return Progress(document["tasks"], document["records"], document["truncated"])
+    return _progress_of(_read(data))
 
 
 def pack_outcome(outcome: Outcome, bytes_max: int) -> bytes:
@@ -131,8 +140,45 @@ def pack_outcome(outcome: Outcome, bytes_max: int) -> bytes:
 
 
 def unpack_outcome(data: bytes) -> Outcome:
-    document = json.loads(data)
-    progress = Progress(document["tasks"], document["records"], document["truncated"])
-    if document["end"] == "failed":
-        return Failed(message=document["message"], why=DeadReason(document["why"]), progress=progress)
-    return _ENDS[document["end"]](progress=progress)
+    document = _read(data)
+    end, message, progress = document.get("end"), document.get("message"), _progress_of(document)
+    if end == "failed" and isinstance(message, str):
+        return Failed(message=message[:ERROR_LENGTH_MAX], why=DeadReason(str(document.get("why"))), progress=progress)
+    if end not in ("completed", "cancelled"):
+        raise ValueError("no end of a run")
+    return _ENDS[end](progress=progress)
+
+
+def pack_ready(faults: Mapping[str, str]) -> bytes:
+    """`faults`: what is wrong with a wheel, by its directory."""
+    return READY + _encoded(dict(faults))
+
+
+def unpack_ready(data: bytes) -> dict[str, str]:
+    return {path: str(fault) for path, fault in _read(data.removeprefix(READY)).items()}
+
+
+def _progress_of(document: Mapping[str, Any]) -> Progress:
+    tasks, records, truncated = (document.get(name) for name in ("tasks", "records", "truncated"))
+    if not isinstance(tasks, dict) or not all(isinstance(state, str) for state in tasks.values()):
+        raise ValueError("no states of tasks")
+    if not isinstance(records, dict) or not all(isinstance(record, dict) for record in records.values()):
+        raise ValueError("no records of tasks")
+    return Progress(tasks, records, bool(truncated))
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    try:
+        document = _decoder.decode(data.decode("utf-8", "surrogatepass"))
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if not isinstance(document, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004  (what is wrong is the text)
+    return document

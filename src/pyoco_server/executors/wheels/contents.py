@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -11,15 +12,19 @@ from email.parser import BytesHeaderParser
 from pathlib import Path
 
 from packaging.markers import default_environment
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from pyoco_server.core.wheel_needs import Needs, read_needs
 from pyoco_server.errors import InvalidWheel
 
-__all__ = ["is_whole", "modules_in", "needs_of_directory", "needs_of_file"]
+__all__ = ["code_in", "is_whole", "is_whole_fetch", "modules_in", "needs_of_directory", "needs_of_file", "write_fetch"]
 
 #: A METADATA holds a whole README, but not more.
 _METADATA_BYTES_MAX = 16 * 1024 * 1024
 _CODE = (".py", ".pyc", ".so", ".pyd")
+#: In a directory of what was fetched: which packages that is.
+_FETCH = ".fetched.json"
 
 
 def needs_of_file(file: Path) -> Needs:
@@ -36,11 +41,21 @@ def needs_of_file(file: Path) -> Needs:
     return _needs(data)
 
 
-def needs_of_directory(home: Path) -> Needs:
-    """The same of an installed wheel. Raises InvalidWheel, OSError."""
-    for info in home.glob("*.dist-info"):
-        return _needs((info / "METADATA").read_bytes()[:_METADATA_BYTES_MAX])
-    raise InvalidWheel("pip made nothing of it that could be read")
+def needs_of_directory(home: Path, package: str, version: str) -> Needs:
+    """The same of an installed wheel, which must be this one and nothing besides. Raises InvalidWheel, OSError."""
+    infos = [path for path in home.iterdir() if path.name.lower().endswith((".dist-info", ".egg-info"))]
+    if len(infos) != 1 or not _is_info_of(infos[0].name, package, version):
+        names = ", ".join(sorted(repr(info.name[:120]) for info in infos)[:3]) or "nothing"
+        raise InvalidWheel(f"of {package} {version} pip made {names}")
+    return _needs((infos[0] / "METADATA").read_bytes()[:_METADATA_BYTES_MAX])
+
+
+def _is_info_of(folder: str, package: str, version: str) -> bool:
+    found, _, found_version = folder.removesuffix(".dist-info").rpartition("-")
+    try:
+        return canonicalize_name(found) == package and Version(found_version) == Version(version)
+    except InvalidVersion:
+        return False
 
 
 def _is_metadata(name: str) -> bool:
@@ -74,6 +89,17 @@ def modules_in(home: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def code_in(home: Path) -> Iterator[str]:
+    """The modules of a directory by their full names, those of packages in packages included; O(files)."""
+    for folder, folders, files in os.walk(home):
+        folders[:] = [name for name in folders if name.isidentifier() and name != "__pycache__"]
+        parts = Path(folder).relative_to(home).parts
+        for file in files:
+            name = file.partition(".")[0]
+            if file.endswith(_CODE) and name.isidentifier():
+                yield ".".join(parts if name == "__init__" and parts else (*parts, name))
+
+
 def _files_below(folder: str) -> Iterator[str]:
     for _, _, files in os.walk(folder):
         yield from files
@@ -94,3 +120,18 @@ def is_whole(home: Path) -> bool:
     except (OSError, ValueError, csv.Error):
         return False
     return bool(records)
+
+
+def write_fetch(home: Path, pins: list[str]) -> None:
+    """Write down which packages were fetched into a directory."""
+    (home / _FETCH).write_text(json.dumps(pins), encoding="utf-8")
+
+
+def is_whole_fetch(home: Path) -> bool:
+    """Whether everything is there that was fetched into a directory; O(files)."""
+    try:
+        pins = json.loads((home / _FETCH).read_bytes())
+        count = sum(1 for _ in home.glob("*.dist-info/RECORD"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(pins, list) and count == len(pins) and (not pins or is_whole(home))

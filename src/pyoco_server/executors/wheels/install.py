@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -19,7 +20,16 @@ from pyoco_server.core.wheel import Wheel
 from pyoco_server.core.wheel_needs import Lack, Needs, Provided, lacks_of, plain, tell_lacks
 from pyoco_server.core.wheel_sync import InstalledWheel
 from pyoco_server.errors import InvalidWheel, WheelSyncFailed
-from pyoco_server.executors.wheels.contents import is_whole, modules_in, needs_of_directory, needs_of_file
+from pyoco_server.executors.wheels.contents import (
+    code_in,
+    is_whole,
+    is_whole_fetch,
+    modules_in,
+    needs_of_directory,
+    needs_of_file,
+    write_fetch,
+)
+from pyoco_server.executors.wheels.file_work import file_work
 from pyoco_server.executors.wheels.pip import Pip
 from pyoco_server.executors.wheels.shelf import Shelf
 from pyoco_server.executors.wheels.worker_packages import WorkerPackages
@@ -56,16 +66,15 @@ class Surroundings:
     """What a wheel meets on this worker."""
 
     worker: WorkerPackages
-    #: The version of each package that is wanted of the registry.
-    wheels: Mapping[str, Version]
+    #: What is wanted of the registry, by package.
+    wheels: Mapping[str, Provided]
     #: Directories that runs may still read.
     in_use: frozenset[str]
 
-    @property
-    def provided(self) -> dict[str, Provided]:
+    @cached_property
+    def provided(self) -> Mapping[str, Provided]:
         """A wheel comes before what the worker has of the same name, as it does on `sys.path`."""
-        registered = {name: Provided(version, "the registry has") for name, version in self.wheels.items()}
-        return {**self.worker.provided, **registered}
+        return {**self.worker.provided, **self.wheels}
 
 
 class Installer:
@@ -78,6 +87,26 @@ class Installer:
         self._shelf, self._pip, self._clock = shelf, pip, clock
         #: What is fetched for one wheel limits what may be fetched for the next.
         self._fetching = asyncio.Lock()
+        #: Directories of what was fetched that are whole.
+        self._fetched: set[Path] = set()
+
+    def look_at_fetched(self) -> None:
+        """Find what was fetched before and is whole. Blocks."""
+        self._fetched = {home for home in self._shelf.all_fetched() if is_whole_fetch(home)}
+
+    def has_fetched(self, home: Path) -> bool:
+        """Whether that place of what was fetched for a wheel holds all of it."""
+        return home in self._fetched
+
+    def forget_removed(self) -> None:
+        """Notice what a sweep took away of it. Blocks."""
+        for home in list(self._fetched):
+            if not home.is_dir():
+                self._fetched.discard(home)
+
+    def fetched_for(self, ready: Ready) -> Path | None:
+        """Any place of what was fetched for it."""
+        return next((home for home in sorted(self._fetched) if home.name.startswith(f"{ready.home.name}~")), None)
 
     def look(self, entry: InstalledWheel) -> Ready | None:
         """What the manifest says is installed, if it is there and whole. Blocks."""
@@ -85,7 +114,8 @@ class Installer:
         try:
             if not is_whole(home):
                 return None
-            return Ready(entry, home, needs_of_directory(home), modules_in(home))
+            needs = needs_of_directory(home, entry.package_name, entry.package_version)
+            return Ready(entry, home, needs, modules_in(home))
         except (InvalidWheel, OSError, ValueError):
             return None
 
@@ -149,32 +179,40 @@ class Installer:
             if there is None:
                 raise WheelSyncFailed("a run still uses what is left of an earlier installation of it")
             return there
-        with self._shelf.workplace() as place:
+        async with self._shelf.open_workplace() as place:
             target = place / "made"
             await self._pip.install_file(file, target)
-            modules = await asyncio.to_thread(modules_in, target)
-            if replaced := sorted(around.worker.own_modules.intersection(modules)):
-                raise WheelSyncFailed(f"it brings the module {replaced[0]}, which is part of the worker itself")
-            needs = await asyncio.to_thread(needs_of_directory, target)
-            await asyncio.to_thread(self._shelf.put, target, home)
+            return await file_work(self._put, entry, target, around)
+
+    def _put(self, entry: InstalledWheel, made: Path, around: Surroundings) -> Ready:
+        replaced = around.worker.replaced_by(code_in(made))
+        if replaced is not None:
+            raise WheelSyncFailed(f"it brings the module {replaced}, which is part of the worker itself")
+        home = self._shelf.home(entry)
+        needs, modules = needs_of_directory(made, entry.package_name, entry.package_version), modules_in(made)
+        self._shelf.put(made, home)
         return Ready(entry, home, needs, modules)
 
     async def _fetch(self, wheel: Wheel, lacks: Sequence[Lack], around: Surroundings) -> None:
         place = self._shelf.home_of(wheel.name.package, str(wheel.name.version), wheel.nuid)
         home = self.fetched_home(place, lacks)
         async with self._fetching:
-            if home.is_dir():
+            if home in self._fetched:
                 return
+            if str(home) in around.in_use:
+                raise WheelSyncFailed("a run still uses what is left of what was fetched for it earlier")
             limits = await asyncio.to_thread(self._limits, wheel.name.package, around)
             asked = [str(plain(lack.requirement)) for lack in lacks]
-            with self._shelf.workplace() as place:
+            async with self._shelf.open_workplace() as place:
                 pins = await self._pip.resolve(asked, limits, self._shelf.files, place)
                 pins = [pin for pin in pins if pin.partition("==")[0] not in around.wheels]
                 target = place / "made"
-                target.mkdir()
+                await file_work(target.mkdir)
                 if pins:
                     await self._pip.install_pinned(pins, target, place)
-                await asyncio.to_thread(self._shelf.put, target, home)
+                await file_work(write_fetch, target, pins)
+                await file_work(self._shelf.put, target, home)
+                self._fetched.add(home)
 
     def _limits(self, package: str, around: Surroundings) -> list[str]:
         """Versions that are fixed for a wheel: what the worker has, other wheels, and what was fetched for those."""

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from pyoco_server.embedded import die_with
 from pyoco_server.errors import WheelSyncFailed
+from pyoco_server.executors.wheels.file_work import file_work
 
 __all__ = ["Pip"]
 
@@ -59,18 +60,19 @@ class Pip:
         `limits` are the versions that are fixed, `wheels` a directory where some of them lie as files.
         """
         report = place / "report.json"
-        asked = ["--requirement", _write(place / "requirements.txt", requirements)]
-        limited = ["--constraint", _write(place / "constraints.txt", limits), "--find-links", str(wheels)]
+        asked = ["--requirement", await file_work(_write, place / "requirements.txt", requirements)]
+        limits_file = await file_work(_write, place / "constraints.txt", limits)
+        limited = ["--constraint", limits_file, "--find-links", str(wheels)]
         await self._run(["--dry-run", "--report", str(report), *limited, *asked], self._index_settings(), place)
         try:
-            found = [item["metadata"] for item in json.loads(report.read_bytes())["install"]]
+            found = [item["metadata"] for item in json.loads(await file_work(report.read_bytes))["install"]]
             return [f"{canonicalize_name(item['name'])}=={item['version']}" for item in found]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise WheelSyncFailed(f"what pip reports cannot be read: {error!r}") from error
 
     async def install_pinned(self, pins: Iterable[str], target: Path, place: Path) -> None:
         """Exactly these packages from the index into one directory."""
-        asked = ["--requirement", _write(place / "pins.txt", pins)]
+        asked = ["--requirement", await file_work(_write, place / "pins.txt", pins)]
         await self._run(["--no-deps", "--target", str(target), *asked], self._index_settings(), place)
 
     def _index_settings(self) -> dict[str, str]:
@@ -104,7 +106,7 @@ class Pip:
         """Why pip failed, in its own words, without the secrets of an address."""
         if "No module named pip" in said:
             return f"this worker's Python has no pip; install it: {sys.executable} -m ensurepip"
-        if self.has_index:
+        if self._index not in ("none", "default"):  # words, and no address
             said = said.replace(self._index, "the index")
         lines = [line.strip() for line in _USERINFO.sub("://***@", said).splitlines() if line.strip()]
         errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]

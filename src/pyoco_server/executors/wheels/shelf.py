@@ -4,6 +4,7 @@
     <directory>/envs/<package>-<version>-<nuid>/     what pip made of it; it never changes
     <directory>/envs/<...>~<digest>/                 what was fetched from an index for it
     <directory>/.installed.json                      the manifest: what is installed (FLOW-238)
+    <directory>/.refused.json                        uploads that no host started with
     <directory>/.tmp/                                what is being made, and what is being removed
     <directory>/.lock
 
@@ -12,7 +13,6 @@ A directory comes to its place by a rename, and leaves it by one, so whatever is
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -22,12 +22,14 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from pyoco_server.core.wheel_sync import InstalledWheel, read_installed
+from pyoco_server.core.wheel_sync import InstalledWheel, Trouble, read_installed, read_trouble
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.wheels.file_work import file_work
 from pyoco_server.logs import get_logger
 
 __all__ = ["Shelf", "open_shelf"]
@@ -83,12 +85,12 @@ def _lock(place: Path) -> int:
 
 
 class Shelf:
-    """One worker's directory of wheels. All of it blocks and raises OSError, `receive` aside: call it in a thread."""
+    """One worker's directory of wheels. What is not a coroutine blocks, and raises OSError: do it as `file_work`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.files, self.envs, self._temporary = directory / "files", directory / "envs", directory / ".tmp"
-        self._manifest = directory / ".installed.json"
+        self._manifest, self._refused = directory / ".installed.json", directory / ".refused.json"
 
     def prepare(self) -> None:
         """Make what is missing; what an earlier worker left half made goes."""
@@ -112,9 +114,13 @@ class Shelf:
         """Where that which was fetched for a wheel lies; `what` says what it is, and for which interpreter."""
         return home.with_name(f"{home.name}~{hashlib.sha256(what.encode()).hexdigest()[:16]}")
 
+    def all_fetched(self) -> list[Path]:
+        """Where that lies which was fetched for any wheel."""
+        return sorted(self.envs.glob("*~*"))
+
     def fetched_for_others(self, package: str) -> list[Path]:
         """Where that lies which was fetched for wheels of other packages."""
-        return sorted(home for home in self.envs.glob("*~*") if home.name.rsplit("-", 2)[0] != package[:_NAME_MAX])
+        return [home for home in self.all_fetched() if home.name.rsplit("-", 2)[0] != package[:_NAME_MAX]]
 
     @contextlib.contextmanager
     def workplace(self) -> Iterator[Path]:
@@ -125,18 +131,28 @@ class Shelf:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
+    @contextlib.asynccontextmanager
+    async def open_workplace(self) -> AsyncIterator[Path]:
+        """The same for a coroutine."""
+        place = self._temporary / uuid.uuid4().hex
+        try:
+            await file_work(place.mkdir, 0o700)
+            yield place
+        finally:
+            await file_work(shutil.rmtree, place, True)
+
     async def receive(self, wheel_name: str, chunks: AsyncIterable[bytes]) -> Path:
         """Write a wheel file; it is in its place when it is whole, and after a failure nothing of it is left."""
-        with self.workplace() as place:
-            with (place / "file").open("wb") as file:
-                waiting = bytearray()
-                async for chunk in chunks:
-                    waiting += chunk
-                    if len(waiting) >= _WRITE_BYTES:
-                        await asyncio.to_thread(file.write, bytes(waiting))
-                        waiting.clear()
-                file.write(waiting)
-            return (place / "file").replace(self.file_of(wheel_name))
+        async with self.open_workplace() as place:
+            file = place / "file"
+            waiting = bytearray()
+            async for chunk in chunks:
+                waiting += chunk
+                if len(waiting) >= _WRITE_BYTES:
+                    await file_work(_append, file, bytes(waiting))
+                    waiting.clear()
+            await file_work(_append, file, bytes(waiting))
+            return await file_work(file.replace, self.file_of(wheel_name))
 
     def has_file(self, wheel_name: str, size_bytes: int, sha256_hex: str) -> bool:
         """Whether exactly that file is there already."""
@@ -166,29 +182,38 @@ class Shelf:
 
     def load(self) -> dict[str, InstalledWheel]:
         """What the manifest says, by wheel name. One that is missing or broken counts as empty (FLOW-239)."""
-        try:
-            document = json.loads(self._manifest.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("the manifest of wheels cannot be read; everything is installed again", error=error)
-            return {}
-        entries = document.items() if isinstance(document, dict) else ()
-        found = {name: entry for name, item in entries if (entry := read_installed(item)) and entry.wheel_name == name}
-        if len(found) < len(entries) or not isinstance(document, dict):
+        document = _read(self._manifest)
+        found = {
+            name: one for name, item in document.items() if (one := read_installed(item)) and one.wheel_name == name
+        }
+        if len(found) < len(document):
             log.warning("the manifest of wheels is damaged; what is missing in it is installed again")
         return found
 
     def save(self, installed: Mapping[str, InstalledWheel]) -> None:
         """Replace the manifest: after a crash it is the old one or the new one (FLOW-238)."""
-        text = json.dumps({name: asdict(entry) for name, entry in sorted(installed.items())}, indent=2)
+        self._replace(self._manifest, {name: asdict(entry) for name, entry in sorted(installed.items())})
+
+    def load_refused(self) -> dict[str, Trouble]:
+        """By wheel name, the uploads that no host started with when this was last written."""
+        found = {name: read_trouble(item) for name, item in _read(self._refused).items()}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def save_refused(self, refused: Mapping[str, Trouble]) -> None:
+        """For the worker that starts here next: it begins without them."""
+        entries = {
+            name: {"nuid": one.nuid, "error": one.error, "times": one.times} for name, one in sorted(refused.items())
+        }
+        self._replace(self._refused, entries)
+
+    def _replace(self, file: Path, document: Mapping[str, Any]) -> None:
         with self.workplace() as place:
-            file = place / "manifest"
-            with file.open("w", encoding="utf-8") as out:
-                out.write(text)
+            fresh = place / "fresh"
+            with fresh.open("w", encoding="utf-8") as out:
+                out.write(json.dumps(document, indent=2))
                 out.flush()
                 os.fsync(out.fileno())
-            file.replace(self._manifest)
+            fresh.replace(file)
         folder = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -214,3 +239,23 @@ class Shelf:
             else:
                 self.remove(home)
         return is_clean
+
+
+def _append(file: Path, data: bytes) -> None:
+    with file.open("ab") as out:
+        out.write(data)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What one of our own files holds; nothing when it is missing or broken."""
+    try:
+        document = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        log.warning("a file about wheels cannot be read; what it told of is done again", file=file.name, error=error)
+        return {}
+    if isinstance(document, dict):
+        return document
+    log.warning("a file about wheels is damaged; what it told of is done again", file=file.name)
+    return {}

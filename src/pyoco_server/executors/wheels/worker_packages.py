@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag, sys_tags
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pyoco_server.core.wheel_needs import Provided
+from pyoco_server.core.wheel_needs import Extras, Provided
 
 __all__ = ["WorkerPackages", "look_at_worker", "supported_tags"]
 
@@ -29,8 +31,18 @@ class WorkerPackages:
     provided: Mapping[str, Provided]
     #: Packages the worker itself is made of: ours, and whatever they require, to any depth.
     own: frozenset[str]
-    #: Their top-level modules.
+    #: Their modules: top-level ones, and in a package that others share by having no `__init__` what is theirs of it.
     own_modules: frozenset[str]
+    #: Packages that they share that way.
+    own_namespaces: frozenset[str] = frozenset()
+
+    def replaced_by(self, modules: Iterable[str]) -> str | None:
+        """Of a wheel's modules the first that would take the place of one of the worker's own; O(modules)."""
+        return min((name for name in modules if self._is_replaced_by(name)), default=None)
+
+    def _is_replaced_by(self, module: str) -> bool:
+        places = itertools.accumulate(module.split("."), "{}.{}".format)
+        return module in self.own_namespaces or not self.own_modules.isdisjoint(places)
 
 
 @functools.cache
@@ -44,6 +56,7 @@ def look_at_worker(shelf: Path) -> WorkerPackages:
     path = [entry for entry in sys.path if not Path(entry or ".").is_relative_to(shelf)]
     found: dict[str, importlib.metadata.Distribution] = {}
     provided: dict[str, Provided] = {}
+    here = {name: str(value) for name, value in default_environment().items()}
     for distribution in importlib.metadata.distributions(path=path):
         try:
             head = distribution.metadata  # read anew each time it is asked for
@@ -52,9 +65,11 @@ def look_at_worker(shelf: Path) -> WorkerPackages:
             continue
         if name not in found:  # the first one on the path is the one that is imported
             found[name] = distribution
-            provided[name] = Provided(version, "this worker has")
+            optional = tuple(text for text in head.get_all("Requires-Dist", ()) if "extra" in text)
+            provided[name] = Provided(version, "this worker has", Extras(optional, here))
     own = _closure(found)
-    return WorkerPackages(provided, own, frozenset(_OUR_MODULES) | _modules(found[name] for name in own & found.keys()))
+    modules, namespaces = _modules(found[name] for name in own & found.keys())
+    return WorkerPackages(provided, own, modules.union(_OUR_MODULES), namespaces)
 
 
 def _closure(found: Mapping[str, importlib.metadata.Distribution]) -> frozenset[str]:
@@ -77,12 +92,19 @@ def _closure(found: Mapping[str, importlib.metadata.Distribution]) -> frozenset[
     return frozenset(name for name, _ in seen)
 
 
-def _modules(distributions: Iterable[importlib.metadata.Distribution]) -> frozenset[str]:
-    """Top-level modules. Not those that several packages share by having no `__init__.py` there."""
-    found: set[str] = set()
+def _modules(distributions: Iterable[importlib.metadata.Distribution]) -> tuple[frozenset[str], frozenset[str]]:
+    """What is theirs, by the name a wheel would have to use to take its place; and the namespaces around that."""
+    modules: set[str] = set()
+    namespaces: set[str] = set()
     for distribution in distributions:
-        for line in (distribution.read_text("RECORD") or "").splitlines():
-            top, _, rest = line.partition(",")[0].partition("/")
-            if rest == "__init__.py" or (not rest and top.endswith((".py", ".so"))):
-                found.add(top.partition(".")[0])
-    return frozenset(found)
+        lines = (distribution.read_text("RECORD") or "").splitlines()
+        files = [line.partition(",")[0].split("/") for line in lines if line.partition(",")[0].endswith((".py", ".so"))]
+        packages = {tuple(folders) for *folders, file in files if file.startswith("__init__.")}
+        for *folders, file in files:
+            parts = (*folders, file.partition(".")[0])
+            if not all(map(str.isidentifier, parts)):
+                continue
+            depth = next((n for n in range(1, len(parts)) if parts[:n] in packages), len(parts))
+            modules.add(".".join(parts[:depth]))
+            namespaces |= {".".join(parts[:n]) for n in range(1, depth)}
+    return frozenset(modules), frozenset(namespaces)

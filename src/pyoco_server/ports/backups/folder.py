@@ -11,7 +11,8 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
+import stat
+import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -39,26 +40,68 @@ def _troubles(doing: str) -> Iterator[None]:
 
 
 class FolderArchive:
+    """The manifest's unfinished file is there from the beginning: whoever has made it has the folder for itself.
+
+    Everything that makes or renames something holds `_gate`: a thread that is still at work when its caller has been
+    cancelled must not come behind `discard`.
+    """
+
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._made_it = False
+        self._manifest_file = path / _MANIFEST
+        self._gate = threading.Lock()
+        #: Folders and files, in the order in which they were made.
+        self._made: list[Path] = []
+        #: Of the folder, if it was there before.
+        self._mode_before: int | None = None
+        self._is_over = False
 
     async def begin(self) -> None:
         await asyncio.to_thread(self._begin)
 
     def _begin(self) -> None:
-        with _troubles(f"make {self._path}"):
-            self._made_it = not self._path.exists()
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if any(self._path.iterdir()):
-                raise BackupFailed(f"{self._path} is not empty: a backup needs a folder of its own")
-            if not self._made_it:
+        with self._making(f"make {self._path}"):
+            for folder in reversed([each for each in (self._path, *self._path.parents) if not each.exists()]):
+                self._make_folder(folder)
+            self._check_empty()
+            try:
+                os.close(self._make_file(_part(self._manifest_file)))
+            except FileExistsError:
+                raise BackupFailed(f"another backup is being made in {self._path}") from None
+            self._check_empty()
+            if self._path not in self._made:
+                self._mode_before = stat.S_IMODE(self._path.stat().st_mode)
                 with contextlib.suppress(PermissionError):  # another's; what we put in it is closed all the same
                     self._path.chmod(0o700)
 
+    def _check_empty(self) -> None:
+        """But for what is ours."""
+        if any(entry not in self._made for entry in self._path.iterdir()):
+            raise BackupFailed(f"{self._path} is not empty: a backup needs a folder of its own")
+
+    @contextlib.contextmanager
+    def _making(self, doing: str) -> Iterator[None]:
+        with self._gate, _troubles(doing):
+            if self._is_over:
+                raise BackupFailed(f"cannot {doing}: this backup has been given up")
+            yield
+
+    def _make_folder(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o777 if folder in self._path.parents else 0o700)
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
+        else:
+            self._made.append(folder)
+
+    def _make_file(self, file: Path) -> int:
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._made.append(file)
+        return opened
+
     async def keep(self, stream: str, name: str, chunks: AsyncIterable[bytes]) -> StoredFile:
         file = self._path / stream / name
-        part = file.with_name(name + _PART)
         digest, size = hashlib.sha256(), 0
 
         def write(output: BinaryIO, chunk: bytes) -> None:
@@ -66,59 +109,73 @@ class FolderArchive:
                 output.write(chunk)
             digest.update(chunk)
 
-        output = await asyncio.to_thread(self._open_part, part)
+        output = await asyncio.to_thread(self._open, file)
         try:
             async for chunk in chunks:
                 size += len(chunk)
                 await asyncio.to_thread(write, output, chunk)
-            await asyncio.to_thread(_finish_part, output, part, file)
+            await asyncio.to_thread(self._close, output, file)
         finally:
             with contextlib.suppress(OSError):
                 output.close()
         return StoredFile(name, size, digest.hexdigest())
 
-    def _open_part(self, part: Path) -> BinaryIO:
-        with _troubles(f"write {part}"):
-            part.parent.mkdir(mode=0o700, exist_ok=True)
-            return os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    def _open(self, file: Path) -> BinaryIO:
+        with self._making(f"write {file}"):
+            self._make_folder(file.parent)
+            return os.fdopen(self._make_file(_part(file)), "wb")
+
+    def _close(self, output: BinaryIO, file: Path) -> None:
+        """Whole and on the disk, and only then under its name."""
+        with _troubles(f"write {file}"):
+            output.flush()
+            os.fsync(output.fileno())
+            output.close()
+        with self._making(f"write {file}"):
+            self._made.append(file)
+            _part(file).rename(file)
+            folder = os.open(file.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     async def finish(self, manifest: Manifest) -> None:
         await asyncio.to_thread(self._finish, encode_manifest(manifest))
 
     def _finish(self, data: bytes) -> None:
-        file = self._path / _MANIFEST
-        part = file.with_name(_MANIFEST + _PART)
-        output = self._open_part(part)
+        file = self._manifest_file
+        with _troubles(f"write {file}"):
+            output = _part(file).open("rb+")
         with output, _troubles(f"write {file}"):
             output.write(data)
-        with part.open("rb+") as written:
-            _finish_part(written, part, file)
+            self._close(output, file)
 
     async def discard(self) -> None:
         await asyncio.to_thread(self._discard)
 
     def _discard(self) -> None:
-        with _troubles(f"remove what is left in {self._path}"):
-            (self._path / _MANIFEST).unlink(missing_ok=True)  # first: what follows is no backup
-            for entry in list(self._path.iterdir()):
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
-            if self._made_it:
-                self._path.rmdir()
+        with self._gate, _troubles(f"remove what is left in {self._path}"):
+            self._is_over = True
+            if self._manifest_file in self._made:
+                self._manifest_file.unlink(missing_ok=True)  # first: what follows is no backup
+            for made in reversed(self._made):
+                _remove(made)
+            if self._mode_before is not None:
+                with contextlib.suppress(PermissionError):
+                    self._path.chmod(self._mode_before)
 
     async def manifest(self) -> Manifest:
         return decode_manifest(await asyncio.to_thread(self._manifest))
 
     def _manifest(self) -> bytes:
-        file = self._path / _MANIFEST
+        file = self._manifest_file
         with _troubles(f"read {self._path}"):
             if not self._path.is_dir():
                 raise BackupFailed(f"{self._path} is not a folder")
             if not file.is_file():
-                begun = any(self._path.glob("*/stream.tar.s2*"))
-                why = "it was interrupted and is of no use" if begun else "this is no backup"
+                is_begun = _part(file).exists() or any(self._path.glob("*/stream.tar.s2*"))
+                why = "it is still being made, or was interrupted and is of no use" if is_begun else "this is no backup"
                 raise BackupFailed(f"{self._path} has no {_MANIFEST}: {why}")
             if file.stat().st_size > _MANIFEST_BYTES_MAX:
                 raise BackupFailed(f"{file} is not one of a pyoco-server backup: it is too large")
@@ -153,15 +210,17 @@ class FolderArchive:
             opened.close()
 
 
-def _finish_part(output: BinaryIO, part: Path, file: Path) -> None:
-    """Whole and on the disk, and only then under its name."""
-    with _troubles(f"write {file}"):
-        output.flush()
-        os.fsync(output.fileno())
-        output.close()
-        part.rename(file)
-        folder = os.open(file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+def _part(file: Path) -> Path:
+    """Its name as long as it is not whole."""
+    return file.with_name(file.name + _PART)
+
+
+def _remove(made: Path) -> None:
+    try:
+        if made.is_dir():
+            made.rmdir()
+        else:
+            made.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:  # somebody else's things are in it: it stays
+            raise

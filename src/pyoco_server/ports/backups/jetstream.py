@@ -18,8 +18,9 @@ import msgspec
 import nats.errors
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.backup import StreamCopy, marked, with_replicas
+from pyoco_server.core.backup import StreamCopy, with_replicas
 from pyoco_server.core.backup_change import Change
+from pyoco_server.core.backup_mark import Mark, marked, unmarked
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backups.incoming import SILENCE_SECONDS, Incoming, listening
@@ -77,7 +78,8 @@ def _refusals(doing: str) -> Iterator[None]:
     try:
         yield
     except Rejected as error:
-        refused = BackupFailed(f"NATS refused to {doing}: {error}")
+        said = "".join(character if character.isprintable() else "?" for character in str(error))
+        refused = BackupFailed(f"NATS refused to {doing}: {said}")
         if "replicas" in str(error):
             refused.add_note("--replicas says how many copies of each message this server is to keep")
         raise refused from error
@@ -93,14 +95,18 @@ class JetStreamStreams:
     def nats_version(self) -> str:
         return str(self._link.nc._server_info.get("version", "unknown"))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(resource.name for resource in resources_of(self._config))
+
     async def found(self) -> tuple[Found, ...]:
-        seen = [await self.find(resource.name) for resource in resources_of(self._config)]
+        seen = [await self.find(name) for name in self.names]
         return tuple(each for each in seen if each is not None)
 
     async def find(self, name: str) -> Found | None:
         try:
             with _refusals(f"tell of {name}"):
-                info = await self._link.insist(f"STREAM.INFO.{name}", {}, _Info)
+                info = await self._info(name)
                 consumers = await self._consumers(name)
         except BackupFailed as error:
             if isinstance(error.__cause__, Rejected) and error.__cause__.code == _STREAM_NOT_FOUND:
@@ -110,6 +116,7 @@ class JetStreamStreams:
             name=name,
             config=info.config,
             messages=info.state["messages"],
+            last_sequence=info.state["last_seq"],
             size_bytes=info.state["bytes"],
             is_queue=info.config.get("retention") == "workqueue",
             consumers=tuple(_as_made(each.config) for each in consumers if each.config.get("durable_name")),
@@ -189,14 +196,23 @@ class JetStreamStreams:
     ) -> None:
         config = with_replicas(stream.config, replicas)
         with _refusals(f"restore {stream.name}"):
-            await self._upload(marked(config, backup_id, is_whole=False), stream.state, chunks)
+            await self._upload(marked(config, Mark(backup_id)), stream.state, chunks)
             for consumer in stream.consumers:
                 where = f"CONSUMER.DURABLE.CREATE.{stream.name}.{consumer['durable_name']}"
                 request = {"stream_name": stream.name, "config": consumer}
                 await self._link.insist(where, request, dict[str, Any])
             await self._put(stream, changes)
-            whole = marked(config, backup_id, is_whole=True)
-            await self._link.insist(f"STREAM.UPDATE.{stream.name}", whole, dict[str, Any])
+            state = (await self._info(stream.name)).state
+            whole = Mark(backup_id, (state["last_seq"], state["messages"]))
+            await self._link.insist(f"STREAM.UPDATE.{stream.name}", marked(config, whole), dict[str, Any])
+
+    async def unmark(self, name: str) -> None:
+        with _refusals(f"finish {name}"):
+            config = unmarked((await self._info(name)).config)
+            await self._link.insist(f"STREAM.UPDATE.{name}", config, dict[str, Any])
+
+    async def _info(self, name: str) -> _Info:
+        return await self._link.insist(f"STREAM.INFO.{name}", {}, _Info)
 
     async def try_restore(self, stream: StreamCopy, replicas: int | None, chunks: AsyncIterable[bytes]) -> None:
         trial = {**with_replicas(stream.config, replicas), "name": _TRIAL, "subjects": [f"{_TRIAL}.>"]}
@@ -226,7 +242,7 @@ class JetStreamStreams:
         """Each message of a bucket at its old place: a job names the place of its run's record, and must not meet
         another record there. Places that were lost to later messages are filled by storing the next one more often;
         the bucket keeps the last."""
-        have = (await self._link.insist(f"STREAM.INFO.{stream.name}", {}, _Info)).state["last_seq"]
+        have = (await self._info(stream.name)).state["last_seq"]
         async for change in changes:
             if stream.is_keyed and change.sequence <= have and await self._has(stream.name, change):
                 continue  # the copy itself went further than it said, as those of older servers may

@@ -20,6 +20,7 @@ class Found:
     name: str
     config: Mapping[str, Any]
     messages: int
+    last_sequence: int
     size_bytes: int
     #: What is taken from it is gone: a queue.
     is_queue: bool
@@ -55,8 +56,12 @@ class Streams(Protocol):
     @property
     def nats_version(self) -> str: ...
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of ours, there or not, in the order in which they are told of everywhere."""
+
     async def found(self) -> tuple[Found, ...]:
-        """All of ours that are there, in the order in which they are told of everywhere."""
+        """Those of `names` that are there, in their order."""
 
     async def find(self, name: str) -> Found | None: ...
 
@@ -88,15 +93,19 @@ class Streams(Protocol):
     ) -> None:
         """Make the stream anew, with everything at its old place; it must not exist. `replicas`: None, as before.
 
-        It is marked with the backup it comes from, and as unfinished until all of it has arrived
-        (`core.backup.mark_of`). After a failure an unfinished stream may be there, or none."""
+        It is marked with the backup it comes from: as unfinished at first, and with how it is when all of it has
+        arrived (`core.backup_mark`). After a failure an unfinished stream may be there, or none."""
+
+    async def unmark(self, name: str) -> None:
+        """The restore is over: nothing is said of it any more."""
 
 
 class Archive(Protocol):
     """A folder that holds one backup. No room on its disk raises NoRoom, other trouble BackupFailed."""
 
     async def begin(self) -> None:
-        """Make the folder, for us alone. Raises BackupFailed when there is something in it."""
+        """Make the folder, for us alone. Raises BackupFailed when there is something in it; of two who begin at the
+        same time, one is refused."""
 
     async def keep(self, stream: str, name: str, chunks: AsyncIterable[bytes]) -> StoredFile:
         """Write a file; it has its name only when it is whole and on the disk. Memory does not grow with its size."""
@@ -105,7 +114,8 @@ class Archive(Protocol):
         """From here on it is a backup."""
 
     async def discard(self) -> None:
-        """Take away whatever `keep` has left. After `begin` alone."""
+        """Take away what this one has made, and nothing else; the folder is as it was before `begin`, or gone if there
+        was none. After any failure, one of `begin` included; nothing is written afterwards."""
 
     async def manifest(self) -> Manifest:
         """Raises BackupFailed: there is none, or it cannot be read."""

@@ -49,7 +49,7 @@ class Deployment(Protocol):
         """Whether a keeper waits for notices. May take some seconds when there is none: between two waits it pauses."""
 
     async def orphans(self) -> tuple[Orphans | Unknown, ...]:
-        """Parts of files that belong to none, for each object store. O(files), up to 10,000 of them."""
+        """Parts of files that belong to none, for each object store: up to a thousand. O(files)."""
 
     async def runs(self, run_ids: Sequence[str]) -> tuple[Run, ...] | Unknown:
         """Those of these runs that there are: one round trip each."""

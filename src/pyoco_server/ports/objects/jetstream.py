@@ -7,23 +7,22 @@ which. So a new object shows by one write, and nobody meets half of one.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Mapping
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from pyoco_server.errors import Corrupt, NotStored, ObjectNotFound, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, Entry
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, gave_up
 from pyoco_server.ports.nats.watch import watch
-from pyoco_server.ports.objects.port import CHANGED, Catalogue, Changed, ObjectInfo
+from pyoco_server.ports.objects.chunks import Chunks
+from pyoco_server.ports.objects.meta import Meta, digest_text, info_of, key_of, listed_info, meta_of, named_by, now_text
+from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Stray
 from pyoco_server.ports.objects.reader import ChunkReader
 from pyoco_server.ports.objects.writer import CHUNK_BYTES, ChunkWriter
 
@@ -33,27 +32,23 @@ log = get_logger(__name__)
 
 #: Time without progress, not for the whole (FLOW-48).
 _SILENCE_SECONDS = 5.0
-_ROUNDS_MAX = 20
-_DIGEST = "SHA-256="
+#: For one write among many others: in each round one of them gets through.
+_ROUNDS_SECONDS = 30.0
 _REPLACE = {"Nats-Rollup": "sub"}
 
 
-class _Meta(msgspec.Struct, omit_defaults=True):
-    """What lies under an object's name. Members we do not use are those of other clients."""
+@dataclass
+class _Draft:
+    """An object whose chunks are stored, and that does not show yet."""
 
-    name: str
-    bucket: str
-    nuid: str
-    size: int | None = 0
-    mtime: str | None = None
-    chunks: int | None = 0
-    digest: str | None = None
-    deleted: bool | None = False
-    headers: dict[str, list[str] | str] | None = None
-    options: dict[str, Any] | None = None
+    meta: Meta
+    writer: ChunkWriter
+    #: Whether it may show all the same: then its chunks stay.
+    may_show: bool = False
 
-
-_read_meta = msgspec.json.Decoder(_Meta).decode
+    @property
+    def key(self) -> str:
+        return key_of(self.meta.name)
 
 
 class JetStreamObjects:
@@ -63,24 +58,23 @@ class JetStreamObjects:
         self._metas = Bucket(link, bucket, stream=self._stream, prefix=f"$O.{bucket}.M.")
         #: The condition of a write is the newest of all metas, not of its own.
         self._whole_store = {"Nats-Expected-Last-Subject-Sequence-Subject": f"{self._metas.prefix}>"}
+        self._chunks = Chunks(link, self._stream, f"$O.{bucket}.C.")
         self._tidying: set[asyncio.Task[None]] = set()
 
     async def put(
         self, name: str, chunks: AsyncIterable[bytes], bytes_max: int, headers: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        made = await self._put(name, chunks, bytes_max, headers, None)
-        assert not isinstance(made, Changed)
-        return made
+        return await self._put(name, chunks, bytes_max, headers, self._show)
 
-    async def put_if_unchanged(
+    async def put_admitted(
         self,
         name: str,
         chunks: AsyncIterable[bytes],
         bytes_max: int,
         headers: Mapping[str, str] | None,
-        generation: int,
-    ) -> ObjectInfo | Changed:
-        return await self._put(name, chunks, bytes_max, headers, generation)
+        admit: Callable[[Catalogue], None],
+    ) -> ObjectInfo:
+        return await self._put(name, chunks, bytes_max, headers, lambda draft: self._show_admitted(draft, admit))
 
     async def _put(
         self,
@@ -88,42 +82,86 @@ class JetStreamObjects:
         chunks: AsyncIterable[bytes],
         bytes_max: int,
         headers: Mapping[str, str] | None,
-        generation: int | None,
-    ) -> ObjectInfo | Changed:
+        show: Callable[[_Draft], Awaitable[str | None]],
+    ) -> ObjectInfo:
+        """`show` returns the id of the object it replaced."""
         nuid = uuid.uuid4().hex
         writer = ChunkWriter(self._link, self._chunk_subject(nuid), bytes_max)
-        is_kept = False
+        draft = _Draft(Meta(name=name, bucket=self._name, nuid=nuid), writer)
         try:
             await writer.send(chunks)
-            meta = _Meta(
+            draft.meta = Meta(
                 name=name,
                 bucket=self._name,
                 nuid=nuid,
                 size=writer.size_bytes,
-                mtime=_now(),
+                mtime=now_text(),
                 chunks=writer.count,
-                digest=_DIGEST + base64.urlsafe_b64encode(writer.digest).decode(),
+                digest=digest_text(writer.digest),
                 headers={key: [value] for key, value in headers.items()} if headers else None,
                 options={"max_chunk_size": CHUNK_BYTES},
             )
-            is_kept = True  # until it is certain that the meta does not name these chunks
-            replaced = await self._write_meta(meta, generation)
-            is_kept = not isinstance(replaced, Changed)
-        except NotStored:
-            is_kept = False
-            raise
+            replaced = await show(draft)
         finally:
-            if not is_kept:
+            if not draft.may_show:
                 await self._in_background(self._abandon(writer, nuid))
-        if isinstance(replaced, Changed):
-            return CHANGED
         if replaced is not None:
-            await self._purge(replaced.nuid)
+            await self._purge(replaced)
         return ObjectInfo(name, writer.size_bytes, writer.digest.hex(), nuid, time.time(), dict(headers or {}))
 
+    async def _show(self, draft: _Draft) -> str | None:
+        """On the condition of the entry just read: what it replaces is exactly that, and nobody's chunks are
+        forgotten."""
+        deadline = time.monotonic() + _ROUNDS_SECONDS
+        while True:
+            with _nothing_shows():
+                entry = await self._metas.get(draft.key)
+            if await self._write(draft, entry.revision if entry else 0):
+                return _replaced(entry) if entry is not None else None
+            await self._check_again(draft, deadline)
+
+    async def _show_admitted(self, draft: _Draft, admit: Callable[[Catalogue], None]) -> str | None:
+        """On the condition of the whole store: what was admitted, and what it replaces, are as the catalogue said."""
+        deadline = time.monotonic() + _ROUNDS_SECONDS
+        while True:
+            with _nothing_shows():
+                catalogue = await self.catalogue()
+            admit(catalogue)
+            if await self._write(draft, catalogue.generation, self._whole_store):
+                ids = {info.name: info.object_id for info in catalogue.objects}
+                return ids.get(draft.meta.name)
+            await self._check_again(draft, deadline)
+
+    async def _write(self, draft: _Draft, revision: int, conditions: Mapping[str, str] | None = None) -> bool:
+        """False: somebody was faster, and it does not show."""
+        draft.writer.check_idle()
+        draft.may_show = True  # until it is certain that it does not
+        try:
+            data = msgspec.json.encode(draft.meta)
+            draft.may_show = (
+                await self._metas.write(draft.key, data, revision, _REPLACE | dict(conditions or {})) is not None
+            )
+        except NotStored:
+            draft.may_show = False
+            raise
+        return draft.may_show
+
+    async def _check_again(self, draft: _Draft, deadline: float) -> None:
+        """Whether a write that somebody else outran may be tried again. Raises NotStored or Unavailable.
+
+        A write whose answer was lost may have shown the object, and somebody has replaced or deleted it since: then its
+        chunks are gone, and a second meta would name nothing.
+        """
+        if time.monotonic() > deadline:
+            raise NotStored(f"{self._name} changes too fast")
+        with _nothing_shows():
+            counted = await self._chunks.count(draft.meta.nuid)
+        if counted.by_id.get(draft.meta.nuid, 0) != draft.writer.count:
+            raise Unavailable(f"object {draft.meta.name} has been replaced or deleted since, or was never stored")
+
     async def info(self, name: str) -> ObjectInfo:
-        entry = await self._metas.get(_key(name))
-        info = _info(entry) if entry is not None else None
+        entry = await self._metas.get(key_of(name))
+        info = info_of(entry) if entry is not None else None
         if info is None:
             raise ObjectNotFound(f"there is no object {name}")
         return info
@@ -142,8 +180,14 @@ class JetStreamObjects:
             raise Corrupt(f"the bytes of object {info.name} do not match its digest")
 
     async def catalogue(self) -> Catalogue:
+        generation, entries = await self._entries()
+        infos = (info for entry in entries if (info := listed_info(entry)) is not None)
+        return Catalogue(generation, tuple(sorted(infos, key=lambda info: info.name)))
+
+    async def _entries(self) -> tuple[int, tuple[Entry, ...]]:
+        """The newest word on each name, and the number of the newest of all."""
         last = await self._metas.last_revision()
-        found: dict[str, ObjectInfo | None] = {}
+        found: dict[str, Entry] = {}
         seen = 0
         async with contextlib.aclosing(watch(self._link, self._metas)) as batches:
             while seen < last:
@@ -154,51 +198,46 @@ class JetStreamObjects:
                     raise Unavailable(f"cannot list {self._name}") from None
                 for entry in batch.entries:
                     seen = entry.revision
-                    found[entry.key] = _readable_info(entry)
+                    found[entry.key] = entry
                 if batch.caught_up and seen < last:
                     # Either the newest has expired since, or we read from a node that is a moment behind the leader.
                     # To take the second for the first would be a catalogue that lacks what its generation promises.
                     last = await self._metas.last_revision()
-        infos = (info for info in found.values() if info is not None)
-        return Catalogue(max(seen, last), tuple(sorted(infos, key=lambda info: info.name)))
+        return max(seen, last), tuple(found.values())
 
     async def delete(self, name: str) -> bool:
-        for _ in range(_ROUNDS_MAX):
-            entry = await self._metas.get(_key(name))
-            meta = _meta(entry) if entry is not None else None
+        deadline = time.monotonic() + _ROUNDS_SECONDS
+        while time.monotonic() < deadline:
+            entry = await self._metas.get(key_of(name))
+            meta = meta_of(entry) if entry is not None else None
             if entry is None or meta is None:
                 return False
-            gone = msgspec.json.encode(_Meta(name=name, bucket=self._name, nuid=meta.nuid, mtime=_now(), deleted=True))
-            if await self._metas.write(_key(name), gone, entry.revision, _REPLACE) is not None:
+            gone = msgspec.json.encode(
+                Meta(name=name, bucket=self._name, nuid=meta.nuid, mtime=now_text(), deleted=True)
+            )
+            if await self._metas.write(key_of(name), gone, entry.revision, _REPLACE) is not None:
                 await self._purge(meta.nuid)
                 return True
         raise Unavailable(f"object {name} changes too fast")
 
-    async def _write_meta(self, meta: _Meta, generation: int | None) -> _Meta | Changed | None:
-        """Show the new object. Returns the one it replaced: exactly that, so that nobody's chunks are forgotten."""
-        key, data = _key(meta.name), msgspec.json.encode(meta)
-        for _ in range(_ROUNDS_MAX):
-            entry = await self._metas.get(key)
-            if generation is None:
-                done = await self._metas.write(key, data, entry.revision if entry else 0, _REPLACE)
-            else:  # the whole store is the condition, so the object it replaces is the one just read, or it fails
-                done = await self._metas.write(key, data, generation, _REPLACE | self._whole_store)
-            if done is not None:
-                return _meta(entry) if entry is not None else None
-            if generation is not None:
-                return CHANGED
-        raise Unavailable(f"object {meta.name} changes too fast")
+    async def strays(self, older_than_seconds: float) -> tuple[Stray, ...]:
+        counted = await self._chunks.count()  # before the names: an object that shows meanwhile has its chunks already
+        _, entries = await self._entries()
+        named = {named_by(entry) for entry in entries}
+        return await self._chunks.strays(counted, counted.by_id.keys() - named, older_than_seconds)
+
+    async def sweep(self, stray: Stray) -> bool:
+        return await self._chunks.remove(stray.object_id, stray.last_sequence) > 0
 
     async def _abandon(self, writer: ChunkWriter, nuid: str) -> None:
         await writer.settle()  # a chunk still on its way would arrive after the purge
         await self._purge(nuid)
 
     async def _purge(self, nuid: str) -> None:
-        """Best effort: chunks that no meta names cost space and nothing else."""
-        subject = self._chunk_subject(nuid)
+        """Best effort: chunks that no meta names cost space and nothing else, until they are swept."""
         try:
-            await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": subject}, dict[str, Any])
-        except (Unavailable, Rejected) as error:
+            await self._chunks.remove(nuid)
+        except Unavailable as error:
             log.warning("chunks of an object were left behind", bucket=self._name, object_id=nuid, error=error)
 
     async def _in_background(self, work: Coroutine[None, None, None]) -> None:
@@ -212,45 +251,20 @@ class JetStreamObjects:
         return f"$O.{self._name}.C.{nuid}"
 
 
-def _key(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
-def _meta(entry: Entry) -> _Meta | None:
-    """None: deleted, or a link to something else, which we do not follow. Raises Corrupt."""
+@contextlib.contextmanager
+def _nothing_shows() -> Iterator[None]:
+    """What fails here, fails while it is certain that the object does not show."""
     try:
-        meta = _read_meta(entry.value or b"")
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"the description of an object cannot be read: {error}") from error
-    return None if meta.deleted or "link" in (meta.options or {}) else meta
+        yield
+    except NotStored:
+        raise
+    except Unavailable as error:
+        raise gave_up("nothing shows", error, ambiguous=False) from error
 
 
-def _info(entry: Entry) -> ObjectInfo | None:
-    meta = _meta(entry)
-    if meta is None:
-        return None
-    words = (meta.headers or {}).items()
+def _replaced(entry: Entry) -> str | None:
+    """None, too, when nobody can read whose chunks it named: nothing names them any more, and they are swept."""
     try:
-        digest = base64.urlsafe_b64decode((meta.digest or "").removeprefix(_DIGEST) + "==").hex()
-    except binascii.Error as error:
-        raise Corrupt(f"the digest of object {meta.name} cannot be read: {error}") from error
-    return ObjectInfo(
-        name=meta.name,
-        size_bytes=meta.size or 0,
-        sha256_hex=digest,
-        object_id=meta.nuid,
-        modified=round(entry.stored_at, 3),  # the two ways to a meta differ in the microseconds
-        headers={key: value if isinstance(value, str) else ",".join(value) for key, value in words},
-    )
-
-
-def _readable_info(entry: Entry) -> ObjectInfo | None:
-    try:
-        return _info(entry)
+        return named_by(entry)
     except Corrupt:
-        log.exception("the description of an object cannot be read; lists pass it over", entry=entry.key)
         return None

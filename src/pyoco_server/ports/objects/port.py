@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["CHANGED", "Catalogue", "Changed", "ObjectInfo", "Objects"]
+__all__ = ["Catalogue", "ObjectInfo", "Objects", "Stray"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,16 @@ class Catalogue:
     objects: tuple[ObjectInfo, ...]
 
 
-class Changed:
-    """The store has changed since the catalogue was read; nothing was put."""
+@dataclass(frozen=True)
+class Stray:
+    """Bytes that no object names: what is left of a put that was cut off by a crash or an outage."""
 
-    def __repr__(self) -> str:
-        return "CHANGED"
-
-
-CHANGED = Changed()
+    #: The id that the object would have had.
+    object_id: str
+    #: Grows when somebody adds to them.
+    last_sequence: int
+    #: At most.
+    size_bytes: int
 
 
 class Objects(Protocol):
@@ -53,19 +55,24 @@ class Objects(Protocol):
     ) -> ObjectInfo:
         """Store an object, replacing one of that name; nobody sees it before it is whole.
 
-        Raises TooLarge as soon as `bytes_max` is passed. After any failure nothing of it remains.
+        Raises TooLarge as soon as `bytes_max` is passed, NotStored when it is certain that the object does not show,
+        Unavailable when nobody knows. After any failure nothing of it remains, or a stray that `sweep` removes. A put
+        that adds nothing for five minutes fails: so `sweep` knows one that is under way from one that is dead.
         """
 
-    async def put_if_unchanged(
+    async def put_admitted(
         self,
         name: str,
         chunks: AsyncIterable[bytes],
         bytes_max: int,
         headers: Mapping[str, str] | None,
-        generation: int,
-    ) -> ObjectInfo | Changed:
-        """As `put`, if nothing in the store has changed since the catalogue of that generation: of two who decided
-        by the same catalogue, one wins. CHANGED: nothing of it remains."""
+        admit: Callable[[Catalogue], None],
+    ) -> ObjectInfo:
+        """As `put`, if `admit` raises nothing for the catalogue as it is at the very moment the object is shown;
+        whatever it raises goes to the caller, and nothing remains.
+
+        It is asked again after each change of anything in the store; the bytes are sent once.
+        """
 
     async def info(self, name: str) -> ObjectInfo:
         """Raises ObjectNotFound."""
@@ -81,3 +88,11 @@ class Objects(Protocol):
 
     async def delete(self, name: str) -> bool:
         """False: there was none."""
+
+    async def strays(self, older_than_seconds: float) -> tuple[Stray, ...]:
+        """Bytes that no object names and nobody has added to for so long, by the store's own clock: up to a thousand
+        of them. O(objects), and one read for each stray. Raises Corrupt when the description of an object cannot be
+        read: then nobody knows which bytes are its."""
+
+    async def sweep(self, stray: Stray) -> bool:
+        """Remove what was found. False: it is gone already."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import deque
 from collections.abc import AsyncIterable
 
 from pyoco_server.errors import NotStored, TooLarge, Unavailable
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Rejected, gave_up
 
-__all__ = ["CHUNK_BYTES", "ChunkWriter"]
+__all__ = ["CHUNK_BYTES", "IDLE_SECONDS_MAX", "ChunkWriter"]
 
 #: What other clients use.
 CHUNK_BYTES = 128 * 1024
 #: Chunks on their way at once: bounds memory to 2 MiB for each object that moves.
 _WINDOW = 16
+#: After this time without a new chunk a put fails. The sweeper of strays counts on it (`loops/object_sweeper.py`).
+IDLE_SECONDS_MAX = 300.0
 
 
 class ChunkWriter:
@@ -26,6 +29,7 @@ class ChunkWriter:
         self._hash = hashlib.sha256()
         self._window: deque[asyncio.Task[int]] = deque()
         self._last = 0
+        self._sent_at = 0.0
         self.size_bytes = 0
         self.count = 0
 
@@ -34,9 +38,10 @@ class ChunkWriter:
         return self._hash.digest()
 
     async def send(self, pieces: AsyncIterable[bytes]) -> None:
-        """Raises TooLarge, or NotStored or Unavailable. There is no second try: a late chunk would be out of order."""
+        """Raises TooLarge or NotStored. There is no second try: a late chunk would be out of order."""
         buffer = bytearray()
         async for piece in pieces:
+            self.check_idle()
             self.size_bytes += len(piece)
             if self.size_bytes > self._bytes_max:
                 raise TooLarge(f"more than {self._bytes_max} bytes")
@@ -48,6 +53,11 @@ class ChunkWriter:
             await self._send_chunk(bytes(buffer))
         while self._window:
             await self._acknowledged()
+
+    def check_idle(self) -> None:
+        """Raises NotStored when the chunks have lain there for so long that they may have been taken for strays."""
+        if self.count and time.monotonic() - self._sent_at > IDLE_SECONDS_MAX:
+            raise NotStored(f"nothing was added to an object for {IDLE_SECONDS_MAX:.0f} s")
 
     async def settle(self) -> None:
         """After a failure: wait until nothing is on its way any more."""
@@ -63,6 +73,7 @@ class ChunkWriter:
             await self._acknowledged()
         self._hash.update(chunk)
         self.count += 1
+        self._sent_at = time.monotonic()
         self._window.append(asyncio.create_task(self._link.store(self._subject, chunk)))
 
     async def _acknowledged(self) -> None:
@@ -71,7 +82,9 @@ class ChunkWriter:
             sequence = await asyncio.shield(self._window[0])
         except Rejected as error:
             raise NotStored(f"the object store refuses a chunk: {error}") from error
+        except Unavailable as error:  # perhaps this chunk is stored, but for certain nothing names it
+            raise gave_up("a chunk of an object may be missing", error, ambiguous=False) from error
         self._window.popleft()
         if sequence <= self._last:
-            raise Unavailable("the chunks of an object were stored out of order")
+            raise NotStored("the chunks of an object were stored out of order")
         self._last = sequence

@@ -15,7 +15,7 @@ from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
 from pyoco_server.core.job import Job, decode_job, encode_job, to_message
 from pyoco_server.core.names import tag_problem
 from pyoco_server.errors import InvalidJob, NotStored, Unavailable, UsageError
-from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import Full, Link, NoConnection, Rejected, gave_up
 from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.notices import JetStreamNotices, open_notices
@@ -97,8 +97,8 @@ class JetStreamQueue:
                 raise NotStored(f"the queue refuses {subject}: {error}") from error
             except Unavailable as error:
                 ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, NoConnection) or time.monotonic() > deadline:
-                    raise (Unavailable if ambiguous else NotStored)(f"cannot reach the queue: {error}") from error
+                if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
+                    raise gave_up("cannot reach the queue", error, ambiguous=ambiguous) from error
             else:
                 return
             await asyncio.sleep(pause)

@@ -20,7 +20,7 @@ from pyoco_server.core.wheel import WheelName
 from pyoco_server.errors import InvalidWheel
 from pyoco_server.ports.wheel_files.zip_archive import shown
 
-__all__ = ["check_wheel", "is_stem_of", "read_entry_points", "read_metadata", "read_record"]
+__all__ = ["check_entry_points", "check_metadata", "check_wheel", "is_stem_of", "read_record"]
 
 _REQUIRES_MAX = 2000
 _HEADER_LINES_MAX = 20_000
@@ -29,6 +29,12 @@ _REQUIREMENT_LENGTH_MAX = 4000
 _LINE_LENGTH_MAX = 8192
 #: As the written form of entry points has it: module:object [extras].
 _REFERENCE = re.compile(r"[\w.]+\s*(:\s*[\w.]+\s*)?(\[[\w\s,.-]*\])?", re.ASCII)
+#: In place of what is a version on some systems and none on others.
+_ANYWHERE = {"extra": "", "platform_release": "1", "platform_version": "1"}
+_COMMANDS = frozenset({"console_scripts", "gui_scripts"})
+_COMMAND = re.compile(r"[\w+-][\w.+-]*")
+#: Some readers take it for a part of the first word, others do not see it.
+_ORDER_MARK = "\ufeff"
 
 
 def is_stem_of(stem: str, name: WheelName) -> bool:
@@ -40,8 +46,8 @@ def is_stem_of(stem: str, name: WheelName) -> bool:
         return False
 
 
-def read_metadata(data: bytes, name: WheelName) -> tuple[tuple[str, ...], str]:
-    """Requires-Dist and Requires-Python, as written. Raises InvalidWheel."""
+def check_metadata(data: bytes, name: WheelName) -> None:
+    """METADATA must be of the wheel that the file name says, and what it requires readable. Raises InvalidWheel."""
     headers = _headers(data, "METADATA")
     package, version = _one(headers, "Name", "METADATA"), _one(headers, "Version", "METADATA")
     if canonicalize_name(package) != name.package or not _is_version(version, name.version):
@@ -49,7 +55,7 @@ def read_metadata(data: bytes, name: WheelName) -> tuple[tuple[str, ...], str]:
             f"METADATA tells of {shown(package)} {shown(version)}, the file name of "
             f"{name.package} {name.version}; do not rename wheels"
         )
-    requires = tuple(str(each) for each in headers.get_all("Requires-Dist", ()))
+    requires = [str(each) for each in headers.get_all("Requires-Dist", ())]
     if len(requires) > _REQUIRES_MAX:
         raise InvalidWheel(f"METADATA has more than {_REQUIRES_MAX} lines of Requires-Dist")
     for each in requires:
@@ -59,7 +65,6 @@ def read_metadata(data: bytes, name: WheelName) -> tuple[tuple[str, ...], str]:
         SpecifierSet(_short(requires_python))
     except ValueError as error:
         raise InvalidWheel(f"METADATA: Requires-Python {shown(requires_python)} cannot be read") from error
-    return requires, requires_python
 
 
 def check_wheel(data: bytes, name: WheelName) -> None:
@@ -91,34 +96,40 @@ def read_record(pieces: Iterable[bytes]) -> Iterator[tuple[str, str, str, str]]:
             if len(row) != 3:
                 raise InvalidWheel(f"RECORD: a line is not path, digest, size: {shown(','.join(row))}")
             path, digest, size = row
+            _unmarked(path, "RECORD")
             algorithm, _, value = digest.partition("=")
             yield path, algorithm, value, size
     except csv.Error as error:
         raise InvalidWheel(f"RECORD cannot be read: {error}") from error
 
 
-def read_entry_points(data: bytes) -> tuple[tuple[str, str], ...]:
-    """Group and name of each. Raises InvalidWheel."""
+def check_entry_points(data: bytes) -> None:
+    """Each must name an object; of a command pip makes a file of that name. Raises InvalidWheel."""
     parser = configparser.RawConfigParser(delimiters=("=",), default_section="\0")
     parser.optionxform = str  # type: ignore[method-assign,assignment]
     try:
         parser.read_string(_text(data, "entry_points.txt"))
     except configparser.Error as error:
         raise InvalidWheel(f"entry_points.txt cannot be read: {shown(str(error))}") from error
-    found = []
     for group in parser.sections():
         for key, value in parser.items(group):
             if not key or not value or _REFERENCE.fullmatch(value) is None:
                 raise InvalidWheel(f"entry_points.txt: {shown(f'{key} = {value}')} in [{group[:80]}] names no object")
-            found.append((group, key))
-    return tuple(found)
+            if group in _COMMANDS and _COMMAND.fullmatch(key) is None:
+                raise InvalidWheel(f"entry_points.txt: {shown(key)} in [{group}] is not the name of a command")
 
 
 def _text(data: bytes, file_name: str) -> str:
     try:
-        return data.decode("utf-8-sig")
+        return _unmarked(data.decode("utf-8"), file_name)
     except UnicodeDecodeError as error:
         raise InvalidWheel(f"{file_name} is not UTF-8") from error
+
+
+def _unmarked(text: str, file_name: str) -> str:
+    if text.startswith(_ORDER_MARK):
+        raise InvalidWheel(f"{file_name} begins with a byte order mark; write it as UTF-8 without one")
+    return text
 
 
 def _headers(data: bytes, file_name: str) -> Message:
@@ -145,8 +156,10 @@ def _is_version(text: str, version: Version) -> bool:
 
 def _check_requirement(text: str) -> None:
     try:
-        Requirement(_short(text))
-    except (ValueError, RecursionError) as error:
+        marker = Requirement(_short(text)).marker
+        if marker is not None:  # each comparison in it is made, wherever this is
+            marker.evaluate(_ANYWHERE)
+    except (ValueError, LookupError, RecursionError) as error:
         raise InvalidWheel(f"METADATA: Requires-Dist {shown(text)} cannot be read: {shown(str(error))}") from error
 
 

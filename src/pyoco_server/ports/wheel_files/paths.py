@@ -11,7 +11,7 @@ from itertools import pairwise
 from pyoco_server.errors import InvalidWheel
 from pyoco_server.ports.wheel_files.zip_archive import Member, shown
 
-__all__ = ["check_paths", "path_problem"]
+__all__ = ["check_apart", "check_paths", "path_problem"]
 
 #: What file systems take.
 _PART_BYTES_MAX = 255
@@ -21,20 +21,29 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 def check_paths(members: Iterable[Member]) -> None:
     """Raises InvalidWheel. O(n log n), and a copy of the names."""
-    files = []
+    names = []
     for member in members:
         problem = path_problem(member.name) or _kind_problem(member)
         if problem:
             raise InvalidWheel(f"{shown(member.name)} {problem}")
-        # What some file systems take for the same. With "\0" for "/", what lies in a directory follows it at once.
-        folded = unicodedata.normalize("NFC", member.name.removesuffix("/")).casefold().replace("/", "\0")
-        files.append((folded, not member.is_directory, member.name))
-    files.sort()
-    for (one, is_file, name), (other, _, other_name) in pairwise(files):
+        names.append((member.name, member.name))
+    check_apart(names)
+
+
+def check_apart(places: Iterable[tuple[str, str]]) -> None:
+    """Raises InvalidWheel when two of these places are one, or one lies in another that is a file. Each with the name
+    that is told; a directory's place ends in a slash."""
+    # What some file systems take for the same. With "\0" for "/", what lies in a directory follows it at once.
+    folded = sorted((_folded(place), not place.endswith("/"), name) for place, name in places)
+    for (one, is_file, name), (other, _, other_name) in pairwise(folded):
         if one == other:
             raise InvalidWheel(f"{shown(name)} and {shown(other_name)} would be the same file on some systems")
         if is_file and other.startswith(f"{one}\0"):
             raise InvalidWheel(f"{shown(name)} is a file, and {shown(other_name)} would lie in it")
+
+
+def _folded(place: str) -> str:
+    return unicodedata.normalize("NFC", place.removesuffix("/")).casefold().replace("/", "\0")
 
 
 def path_problem(path: str) -> str | None:

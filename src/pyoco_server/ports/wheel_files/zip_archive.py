@@ -20,7 +20,7 @@ __all__ = ["PIECE_BYTES", "Member", "ZipArchive", "shown"]
 
 #: What is held of a file at once.
 PIECE_BYTES = 1 << 20
-#: The largest wheels there are have some 30,000. Some 500 bytes of memory for each.
+#: The largest wheels there are have some 30,000. Some 300 bytes of memory for each.
 MEMBERS_MAX = 100_000
 #: The directory of 100,000 names of 250 bytes.
 _DIRECTORY_BYTES_MAX = 32 << 20
@@ -42,6 +42,8 @@ _FLAGS_KNOWN = _HAS_DESCRIPTOR | _IS_UTF8 | 0b110
 _FLAGS_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 #: "See the extra field": the number does not fit here.
 _FULL = 0xFFFFFFFF
+#: "See the wide end record", in the order of the narrow one.
+_END_FULL = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, _FULL, _FULL)
 _EXTRA_ZIP64, _EXTRA_OTHER_NAME = 0x0001, 0x7075
 _CUT = "it is not a whole zip archive: it was cut off, or something follows it; build or upload it again"
 
@@ -112,19 +114,22 @@ class ZipArchive:
         end = size - _END.size
         if end < 0:
             raise InvalidWheel(_CUT)
-        sign, disk, start_disk, here, count, length, at, comment = _END.unpack(self._at(end, _END.size))
+        sign, *told, comment = _END.unpack(self._at(end, _END.size))
         if sign != b"PK\5\6" or comment:
             raise InvalidWheel(_CUT)
         if end >= _LOCATOR.size:
-            # As the standard library does: where there is a locator, its record counts.
             sign, disk64, at64, disks = _LOCATOR.unpack(self._at(end - _LOCATOR.size, _LOCATOR.size))
             if sign == b"PK\6\7":
                 end -= _LOCATOR.size + _END64.size
                 if end < 0 or at64 != end or disk64 or disks > 1:
                     raise InvalidWheel(_CUT)
-                sign, rest, _, _, disk, start_disk, here, count, length, at = _END64.unpack(self._at(end, _END64.size))
-                if sign != b"PK\6\6" or rest != _END64.size - 12:
+                sign, rest, _, _, *wide = _END64.unpack(self._at(end, _END64.size))
+                # Some readers take the wide record wherever there is one, others only for a number that is full.
+                agrees = all(number in {full, real} for number, full, real in zip(told, _END_FULL, wide, strict=True))
+                if sign != b"PK\6\6" or rest != _END64.size - 12 or not agrees:
                     raise InvalidWheel(_CUT)
+                told = wide
+        disk, start_disk, here, count, length, at = told
         if disk or start_disk or here != count or at + length != end or length < count * _ENTRY.size:
             raise InvalidWheel(_CUT)
         if count > MEMBERS_MAX or length > _DIRECTORY_BYTES_MAX:
@@ -151,10 +156,10 @@ class ZipArchive:
         if sign != b"PK\1\2" or disk:
             raise InvalidWheel("the directory of the zip archive is damaged; build it again")
         name = _name(self._exactly(name_size), flags)
-        extras = dict(_extras(self._exactly(extra_size), name))
+        extras = _extras(self._exactly(extra_size), name)
         self._exactly(comment_size)
         _check_kind(name, flags, method, extras)
-        size, packed, offset = _wide(extras.get(_EXTRA_ZIP64, b""), (size, packed, offset), name)
+        size, packed, offset = _wide(extras, (size, packed, offset), name)
         member = Member(name, flags, method, crc, packed, size, offset, attributes >> 16)
         return member, _ENTRY.size + name_size + extra_size + comment_size
 
@@ -163,11 +168,11 @@ class ZipArchive:
         fields = _LOCAL.unpack(self._exactly(_LOCAL.size))
         sign, _, flags, method, _, _, crc, packed, size, name_size, extra_size = fields
         raw_name = self._exactly(name_size)
-        extras = dict(_extras(self._exactly(extra_size), member.name))
+        extras = _extras(self._exactly(extra_size), member.name)
         agrees = sign == b"PK\3\4" and (raw_name, flags, method) == (member.name.encode(), member.flags, member.method)
-        if agrees and not flags & _HAS_DESCRIPTOR:
-            size, packed = _wide(extras.get(_EXTRA_ZIP64, b""), (size, packed), member.name)
-            agrees = (crc, packed, size) == (member.crc, member.packed_bytes, member.size_bytes)
+        size, packed = _wide(extras, (size, packed), member.name)
+        for told, true in ((crc, member.crc), (packed, member.packed_bytes), (size, member.size_bytes)):
+            agrees = agrees and (told == true or (told == 0 and bool(flags & _HAS_DESCRIPTOR)))
         begin = member.offset + _LOCAL.size + name_size + extra_size
         if not agrees or begin + member.packed_bytes > member.end or _EXTRA_OTHER_NAME in extras:
             raise InvalidWheel(
@@ -237,15 +242,17 @@ def _name(raw: bytes, flags: int) -> str:
         raise InvalidWheel(f"the name of a file cannot be read: {raw[:120]!r}; it must be UTF-8, marked so") from error
 
 
-def _extras(data: bytes, name: str) -> Iterator[tuple[int, bytes]]:
-    at, count = 0, 0
-    while len(data) - at >= 4:
-        kind, size = struct.unpack_from("<HH", data, at)
+def _extras(data: bytes, name: str) -> dict[int, bytes]:
+    """Each kind once: of two, some readers take the first, others the last."""
+    extras: dict[int, bytes] = {}
+    at = 0
+    while at < len(data):
+        kind, size = struct.unpack_from("<HH", data, at) if len(data) - at >= 4 else (0, _FULL)
         at += 4 + size
-        count += 1
-        if at > len(data) or count > _EXTRAS_MAX:
+        if at > len(data) or kind in extras or len(extras) == _EXTRAS_MAX:
             raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
-        yield kind, data[at - size : at]
+        extras[kind] = data[at - size : at]
+    return extras
 
 
 def _check_kind(name: str, flags: int, method: int, extras: dict[int, bytes]) -> None:
@@ -262,14 +269,14 @@ def _check_kind(name: str, flags: int, method: int, extras: dict[int, bytes]) ->
         raise InvalidWheel(f"{shown(name)} {problem}")
 
 
-def _wide(extra: bytes, narrow: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """The same numbers, those that were too large for their place from the extra field, where they stand in order."""
-    wide = []
-    for number in narrow:
-        if number == _FULL:
-            if len(extra) < 8:
-                raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
-            [number] = struct.unpack_from("<Q", extra)  # noqa: PLW2901 - the same number, in full
-            extra = extra[8:]
-        wide.append(number)
-    return tuple(wide)
+def _wide(extras: dict[int, bytes], narrow: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """The same numbers, those that were too large for their place from the extra field: these, in order, no other.
+
+    Bazel's wheels, such as protobuf's, have small numbers there as well: all of them, and the same."""
+    extra, count = extras.get(_EXTRA_ZIP64), narrow.count(_FULL)
+    if not count and extra in (None, struct.pack(f"<{len(narrow)}Q", *narrow)):
+        return narrow
+    if not count or extra is None or len(extra) != 8 * count:
+        raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
+    numbers = iter(struct.unpack(f"<{count}Q", extra))
+    return tuple(next(numbers) if number == _FULL else number for number in narrow)

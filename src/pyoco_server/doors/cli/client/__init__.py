@@ -1,122 +1,45 @@
-"""`pyoco-client`: everything that the HTTP API offers, from a shell (section 19.2)."""
+"""`pyoco-client`: everything that the HTTP API offers, from a shell (section 19.2).
+
+The commands are in `group.py`. This page is all that is imported before signals are heard: a Ctrl-C in the first tenth
+of a second ends the command as at any other time.
+"""
 
 from __future__ import annotations
 
-import io
 import signal
 import sys
+from typing import TYPE_CHECKING, Any
 
-import click
+if TYPE_CHECKING:
+    from pyoco_server.doors.cli.client.group import COMMANDS, cli
 
-from pyoco_server.doors.cli.client.connection import DEFAULT_SERVER, Asked
-from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
+__all__ = ["COMMANDS", "cli", "main"]
 
-__all__ = ["cli", "main"]
-
-
-def _entry(place: str, summary: str, section: str) -> Entry:
-    return Entry(f"{__name__}.{place}", summary, section)
-
-
-#: In the order people meet them; uploading a flow.yaml is the main route (FLOW-445).
-COMMANDS = {
-    "submit-yaml": _entry("submit:submit_yaml", "Upload a flow.yaml and run it.", "Submit"),
-    "submit": _entry("submit:submit", "Run a flow that the workers know by name.", "Submit"),
-    "batch": _entry("batch:batch", "Submit many runs of named flows, one for each line of a file.", "Submit"),
-    "rerun": _entry("submit:rerun", "Run the same submission again, with other params if you like.", "Submit"),
-    "get": _entry("runs:get", "Show a run.", "Runs"),
-    "tasks": _entry("runs:tasks", "Show the tasks of a run.", "Runs"),
-    "watch": _entry("watch:watch", "Follow a run until it has ended.", "Runs"),
-    "wait": _entry("watch:wait", "Return when a run has ended, and print how.", "Runs"),
-    "why": _entry("why:why", "Say why a run has not begun, what it is doing, or why it failed.", "Runs"),
-    "list": _entry("runs:list_runs", "Show the newest runs.", "Runs"),
-    "list-vnext": _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"),
-    "cancel": _entry("cancel:cancel", "Ask for a run to be stopped, or for many.", "Runs"),
-    "dlq": _entry("letters:letters", "Look at dead letters, redrive or delete them.", "Runs"),
-    "workers": _entry("workers:list_workers", "Show the workers, those heard of last first.", "Workers and wheels"),
-    "worker-show": _entry("workers:show", "Show a worker, hidden or not.", "Workers and wheels"),
-    "worker-hide": _entry("workers:hide", "Leave a worker out of lists; it goes on taking jobs.", "Workers and wheels"),
-    "worker-unhide": _entry("workers:unhide", "Show a worker in lists again.", "Workers and wheels"),
-    "wheels": _entry("wheels:list_wheels", "Show the registered wheels.", "Workers and wheels"),
-    "wheel-upload": _entry(
-        "wheels:upload", "Register a wheel; its version must be newer than the registered ones.", "Workers and wheels"
-    ),
-    "wheel-download": _entry(
-        "wheels:download", "Fetch a wheel; what arrives is compared with its SHA-256.", "Workers and wheels"
-    ),
-    "wheel-history": _entry(
-        "wheels:history", "Show who uploaded and deleted which wheel, newest first.", "Workers and wheels"
-    ),
-    "wheel-delete": _entry(
-        "wheels:delete", "Delete a wheel; workers uninstall it with their next look.", "Workers and wheels"
-    ),
-    "health": _entry("server:health", "Ask whether the gateway is alive; ends with 1 when not.", "Server and setup"),
-    "metrics": _entry("server:metrics", "Print the metrics, in the text format of Prometheus.", "Server and setup"),
-    "config": _entry(
-        "server:config", "Show which server and key are in force, and where they come from.", "Server and setup"
-    ),
-    "completion": _entry(
-        "server:completion", "Print the script that makes a shell complete this command.", "Server and setup"
-    ),
-}
-
-
-def _profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell. A file that cannot be read has no profiles: a completion does not complain."""
-    import os  # noqa: PLC0415 - only for a shell that asks
-
-    from pyoco_server.doors.cli.client.config_file import find_file, read_file  # noqa: PLC0415
-    from pyoco_server.errors import UsageError  # noqa: PLC0415
-
-    try:
-        read = read_file(find_file(os.environ)[0])
-    except UsageError:
-        return []
-    return [name for name in (read[0].profiles if read else ()) if name.startswith(incomplete)]
-
-
-@click.group(
-    cls=LazyGroup,
-    entries=COMMANDS,
-    example="pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-@click.version_option(package_name="pyoco-server")
-@click.option(
-    "--server",
-    metavar="URL",
-    help=f"The gateway. [env: PYOCO_SERVER_URL; default: {DEFAULT_SERVER}]",
-    show_default=False,
-)
-@click.option(
-    "--api-key",
-    metavar="KEY",
-    help="Other users of this machine can see it in the process list: better PYOCO_API_KEY, or the config file."
-    " [env: PYOCO_API_KEY]",
-)
-@click.option(
-    "--profile",
-    metavar="NAME",
-    shell_complete=_profiles,
-    help="Server and key under this name in the config file. [env: PYOCO_PROFILE]",
-)
-@click.pass_context
-def cli(context: click.Context, server: str | None, api_key: str | None, profile: str | None) -> None:
-    """Ask a pyoco-server for work, and look at it.
-
-    Results are JSON on stdout, everything else goes to stderr. The exit code is 0, 1 when something went wrong, and
-    130 after Ctrl-C.
-
-    Server and key may also stand in ~/.config/pyoco/client.toml, see `pyoco-client config`.
-    """
-    context.obj = Asked(server, api_key, profile)
+_INTERRUPTED = 130
 
 
 def main() -> None:
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        # As Ctrl-C: the terminal is put in order, and the exit code is 130 (FLOW-425).
-        signal.signal(number, signal.default_int_handler)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # an alphabet that lacks a letter is no reason to stop
-            stream.reconfigure(errors="backslashreplace")
-    run(cli, "pyoco-client")
+    try:
+        _hear_signals()
+        from pyoco_server.doors.cli.client.group import start  # noqa: PLC0415 - 80 ms, in which somebody may lose patience
+
+        start()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _hear_signals() -> None:
+    """As Ctrl-C: the terminal is put in order, and the exit code is 130 (FLOW-425)."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        # What is ignored stays so: under `nohup` a closed terminal ends nothing.
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in {"COMMANDS", "cli"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyoco_server.doors.cli.client import group  # noqa: PLC0415 - see above
+
+    return getattr(group, name)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from pyoco_server.core.states import RunState
 from pyoco_server.errors import UsageError
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "file_text",
     "json_object",
     "labels",
+    "maybe_run_id",
     "merged_params",
     "named",
     "output_option",
@@ -32,7 +34,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 INCLUDES = ("records", "full", "all")
-RUN_STATUSES = ("PENDING", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED")
+RUN_STATUSES = tuple(RunState)
 
 
 def words(*known: str) -> dict[str, Any]:
@@ -44,9 +46,9 @@ def words(*known: str) -> dict[str, Any]:
     return {"shell_complete": complete}
 
 
-def named(option: str, metavar: str, help_text: str) -> Callable[[F], F]:
+def named(option: str, metavar: str, help_text: str, *, optional: bool = False) -> Callable[[F], F]:
     """A name that has to be given, as an option for programs or as a plain word for people: `get --run-id ID`,
-    `get ID`. The command gets it under the option's name."""
+    `get ID`. The command gets it under the option's name. `optional`: or None, where there are other ways to say it."""
     field = option.lstrip("-").replace("-", "_")
 
     def decorate(function: F) -> F:
@@ -56,9 +58,9 @@ def named(option: str, metavar: str, help_text: str) -> Callable[[F], F]:
             if by_option is not None and by_word is not None:
                 raise UsageError(f"{option} {by_option} and {by_word}: give one of them")
             name = by_word if by_option is None else by_option
-            if name is None:
+            if name is None and not optional:
                 raise UsageError(f"Missing option '{option}'.")
-            if not name:
+            if name == "":
                 raise UsageError(f"{option} must not be empty")
             return function(*args, **{field: name}, **kwargs)
 
@@ -68,7 +70,9 @@ def named(option: str, metavar: str, help_text: str) -> Callable[[F], F]:
     return decorate
 
 
-run_id = named("--run-id", "RUN_ID", "The id that the submission was answered with.")
+_OF_A_RUN = ("--run-id", "RUN_ID", "The id that the submission was answered with.")
+run_id = named(*_OF_A_RUN)
+maybe_run_id = named(*_OF_A_RUN, optional=True)
 
 
 def output_option(*kinds: str, default: str = "json") -> Callable[[F], F]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import note, print_line
 from pyoco_server.doors.cli.client.progress import counting
-from pyoco_server.doors.cli.client.submit import key_option
+from pyoco_server.doors.cli.client.submit import KEY_LENGTH_MAX, key_option
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
@@ -46,7 +47,8 @@ def batch(asked: Asked, file: str, idempotency_key: str | None) -> int:
     """Submit many runs of named flows, one for each line of a file.
 
     Prints a JSON line for each: its run_id, or its error. One that is refused does not stop the others; then the exit
-    code is 1. Nothing is submitted when a line of the file is not a JSON object.
+    code is 1. Nothing is submitted when a line of the file is not a JSON object; stdin is read as it comes, so what
+    stands before such a line may have been submitted by then, and is told.
 
     With --idempotency-key each line is accepted once, however often the same file is sent.
     """
@@ -86,9 +88,17 @@ def _submissions(lines: Iterable[bytes], path: str, key: str | None) -> Iterator
             raise UsageError(f"line {number} of {path} is not UTF-8: {error}") from error
         submission = arguments.json_object(text, f"line {number} of {path}")
         if key is not None:
-            submission.setdefault("idempotency_key", f"{key}.{index}")
+            submission.setdefault("idempotency_key", _key_of_line(key, index))
         yield index, cast("RunBatchItem", submission), len(line)
         index += 1
+
+
+def _key_of_line(key: str, index: int) -> str:
+    """The same for the same line, and never longer than a key may be."""
+    whole = f"{key}.{index}"
+    if len(whole) <= KEY_LENGTH_MAX:
+        return whole
+    return f"{hashlib.sha256(key.encode()).hexdigest()}.{index}"
 
 
 def _submit(client: PyocoHttpClient, lines: Iterator[Line], advance: Callable[[int], None]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
@@ -28,18 +28,17 @@ _GENERAL = frozenset(CATALOGUE[number].err_id for number in (2, 25, 28))
 
 
 @contextlib.contextmanager
-def calling(asked: Asked, watch_seconds: float | None = None) -> Iterator[PyocoHttpClient]:
+def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
     """A client for the server that is in force. What goes wrong with a call ends the command with 1, and stderr says
-    why: status, error id, message and the places of the input (FLOW-427). Nothing of it shows the key.
-
-    `watch_seconds`: for how long a watch that has begun puts up with a server that is away."""
+    why: status, error id, message and the places of the input (FLOW-427). Nothing of it shows the key."""
     connection = resolve(asked)
     for line in connection.warnings:
         note(line)
     _leave_out_the_command_line_of_httpx()
     import httpx  # noqa: PLC0415 - 80 ms: not for --help
 
-    from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient  # noqa: PLC0415
+    from pyoco_server.doors.cli.client.answers import LookedAt  # noqa: PLC0415
+    from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient, SourceChanged  # noqa: PLC0415
 
     try:
         with PyocoHttpClient(
@@ -48,9 +47,9 @@ def calling(asked: Asked, watch_seconds: float | None = None) -> Iterator[PyocoH
             api_key_header=connection.api_key_header,
             timeout=connection.timeout_sec,
             retries=_RETRIES,
-            retry_seconds=_RETRY_SECONDS if watch_seconds is None else watch_seconds,
+            retry_seconds=_RETRY_SECONDS,
         ) as client:
-            yield client
+            yield cast("PyocoHttpClient", LookedAt(client))
     except httpx.HTTPStatusError as error:
         fail(told(error.response, connection))
     except AnswerDamaged as error:
@@ -58,6 +57,8 @@ def calling(asked: Asked, watch_seconds: float | None = None) -> Iterator[PyocoH
         fail(f"{CATALOGUE[1].err_id}: what answers at {address} is no pyoco gateway, or its answer is damaged: {error}")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         fail(_unreachable(error, connection))
+    except SourceChanged as error:
+        raise UsageError(str(error)) from error
     except UnicodeEncodeError as error:
         raise UsageError(f"{safe(error.object)!r} is not text") from error
     except TimeoutError as error:

@@ -13,6 +13,7 @@ refused: a key under a misspelt name would never be sent, and nobody would know 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import stat
@@ -23,7 +24,7 @@ from typing import Any
 
 from pyoco_server.errors import UsageError
 
-__all__ = ["ConfigFile", "Profile", "find_file", "read_file"]
+__all__ = ["ConfigFile", "Profile", "expanded", "find_file", "read_file", "warnings_of"]
 
 #: More than anybody writes by hand; a wrong path shall not fill the memory.
 _BYTES_MAX = 1024 * 1024
@@ -66,15 +67,27 @@ def find_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
     """Where the file is looked for, and whether somebody named it: then it has to be there."""
     named = environ.get("PYOCO_CLIENT_CONFIG")
     if named:
-        return Path(named).expanduser(), True
+        return expanded(named, "PYOCO_CLIENT_CONFIG"), True
     base = environ.get("XDG_CONFIG_HOME")
     # The standard has relative paths ignored: they would mean another file in each directory.
-    home = Path(base) if base and Path(base).is_absolute() else Path("~/.config").expanduser()
+    home = Path(base) if base and Path(base).is_absolute() else Path("~/.config")
+    with contextlib.suppress(RuntimeError):  # a user without a home has no file, and needs none
+        home = home.expanduser()
     return home / "pyoco" / "client.toml", False
+
+
+def expanded(path: str, origin: str) -> Path:
+    """`~` and `~name` replaced. Raises UsageError when there is no such home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{origin} names {path}: {error}") from error
 
 
 def read_file(path: Path) -> tuple[ConfigFile, list[str]] | None:
     """The file and what its owner should be warned of. None: there is none."""
+    if path.parts[:1] == ("~",):  # without a home; a directory of that name is not meant
+        return None
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from pyoco_server.doors.cli.client.config_file import ConfigFile, Profile, find_file, read_file, warnings_of
+from pyoco_server.doors.cli.client.config_file import (
+    ConfigFile,
+    Profile,
+    expanded,
+    find_file,
+    read_file,
+    warnings_of,
+)
 from pyoco_server.errors import UsageError
 
 __all__ = ["DEFAULT_SERVER", "Asked", "Connection", "resolve", "shown_address"]
@@ -73,7 +80,7 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None) -> Connectio
     )
     address = _checked_address(server, server_from)
     # A key goes to the server it was written down with, and to no other: `--server` may lead anywhere.
-    is_elsewhere = profile.server is not None and not _same_server(address, urlsplit(profile.server))
+    is_elsewhere = not _same_server(address, profile.server or DEFAULT_SERVER)
     key_of_profile, more = (None, []) if is_elsewhere else _key_of(profile, path)
     key, key_from = _first(
         (asked.api_key, "--api-key"),
@@ -112,20 +119,20 @@ def _first(*candidates: tuple[Any, str]) -> tuple[Any, str]:
 
 def _no_key(profile: Profile, origin: str, is_elsewhere: bool) -> str:
     if is_elsewhere and (profile.api_key or profile.api_key_file):
-        return f"none: the key of {origin} belongs to {shown_address(profile.server or '')}"
+        return f"none: the key of {origin} belongs to {shown_address(profile.server or DEFAULT_SERVER)}"
     return "none"
 
 
 def _key_of(profile: Profile, path: Path) -> tuple[str | None, list[str]]:
     if profile.api_key_file is None:
         return profile.api_key, []
-    place = path.parent / Path(profile.api_key_file).expanduser()
+    place = path.parent / expanded(profile.api_key_file, f"api_key_file in {path}")
     try:
         with place.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(_KEY_FILE_BYTES_MAX)
         return content.decode().strip(), warnings_of(place, mode)
-    except (OSError, UnicodeDecodeError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError) as error:
         # Not `error` itself when it cannot be decoded: it would show a part of the key.
         told = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"cannot read the key in {place}: {told}") from None
@@ -140,25 +147,30 @@ def _checked_address(server: str, origin: str) -> SplitResult:
         is_usable = False
     if not is_usable:
         raise UsageError(
-            f"{shown_address(server)!r} ({origin}) is not the address of a server; example: --server {DEFAULT_SERVER}"
+            f"{_shown_text(server)!r} ({origin}) is not the address of a server; example: --server {DEFAULT_SERVER}"
         )
     return parts
 
 
-def _same_server(one: SplitResult, other: SplitResult) -> bool:
+def _same_server(one: SplitResult, other: str) -> bool:
     def name(address: SplitResult) -> tuple[str, str | None, int | None, str]:
         port = address.port or {"http": 80, "https": 443}.get(address.scheme)
         return address.scheme, address.hostname, port, address.path.rstrip("/")
 
     try:
-        return name(one) == name(other)
+        return name(one) == name(urlsplit(other))
     except ValueError:
         return False
 
 
 def shown_address(server: str) -> str:
-    """Without the password that somebody may have put there."""
-    return re.sub(r"//[^/@]*@", "//***@", server)
+    """Without the password that somebody may have put there; it may hold an @, too."""
+    return re.sub(r"//[^/?#]*@", "//***@", server)
+
+
+def _shown_text(text: str) -> str:
+    """Of what is no address nobody knows where a password would end: all before the last @ is left out."""
+    return re.sub(r"^([a-z]+://)?.*@", r"\1***@", text, flags=re.DOTALL | re.IGNORECASE)
 
 
 def _checked_key(key: str | None, origin: str) -> str | None:

@@ -6,6 +6,7 @@ minute, because removed runs are not reported (FLOW-191). A server that goes awa
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyoco_server.doors.cli.client.calling import is_outage
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_line
+from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     from pyoco_server.http_client import PyocoHttpClient
@@ -25,18 +27,22 @@ _OVERLAP_SECONDS = 5.0
 _RELOAD_SECONDS = 55.0
 _PAGE_RUNS = 200
 _DEFAULT_RUNS = 50
+_TOLD_MAX = 50_000
 
 #: What a heartbeat changes, and nobody wants to read a line about.
 _RESTLESS = ("heartbeat_at", "updated_at")
 
 
 class Listing:
-    """The newest runs that match, merged by id. Holds at most as many as are shown."""
+    """The newest runs that match, merged by id; and what was told of runs, those that are not shown included. Holds at
+    most as many runs as are shown, and 100 bytes for each of the last 50,000 that changed."""
 
     def __init__(self, status: str | None, runs_max: int) -> None:
         self._status = status
         self._runs_max = runs_max
         self._runs: dict[str, Mapping[str, Any]] = {}
+        #: When it was updated and what it looked like, by id; the last one told of comes last.
+        self._told: dict[str, tuple[float, int]] = {}
         self._newest = 0.0
 
     @property
@@ -47,11 +53,12 @@ class Listing:
         """The newest first (FLOW-110)."""
         return sorted(self._runs.values(), key=_place, reverse=True)
 
-    def load(self, items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Instead of what was there. Gives those that are new or have changed, the oldest first."""
+    def load(self, items: Sequence[Mapping[str, Any]], since: float = 0.0) -> list[Mapping[str, Any]]:
+        """Instead of what was there. Gives those that are new or have changed, the oldest first. `since`: nobody asks
+        for what was updated before."""
         news = self._news(items)
         self._runs = {str(run["run_id"]): run for run in items}
-        self._newest = max([self._newest, *(run["updated_at"] for run in items)])
+        self._newest = max([self._newest, since, *(run["updated_at"] for run in items)])
         return news
 
     def merge(self, items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -67,11 +74,23 @@ class Listing:
         return news
 
     def _news(self, items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        return sorted(filter(self._is_news, items), key=_place)
+        after = self.updated_after
+        return [run for run in sorted(items, key=_place) if self._is_news(run, after)]
 
-    def _is_news(self, run: Mapping[str, Any]) -> bool:
-        known = self._runs.get(str(run["run_id"]))
-        return self._matches(run) if known is None else _settled(known) != _settled(run)
+    def _is_news(self, run: Mapping[str, Any], after: float) -> bool:
+        """And remembers it. What is unknown and older than `after` has not changed: it came up into the list because
+        another one was removed."""
+        run_id, updated_at = str(run["run_id"]), float(run["updated_at"])
+        told = self._told.get(run_id)
+        if told is not None and updated_at < told[0]:
+            return False  # of a gateway that is behind
+        self._told.pop(run_id, None)
+        if not self._matches(run):
+            return told is not None
+        self._told[run_id] = (updated_at, _look_of(run))
+        if len(self._told) > _TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        return updated_at > after if told is None else told[1] != self._told[run_id][1]
 
     def _matches(self, run: Mapping[str, Any]) -> bool:
         return self._status is None or run["status"] == self._status
@@ -81,16 +100,21 @@ def _place(run: Mapping[str, Any]) -> tuple[float, str]:
     return float(run["updated_at"]), str(run["run_id"])
 
 
-def _settled(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in run.items() if name not in _RESTLESS}
+def _look_of(run: Mapping[str, Any]) -> int:
+    return hash(json.dumps({name: run[name] for name in sorted(run) if name not in _RESTLESS}))
 
 
-def follow_runs(client: PyocoHttpClient, filters: Mapping[str, Any], interval_seconds: float) -> None:
-    """Until Ctrl-C. The first load has to succeed; later an outage is told, and waited for."""
-    limit = filters.get("limit") or _DEFAULT_RUNS
+def follow_runs(
+    client: PyocoHttpClient, filters: Mapping[str, Any], interval_seconds: float, output: str | None
+) -> None:
+    """Until Ctrl-C. The first load has to succeed; later an outage is told, and waited for. `output` is `json`,
+    `table`, or None for what suits stdout. Raises UsageError for a table where nothing can move."""
+    if output == "table" and not is_terminal(sys.stdout):
+        raise UsageError("a table that is kept up to date needs a terminal; take --output json, or leave --follow out")
+    limit = _DEFAULT_RUNS if filters.get("limit") is None else filters["limit"]
     listing = Listing(filters.get("status"), limit)
     changes = _changes(client, listing, {**filters, "limit": limit}, interval_seconds)
-    if is_terminal(sys.stdout):
+    if output != "json" and is_terminal(sys.stdout):
         from pyoco_server.doors.cli.client.live_list import draw_list  # noqa: PLC0415 - rich
 
         draw_list(listing, changes)
@@ -112,20 +136,29 @@ def _changes(
     client: PyocoHttpClient, listing: Listing, filters: Mapping[str, Any], interval_seconds: float
 ) -> Iterator[list[Mapping[str, Any]] | Exception]:
     """What is new with each look; the error when nobody answered."""
-    yield listing.load(client.list_runs_vnext(**filters)["items"])
+    since = _newest(client, filters)  # before the load: nothing falls between the two
+    yield listing.load(client.list_runs_vnext(**filters)["items"], since)
     loaded_at = time.monotonic()
     while True:
         time.sleep(interval_seconds)
         try:
+            yield listing.merge(_updated(client, filters, listing.updated_after))
             if time.monotonic() - loaded_at >= _RELOAD_SECONDS:
                 yield listing.load(client.list_runs_vnext(**filters)["items"])
                 loaded_at = time.monotonic()
-            else:
-                yield listing.merge(_updated(client, filters, listing.updated_after))
         except Exception as error:
             if not is_outage(error):
                 raise
             yield error
+
+
+def _newest(client: PyocoHttpClient, filters: Mapping[str, Any]) -> float:
+    """When the last run of any status was updated. The last one of ours may be a month old, and what happened since
+    to all others is no news."""
+    if filters.get("status") is None:
+        return 0.0  # the load tells
+    items = client.list_runs_vnext(**{**filters, "status": None, "limit": 1})["items"]
+    return items[0]["updated_at"] if items else 0.0
 
 
 def _updated(client: PyocoHttpClient, filters: Mapping[str, Any], after: float) -> list[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,7 +10,7 @@ import click
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
-from pyoco_server.doors.cli.client.many import agree, chosen, many_options, repeat_while_more
+from pyoco_server.doors.cli.client.many import agree, chosen, many_options, preview, repeat_while_more
 from pyoco_server.doors.cli.client.output import note, print_json, print_table
 from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
@@ -22,10 +22,11 @@ __all__ = ["letters"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SHOWN = 10
 _COLUMNS = ("id", "timestamp", "reason", "flow_name", "tag", "run_id", "error")
 
-_letter_id = arguments.named("--letter-id", "LETTER_ID", "The `id` of a letter in the list.")
+_OF_A_LETTER = ("--letter-id", "LETTER_ID", "The `id` of a letter in the list.")
+_letter_id = arguments.named(*_OF_A_LETTER)
+_maybe_letter_id = arguments.named(*_OF_A_LETTER, optional=True)
 
 
 def _filter_options(function: F) -> F:
@@ -91,23 +92,23 @@ pyoco-client dlq redrive 17
 pyoco-client dlq redrive 17 --param name=Ada
 pyoco-client dlq redrive --all-matching --reason host_killed --yes""",
 )
-@click.argument("letter_id_word", metavar="[LETTER_ID]", required=False)
-@click.option("--letter-id", metavar="LETTER_ID", help="The `id` of a letter in the list.")
+@_maybe_letter_id
 @_filter_options
 @many_options("letters")
 @arguments.params_options
 @click.pass_obj
-def redrive(asked: Asked, /, letter_id_word: str | None, letter_id: str | None, **given: Any) -> int:
+def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
     """Run what a dead letter is about again, as a new run; the letter goes.
 
     Ends with 1 when some of many could not be redriven.
     """
-    params, yes, ask, one = given.pop("params"), given.pop("yes"), *_chosen(letter_id_word, letter_id, given)
+    params, yes, ask = given.pop("params"), given.pop("yes"), _chosen(letter_id, given)
     if ask is not None and params:
         raise UsageError("params are for one letter")
     with calling(asked) as client:
         if ask is None:
-            print_json(client.redrive_letter(one, **({"params": params} if params else {})))
+            assert letter_id is not None
+            print_json(client.redrive_letter(letter_id, **({"params": params} if params else {})))
             return 0
         agree("Redrive them?", lambda: _preview(client, ask), yes=yes)
         answer = repeat_while_more(lambda each: client.redrive_letters(**each), ask, "redriven")
@@ -121,40 +122,30 @@ def redrive(asked: Asked, /, letter_id_word: str | None, letter_id: str | None, 
 pyoco-client dlq delete 17
 pyoco-client dlq delete --all-matching --flow hello --yes""",
 )
-@click.argument("letter_id_word", metavar="[LETTER_ID]", required=False)
-@click.option("--letter-id", metavar="LETTER_ID", help="The `id` of a letter in the list.")
+@_maybe_letter_id
 @_filter_options
 @many_options("letters")
 @click.pass_obj
-def delete(asked: Asked, /, letter_id_word: str | None, letter_id: str | None, **given: Any) -> None:
+def delete(asked: Asked, /, letter_id: str | None, **given: Any) -> None:
     """Delete a dead letter, or many; their runs stay as they are."""
-    yes, ask, one = given.pop("yes"), *_chosen(letter_id_word, letter_id, given)
+    yes, ask = given.pop("yes"), _chosen(letter_id, given)
     with calling(asked) as client:
         if ask is None:
-            print_json(client.delete_letter(one))
+            assert letter_id is not None
+            print_json(client.delete_letter(letter_id))
             return
         agree("Delete them for good?", lambda: _preview(client, ask), yes=yes)
         print_json(repeat_while_more(lambda each: client.delete_letters(**each), ask, "deleted"))
 
 
-def _chosen(word: str | None, option: str | None, given: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """What to send for many, or the id of one."""
-    if word is not None and option is not None:
-        raise UsageError(f"--letter-id {option} and {word}: give one of them")
-    one = word if option is None else option
+def _chosen(letter_id: str | None, given: dict[str, Any]) -> dict[str, Any] | None:
+    """What to send for many; None: the one that was named."""
     limit, ways = given.pop("limit"), {name: given.pop(name) for name in ("all_matching", "everything")}
-    ask = chosen(("--letter-id", one), given, **ways)
-    if ask is not None and limit is not None:
-        ask["limit"] = limit
-    return ask, one or ""
+    ask = chosen(("--letter-id", letter_id), given, **ways)
+    return ask if ask is None or limit is None else {**ask, "limit": limit}
 
 
-def _preview(client: PyocoHttpClient, ask: dict[str, Any]) -> None:
-    """On stderr: how many, and the newest of them."""
+def _preview(client: PyocoHttpClient, ask: Mapping[str, Any]) -> None:
     filters = {name: value for name, value in ask.items() if name not in {"all", "limit"}}
     page = client.list_letters(**filters, limit=200)
-    count = len(page["items"])
-    note(f"Letters that match now: {f'{count} or more' if page['next_cursor'] is not None else count}")
-    if count:
-        print_table(page["items"][:_SHOWN], _COLUMNS, err=True)
-        note("…" if count > _SHOWN else "")
+    preview("Letters", page["items"], _COLUMNS, is_all=page["next_cursor"] is None)

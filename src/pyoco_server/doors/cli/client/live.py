@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -82,11 +83,11 @@ def picture(
         tree.add(Text(safe(waiting), style="yellow"))
     tasks: dict[str, str] = snapshot.get("tasks") or {}
     shown = _worth_showing(tasks, rows_max)
-    width = max((len(safe(name)) for name in shown), default=0)
+    width = max((cell_len(safe(name)) for name in shown), default=0)
     records = snapshot.get("task_records") or {}
     for name in shown:
         record = records.get(name) or {}
-        branch = tree.add(_task_line(name.ljust(width), tasks[name], record, now, signs))
+        branch = tree.add(_task_line(set_cell_size(safe(name), width), tasks[name], record, now, signs))
         if tasks[name] == "FAILED" and record.get("error"):
             branch.add(_error(str(record["error"])))
     if len(shown) < len(tasks):
@@ -121,7 +122,7 @@ def _run_time(snapshot: Mapping[str, Any], now: float) -> str | None:
 
 
 def _task_line(name: str, state: str, record: Mapping[str, Any], now: float, signs: Mapping[str, str]) -> Text:
-    line = Text.assemble((signs.get(state, " "), _style(state)), f" {safe(name)}  ", (f"{state:<9}", _style(state)))
+    line = Text.assemble((signs.get(state, " "), _style(state)), f" {name}  ", (f"{state:<9}", _style(state)))
     began, ended = record.get("started_at"), record.get("ended_at")
     if began is not None and (ended is not None or state == "RUNNING"):
         line.append(f"  {span((now if ended is None else ended) - began)}", style="dim")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from pyoco_server.doors.cli.client.output import note
+from pyoco_server.doors.cli.client.output import note, print_table
 from pyoco_server.errors import UsageError
 
-__all__ = ["agree", "chosen", "many_options", "repeat_while_more"]
+__all__ = ["agree", "chosen", "many_options", "preview", "repeat_while_more"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_SHOWN = 10
 
 
 def many_options(what: str, limit_max: int = 10_000) -> Callable[[F], F]:
@@ -44,8 +46,6 @@ def chosen(
     for field, wanted in given.items():
         if wanted == "":
             raise UsageError(f"--{field.replace('_', '-')} must not be empty")
-    if value == "":
-        raise UsageError(f"{name} must not be empty")
     if [value is not None, all_matching, everything].count(True) != 1:
         raise UsageError(f"give one of: {name}, --all-matching with a filter, or --all")
     if value is not None and given:
@@ -70,6 +70,14 @@ def agree(question: str, preview: Callable[[], None], *, yes: bool) -> None:
     if not click.confirm(question, err=True):
         note("nothing was changed")
         raise click.exceptions.Exit(1)
+
+
+def preview(what: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, is_all: bool) -> None:
+    """On stderr: how many there are, and the first of them. `is_all`: there are no more than `rows`."""
+    note(f"{what} that match now: {len(rows)}{'' if is_all else ' or more'}")
+    if rows:
+        print_table(rows[:_SHOWN], columns, err=True)
+        note("…" if len(rows) > _SHOWN else "")
 
 
 def repeat_while_more(

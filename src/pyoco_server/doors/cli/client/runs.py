@@ -49,7 +49,6 @@ def tasks(asked: Asked, run_id: str) -> None:
 
 def _list_options(function: F) -> F:
     for option in (
-        arguments.output_option("json", "table"),
         click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml."),
         click.option(
             "--include",
@@ -75,6 +74,9 @@ pyoco-client list --status FAILED --output table
 pyoco-client list --follow --tag default""",
 )
 @_list_options
+@click.option(
+    "--output", type=click.Choice(["json", "table"]), help="[default: json; with --follow on a terminal: table]"
+)
 @click.option("--follow", is_flag=True, help="Go on, and show what changes, until Ctrl-C.")
 @click.option(
     "--interval-sec",
@@ -85,12 +87,12 @@ pyoco-client list --follow --tag default""",
 )
 @click.pass_obj
 def list_runs(
-    asked: Asked, /, output: str, include: Sequence[str], follow: bool, interval_sec: float, **filters: Any
+    asked: Asked, /, output: str | None, include: Sequence[str], follow: bool, interval_sec: float, **filters: Any
 ) -> None:
     """Show the newest runs.
 
-    With --follow a terminal shows a table that stays up to date; otherwise each run is a JSON line, and once more
-    whenever it changes.
+    With --follow a terminal shows a table that stays up to date. Elsewhere, and with --output json, each run is a
+    JSON line, and once more whenever it changes.
     """
     with calling(asked) as client:
         if follow:
@@ -98,7 +100,7 @@ def list_runs(
                 raise UsageError("--follow shows summaries: leave --include out, or watch one run")
             from pyoco_server.doors.cli.client.follow import follow_runs  # noqa: PLC0415 - for those who stay
 
-            follow_runs(client, filters, interval_sec)
+            follow_runs(client, filters, interval_sec, output)
             return
         runs = client.list_runs(include=list(include), **filters)
     if output == "table":
@@ -115,6 +117,7 @@ pyoco-client list-vnext --limit 100
 pyoco-client list-vnext --updated-after 1790000000 --status FAILED""",
 )
 @_list_options
+@arguments.output_option("json", "table")
 @click.option("--updated-after", type=float, metavar="SECONDS", help="Only runs updated later than this instant.")
 @click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the page before, with the same filters.")
 @click.pass_obj

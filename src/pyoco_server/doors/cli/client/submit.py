@@ -13,16 +13,17 @@ from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.waiting import submitting, wait_options
 from pyoco_server.doors.cli.shell import Command
 
-__all__ = ["key_option", "rerun", "submit", "submit_yaml"]
+__all__ = ["KEY_LENGTH_MAX", "key_option", "rerun", "submit", "submit_yaml"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+KEY_LENGTH_MAX = 255
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_LENGTH_MAX}}}")
 
 
 def _checked_key(ctx: click.Context, param: click.Parameter, key: str | None) -> str | None:
     if key is not None and not _KEY.fullmatch(key):
-        raise click.BadParameter("1 to 255 visible ASCII characters and no spaces")
+        raise click.BadParameter(f"1 to {KEY_LENGTH_MAX} visible ASCII characters and no spaces")
     return key
 
 

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pyoco_server.core.states import TERMINAL
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_json
 
 if TYPE_CHECKING:
     from pyoco_server.doors.cli.client.live import RunView
-    from pyoco_server.http_client import PyocoHttpClient
+    from pyoco_server.http_client import PyocoHttpClient, RunWatchEvent
 
-__all__ = ["TERMINAL", "conclude", "draw", "end_of", "fail_option", "submitting", "timeout_option", "wait_options"]
+__all__ = [
+    "conclude",
+    "draw",
+    "end_of",
+    "fail_option",
+    "submitting",
+    "timeout_option",
+    "wait_options",
+    "watched",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
-#: A library asks for an end to its patience; a person presses Ctrl-C.
-_FOREVER_SECONDS = 10.0 * 365 * 86_400
+#: A gateway that has answered once comes back, or a person presses Ctrl-C.
+_PATIENCE_SECONDS = math.inf
+_TIMEOUT_SECONDS_MAX = 10.0 * 365 * 86_400
 
 
 def _checked_seconds(ctx: click.Context, param: click.Parameter, seconds: float | None) -> float | None:
-    if seconds is not None and not 0 < seconds <= _FOREVER_SECONDS:
+    if seconds is not None and not 0 < seconds <= _TIMEOUT_SECONDS_MAX:
         raise click.BadParameter(f"{seconds:g} is not above 0, or longer than ten years")
     return seconds
 
@@ -60,7 +70,7 @@ def submitting(
 
     Ctrl-C, or the end of time, ends the wait and not the run; its id has been told by then."""
     stays = wait or fail or timeout_sec is not None  # the other two ask for it, too
-    with calling(asked, math.inf if stays else None) as client:
+    with calling(asked) as client:
         accepted = submit(client)
         if not stays:
             print_json(accepted)
@@ -81,27 +91,41 @@ def conclude(snapshot: Mapping[str, Any], *, fail: bool) -> int:
 
 def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:
     """The terminal snapshot. Raises TimeoutError when the time is over. People see meanwhile what happens."""
-    seconds = _FOREVER_SECONDS if timeout_sec is None else timeout_sec
-    if not is_terminal(sys.stderr) or seconds < 1:  # the shortest watch
-        return client.wait_run(run_id, seconds)
+    if not is_terminal(sys.stderr):
+        return client.wait_run(run_id, math.inf if timeout_sec is None else timeout_sec, patience_sec=_PATIENCE_SECONDS)
+    import httpx  # noqa: PLC0415 - the client has it
+
     from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
 
     with run_view(sys.stderr, transient=True) as view:
         last = draw(client, run_id, timeout_sec, view)
     if last["status"] not in TERMINAL:
-        raise TimeoutError(f"run {run_id} is still {last['status']} after {seconds:g} s")
-    return client.get_run(run_id)
+        after = "" if timeout_sec is None else f" after {timeout_sec:g} s"
+        raise TimeoutError(f"run {run_id} is still {last['status']}{after}")
+    try:
+        return client.get_run(run_id)
+    except httpx.HTTPError:  # it has ended all the same, and how is known
+        return {name: value for name, value in last.items() if name != "task_records"}
 
 
 def draw(
     client: PyocoHttpClient, run_id: str, timeout_sec: float | None, view: RunView, since: float | None = None
 ) -> Mapping[str, Any]:
     """Follow the run in a view until it has ended or the time is over. Gives the last snapshot."""
-    last: Mapping[str, Any] = client.get_run(run_id)  # no such run, or no server: that is told at once
-    for event in client.watch_run(run_id, include=["records"], since=since, timeout_sec=timeout_sec):
+    last: Mapping[str, Any] = {"status": "unknown"}
+    asked: dict[str, Any] = {"include": ["records"], "since": since, "timeout_sec": timeout_sec}
+    for event in watched(client, run_id, **asked):
         last = event["snapshot"]
         view.show(event, _why_waiting(client, run_id) if _waits(last) else None)
     return last
+
+
+def watched(client: PyocoHttpClient, run_id: str, **asked: Any) -> Iterator[RunWatchEvent]:
+    """Its events, however often the server goes away in between. No such run, or no server to begin with, is told at
+    once; with a time limit, when that is over at the latest."""
+    if asked["timeout_sec"] is None:
+        client.get_run(run_id)
+    yield from client.watch_run(run_id, **asked, patience_sec=_PATIENCE_SECONDS)
 
 
 def _waits(snapshot: Mapping[str, Any]) -> bool:
@@ -109,8 +133,14 @@ def _waits(snapshot: Mapping[str, Any]) -> bool:
 
 
 def _why_waiting(client: PyocoHttpClient, run_id: str) -> str | None:
-    """Events do not tell; a heartbeat comes every five seconds, and then we ask again."""
-    waiting = client.get_run(run_id).get("waiting")
+    """Events do not tell; a heartbeat comes every five seconds, and then we ask again. Whether the server is there at
+    all is the watch's affair."""
+    import httpx  # noqa: PLC0415 - the client has it
+
+    try:
+        waiting = client.get_run(run_id).get("waiting")
+    except httpx.HTTPError:
+        return None
     if waiting is None or waiting["reason"] == "starting":
         return None
     return str(waiting["message"])

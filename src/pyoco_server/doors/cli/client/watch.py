@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, print_line, safe
-from pyoco_server.doors.cli.client.waiting import conclude, draw, end_of, fail_option, timeout_option
+from pyoco_server.doors.cli.client.waiting import conclude, draw, end_of, fail_option, timeout_option, watched
 from pyoco_server.doors.cli.shell import Command
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def watch(
     ends; use `wait --fail` to end by it.
     """
     show = output or ("tree" if is_terminal(sys.stdout) else "json")
-    with calling(asked, math.inf) as client:
+    with calling(asked) as client:
         if show == "tree":
             from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
 
@@ -69,8 +68,7 @@ def watch(
 def _print_events(client: PyocoHttpClient, run_id: str, show: str, **asked: Any) -> None:
     """FLOW-448"""
     last = None
-    client.get_run(run_id)  # no such run, or no server: that is told at once
-    for event in client.watch_run(run_id, **asked):
+    for event in watched(client, run_id, **asked):
         status = event["snapshot"]["status"]
         if show == "json":
             print_line(event)
@@ -89,5 +87,5 @@ def wait(asked: Asked, run_id: str, timeout_sec: float | None, fail: bool) -> in
 
     Ends with 1 when the time is over first. Ctrl-C ends the waiting and not the run.
     """
-    with calling(asked, math.inf) as client:
+    with calling(asked) as client:
         return conclude(end_of(client, run_id, timeout_sec), fail=fail)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pyoco_server.core.states import WorkerState
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
@@ -15,7 +16,6 @@ from pyoco_server.doors.cli.shell import Command
 __all__ = ["hide", "list_workers", "show", "unhide"]
 
 _COLUMNS = ("worker_id", "state", "tags", "slots", "busy", "last_run_status", "last_seen_at", "wheels", "hidden")
-_STATES = ("RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED")
 
 _worker_id = arguments.named("--worker-id", "WORKER_ID", "The name the worker was started with.")
 
@@ -26,7 +26,7 @@ _worker_id = arguments.named("--worker-id", "WORKER_ID", "The name the worker wa
     example="pyoco-client workers --output table\npyoco-client workers --scope all --state DISCONNECTED",
 )
 @click.option("--scope", help="`active` or `all`: stopped and silent ones, too.", **arguments.words("active", "all"))
-@click.option("--state", help="Exact state, within the scope.", **arguments.words(*_STATES))
+@click.option("--state", help="Exact state, within the scope.", **arguments.words(*WorkerState))
 @click.option("--include-hidden", is_flag=True, help="Hidden ones, too.")
 @click.option("--limit", type=int, help="1 to 500. [default: 500]")
 @arguments.output_option("json", "table")

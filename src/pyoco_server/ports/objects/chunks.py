@@ -1,0 +1,121 @@
+"""Chunks in an object store's stream: how many lie under each id, and which were left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.objects.port import Stray
+from pyoco_server.ports.objects.writer import CHUNK_BYTES
+
+__all__ = ["Chunks", "Counted"]
+
+#: Strays that are told of at once: each is read for its age, with the bytes of its last chunk. The others have their
+#: turn when these are gone.
+_STRAYS_MAX = 1000
+_AT_ONCE = 16
+_NO_MESSAGE_FOUND = 10037
+
+
+class _State(msgspec.Struct):
+    subjects: dict[str, int] | None = None
+
+
+class _Page(msgspec.Struct):
+    state: _State
+    ts: datetime
+    total: int = 0
+
+
+class _Message(msgspec.Struct):
+    seq: int
+    time: datetime
+    data: str = ""
+
+
+class _Found(msgspec.Struct):
+    message: _Message
+
+
+class _Purged(msgspec.Struct):
+    purged: int = 0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many chunks there are under each id, at one moment of the server's clock."""
+
+    at: datetime
+    by_id: dict[str, int]
+
+
+class Chunks:
+    """The chunks of one store. An outage raises Unavailable."""
+
+    def __init__(self, link: Link, stream: str, prefix: str) -> None:
+        self._link, self._stream, self._prefix = link, stream, prefix
+
+    async def count(self, object_id: str = ">") -> Counted:
+        """Of this object, or of all: O(objects), a round trip for each 100,000."""
+        by_id: dict[str, int] = {}
+        offset = 0
+        while True:
+            request = {"subjects_filter": self._prefix + object_id, "offset": offset}
+            with self._refusals():
+                page = await self._link.insist(f"STREAM.INFO.{self._stream}", request, _Page)
+            found = page.state.subjects or {}
+            by_id |= {subject.removeprefix(self._prefix): count for subject, count in found.items()}
+            offset += len(found)
+            if not found or offset >= page.total:
+                return Counted(page.ts, by_id)
+
+    async def strays(self, counted: Counted, object_ids: Iterable[str], older_than_seconds: float) -> tuple[Stray, ...]:
+        """Those of these ids to whom nobody had added for so long when they were counted. One read for each."""
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def look_at(object_id: str) -> Stray | None:
+            async with room:
+                last = await self._last(object_id)
+            if last is None or (counted.at - last.time).total_seconds() < older_than_seconds:
+                return None
+            size_bytes = (counted.by_id[object_id] - 1) * CHUNK_BYTES + len(base64.b64decode(last.data))
+            return Stray(object_id, last.seq, size_bytes)
+
+        found = await asyncio.gather(*map(look_at, sorted(object_ids)[:_STRAYS_MAX]))
+        return tuple(stray for stray in found if stray is not None)
+
+    async def remove(self, object_id: str, last_sequence: int = 0) -> int:
+        """Up to `last_sequence`, or all. Returns how many there were. One try: what is left is a stray."""
+        if {"*", ">"} & set(object_id.split(".")):
+            return 0  # a stranger's description: nothing can lie there, and as a filter it means other objects
+        request: dict[str, object] = {"filter": self._prefix + object_id}
+        if last_sequence:
+            request["seq"] = last_sequence + 1
+        with self._refusals():
+            return (await self._link.api(f"STREAM.PURGE.{self._stream}", request, _Purged)).purged
+
+    async def _last(self, object_id: str) -> _Message | None:
+        """The newest of an object's chunks. None: it has gone since."""
+        request = {"last_by_subj": self._prefix + object_id}
+        with self._refusals():
+            try:
+                return (await self._link.insist(f"STREAM.MSG.GET.{self._stream}", request, _Found)).message
+            except Rejected as error:
+                if error.code == _NO_MESSAGE_FOUND:
+                    return None
+                raise
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except Rejected as error:
+            raise Unavailable(f"{self._stream} refuses: {error}") from error

@@ -1,0 +1,42 @@
+"""The same archive as the standard library reads it, which is how pip reads it on a worker."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from pyoco_server.errors import InvalidWheel
+from pyoco_server.ports.wheel_files.zip_archive import Member, shown
+
+__all__ = ["check_agreement"]
+
+
+def check_agreement(file: BinaryIO, members: Sequence[Member]) -> None:
+    """Raises InvalidWheel unless both readers find the same files at the same places.
+
+    `ZipArchive` is strict enough that they do, as far as we can see. This is for what we do not see, and for what a
+    later Python reads otherwise. `members` are in the order in which they lie in the file. O(n), and some 600 bytes of
+    memory for each until it is done.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            found = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
+        raise InvalidWheel(f"Python cannot read the zip archive: {shown(str(error))}; build it again") from error
+    if len(found) != len(members):
+        raise InvalidWheel(f"the zip archive has {len(members)} files, and {len(found)} for Python; build it again")
+    for member, entry in zip(members, found, strict=True):
+        if _as_told(member) != _as_read(entry):
+            raise InvalidWheel(f"{shown(member.name)} is another file to Python; build the wheel again")
+
+
+def _as_told(member: Member) -> tuple[object, ...]:
+    sizes = (member.offset, member.packed_bytes, member.size_bytes)
+    return (member.name, *sizes, member.crc, member.method, member.flags, member.mode)
+
+
+def _as_read(entry: zipfile.ZipInfo) -> tuple[object, ...]:
+    sizes = (entry.header_offset, entry.compress_size, entry.file_size)
+    return (entry.filename, *sizes, entry.CRC, entry.compress_type, entry.flag_bits, entry.external_attr >> 16)

@@ -1,0 +1,75 @@
+"""What worker and host say to each other, and what a task may say instead."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
+from pyoco_server.executors.host.wire import (
+    pack_outcome,
+    pack_progress,
+    pack_ready,
+    unpack_outcome,
+    unpack_progress,
+    unpack_ready,
+)
+
+SOME = Progress({"it": "SUCCEEDED"}, {"it": {"output": [1, None, "ü\ud800", 1.5]}}, False)
+ANYTHING = st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda some: st.lists(some, max_size=3))
+DOCUMENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "end": st.sampled_from(["completed", "cancelled", "failed", "what"]) | ANYTHING,
+        "message": ANYTHING,
+        "why": st.sampled_from(list(DeadReason)) | ANYTHING,
+        "tasks": st.dictionaries(st.text(), st.text() | ANYTHING, max_size=2) | ANYTHING,
+        "records": st.dictionaries(st.text(), ANYTHING | st.just({}), max_size=2) | ANYTHING,
+        "truncated": ANYTHING,
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Completed(progress=SOME),
+        Cancelled(progress=SOME),
+        Failed(message="on purpose", why=DeadReason.FLOW_NOT_FOUND, progress=SOME),
+    ],
+)
+def test_an_outcome_comes_as_it_went(outcome: Outcome) -> None:
+    assert unpack_outcome(pack_outcome(outcome, 10_000)) == outcome
+    assert unpack_progress(pack_progress(outcome.progress, 10_000)) == outcome.progress
+
+
+def test_what_is_wrong_with_wheels_comes_as_it_went() -> None:
+    for faults in ({}, {"/wheels/a-1": "Plug-in 'ä' failed", "/wheels/\udc80": "x"}):
+        assert unpack_ready(pack_ready(faults)) == faults
+
+
+def is_plain(progress: Progress) -> bool:
+    texts = [*progress.tasks, *progress.tasks.values(), *progress.task_records]
+    return all(isinstance(text, str) for text in texts) and type(progress.truncated) is bool
+
+
+@given(st.binary() | DOCUMENTS.map(lambda document: json.dumps(document).encode()))
+def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+    """Never another exception: the worker would take it for a defect of its own."""
+    for unpack in (unpack_outcome, unpack_progress, unpack_ready):
+        try:
+            found: Any = unpack(data)
+        except ValueError:
+            continue
+        assert is_plain(found if isinstance(found, Progress) else getattr(found, "progress", Progress()))
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"9" * 100_000, b'{"tasks":{},"records":{"a":{"b":NaN}}}', b"\xff"])
+def test_what_json_readers_stumble_over_is_refused(data: bytes) -> None:
+    for unpack in (unpack_outcome, unpack_progress, unpack_ready):
+        with pytest.raises(ValueError):
+            unpack(data)
