@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.client.faults import AnswerDamaged
+from pyoco_server.client.files import SourceChanged
 from pyoco_server.client.results import (
     DlqCounts,
     DlqGroup,
@@ -80,6 +81,7 @@ __all__ = [
     "RunWaiting",
     "RunWatchEvent",
     "RunsCancelled",
+    "SourceChanged",
     "WheelArtifact",
     "WheelDeleted",
     "WheelDownloaded",

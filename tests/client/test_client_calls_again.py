@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import httpx
 import pytest
 
 from client_twins import MakeClient
+from pyoco_server.client import retry
 from pyoco_server.http_client import AnswerDamaged
 from scripted_gateway import Scripted, answer, cut, hang, raw, scripted
 
@@ -107,6 +109,14 @@ async def test_more_time_than_there_is_is_not_waited(make: MakeClient) -> None:
             await client.get_run("7")
         assert asyncio.get_running_loop().time() - began < 2
         assert len(server.asked) == 1
+
+
+async def test_no_header_puts_a_call_to_sleep_for_a_day(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even with all the time in the world"""
+    monkeypatch.setattr(retry, "_RETRY_AFTER_SECONDS_MAX", 0.2)
+    turns = [answer(AWAY, 503, retry_after="86400"), answer(AWAY, 503, retry_after="9999999999"), answer(ACCEPTED)]
+    async with scripted(*turns) as server, make(server.url, retry_seconds=math.inf) as client:
+        assert await asyncio.wait_for(client.get_run("7"), 5) == ACCEPTED
 
 
 async def test_who_sends_too_much_comes_back_once(make: MakeClient) -> None:
@@ -212,10 +222,34 @@ async def test_the_key_is_sent_in_its_header_and_shown_nowhere(
     assert not any("sEcReT" in text for text in shown)
 
 
-async def test_a_password_in_the_address_is_not_shown(make: MakeClient) -> None:
-    async with make("http://me:hidden@127.0.0.1:1/base") as client:
-        assert "127.0.0.1:1/base" in repr(client)
-        assert "hidden" not in repr(client)
+async def test_a_password_in_the_address_is_sent_and_not_shown(
+    make: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not by httpx either, which logs the address of every call and puts it into the text of an error"""
+    caplog.set_level("DEBUG")
+    async with (
+        scripted(answer(ACCEPTED), answer({}, 403), answer({}, 403)) as server,
+        make(server.url.replace("//", "//me:h%40dden@") + "/base") as client,
+    ):
+        await client.get_run("7")
+        shown = [repr(client)]
+        for call in (client.get_run("7"), client.get_wheel("x.whl")):
+            with pytest.raises(httpx.HTTPStatusError) as raised:
+                await call
+            error = raised.value
+            shown += [str(error), repr(error), str(error.request.url), repr(error.request.headers)]
+    assert "127.0.0.1" in shown[0]
+    assert "/base" in shown[0]
+    assert [asked.headers["authorization"] for asked in server.asked] == ["Basic bWU6aEBkZGVu"] * 3
+    assert "/base/runs/7" in caplog.text
+    for text in (*shown, caplog.text):
+        assert not any(word in text for word in ("dden", "bWU6")), text
+
+
+async def test_an_address_without_a_password_sends_none(make: MakeClient) -> None:
+    async with scripted(answer(ACCEPTED)) as server, make(server.url, api_key="k") as client:
+        await client.get_run("7")
+    assert "authorization" not in server.asked[0].headers
 
 
 @pytest.mark.parametrize("key", ["a\nb", "ключ", " x", "x\r\nX-Other: y"])

@@ -77,13 +77,22 @@ def test_nonsense_is_no_crash(pieces: list[bytes]) -> None:
 def feed_often(piece: bytes) -> None:
     decoder = EventDecoder(bytes_max=100)
     for _ in range(1000):
-        decoder.feed(piece)
+        list(decoder.feed(piece))
 
 
 @pytest.mark.parametrize("piece", [b"x" * 7, b"data: xx\n", b"data\n"])
 def test_a_line_or_an_event_without_end_is_refused(piece: bytes) -> None:
     with pytest.raises(EventTooLarge):
         feed_often(piece)
+
+
+@pytest.mark.parametrize("endless", [b"data: " + b"x" * 200, b"x" * 200, b"data: " + b"x" * 200 + b"\n\n"])
+def test_what_came_before_a_line_without_end_counts(endless: bytes) -> None:
+    """Also when both came at once"""
+    events = EventDecoder(bytes_max=100).feed(b"id: 1\ndata: a\n\ndata: b\n\n" + endless)
+    assert [next(events).data, next(events).data] == ["a", "b"]
+    with pytest.raises(EventTooLarge):
+        next(events)
 
 
 def test_comments_without_end_cost_nothing() -> None:
@@ -93,15 +102,15 @@ def test_comments_without_end_cost_nothing() -> None:
 def test_what_is_within_the_limit_passes_again_and_again() -> None:
     decoder = EventDecoder(bytes_max=100)
     for _ in range(50):
-        assert len(decoder.feed(b"data: " + b"x" * 90 + b"\n\n")) == 1
+        assert len(list(decoder.feed(b"data: " + b"x" * 90 + b"\n\n"))) == 1
 
 
 def test_a_long_line_in_many_pieces_is_joined_once() -> None:
     """Ten megabytes in pieces of a hundred bytes: joined at each piece it would take minutes"""
     decoder = EventDecoder()
-    decoder.feed(b"data: ")
+    assert list(decoder.feed(b"data: ")) == []
     for _ in range(100_000):
-        assert decoder.feed(b"x" * 100) == []
+        assert list(decoder.feed(b"x" * 100)) == []
     [event] = decoder.feed(b"\n\n")
     assert len(event.data) == 10_000_000
 
@@ -112,5 +121,5 @@ def test_a_long_line_in_many_pieces_is_joined_once() -> None:
 )
 def test_the_server_may_say_when_to_come_back(line: bytes, seconds: float | None) -> None:
     decoder = EventDecoder()
-    decoder.feed(line)
+    assert list(decoder.feed(line)) == []
     assert decoder.retry_seconds == seconds

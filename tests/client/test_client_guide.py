@@ -57,4 +57,4 @@ async def test_the_programs_of_the_guide_run(
     assert "snapshot COMPLETED" in shown
     assert "422 ERR-PYOCO-0002" in shown
     assert "Dora: COMPLETED" in shown
-    assert len(PROGRAMS) == 7
+    assert len(PROGRAMS) == 8

@@ -75,20 +75,26 @@ def test_pauses_grow_to_five_seconds_and_are_never_none(tries: int, chance: floa
         ("-1", None),
         ("1.5", None),
         ("٣", None),
-        ("9" * 400, 9_999_999_999.0),
-        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
+        ("30", 30.0),
+        ("31", 30.0),
+        ("86400", 30.0),
+        ("9" * 400, 30.0),
+        ("Thu, 01 Jan 1970 00:01:20 GMT", 20.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 30.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 30.0),
         ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
         ("Thu, 01 Jan 99999 00:00:10 GMT", None),
     ],
 )
 def test_a_server_says_when_in_seconds_or_by_date(text: str | None, seconds: float | None) -> None:
+    """And no server puts a program to sleep for a day"""
     assert read_retry_after(text, now=60.0) == seconds
 
 
 @given(st.text())
 def test_any_header_is_read_without_a_crash(text: str) -> None:
     found = read_retry_after(text, now=0.0)
-    assert found is None or found >= 0
+    assert found is None or 0 <= found <= 30
 
 
 @pytest.mark.parametrize(
@@ -129,6 +135,45 @@ def test_a_later_try_has_the_time_that_is_left(seconds: float, timeout: float, a
     assert tries.timeout_seconds(timeout, 100.0 + at) == timeout, "the first one has all of it"
     failed(tries, httpx.ConnectError("x"), at=100.0)
     assert tries.timeout_seconds(timeout, 100.0 + at) == pytest.approx(left)
+
+
+def test_who_has_time_tries_as_often_as_it_takes() -> None:
+    patience = Patience(0, 5.0).lasting(600.0)
+    assert patience.pause(Repeat.SAFE, UNSENT, 1000, 599.0 - 5.0, 0.0) == 5.0
+    assert patience.pause(Repeat.SAFE, UNSENT, 1000, 599.0, 0.0) is None
+    for seconds in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="negative"):
+            patience.lasting(seconds)
+
+
+class TestTheCallersTime:
+    """FLOW-416: it bounds every try, and when it is up that is a TimeoutError"""
+
+    def test_no_try_is_given_more_than_is_left(self) -> None:
+        tries = Tries(Patience(9, 30.0), began=100.0, ends_at=102.0)
+        assert tries.timeout_seconds(30.0, 100.0) == 2.0, "the first one, too"
+        failed(tries, httpx.ConnectError("x"), at=100.5)
+        assert tries.timeout_seconds(30.0, 101.5) == 0.5
+        assert 0 < tries.timeout_seconds(30.0, 105.0) < 0.1
+
+    @pytest.mark.parametrize("retries", [0, 9])
+    def test_a_try_that_is_cut_off_by_it_says_so(self, retries: int) -> None:
+        tries = Tries(Patience(retries, 30.0), began=100.0, ends_at=102.0)
+        with pytest.raises(TimeoutError, match="ReadTimeout") as raised:
+            failed(tries, httpx.ReadTimeout(""), at=102.0)
+        assert isinstance(raised.value.__cause__, httpx.ReadTimeout)
+
+    def test_no_pause_goes_beyond_it(self) -> None:
+        tries = Tries(Patience(9, 30.0), began=100.0, ends_at=102.0)
+        with pytest.raises(TimeoutError, match="refused"):
+            failed(tries, httpx.ConnectError("refused"), at=101.95)
+
+    def test_what_would_be_final_anyway_is_told_as_it_is(self) -> None:
+        tries = Tries(Patience(9, 30.0), began=100.0, ends_at=102.0)
+        request = httpx.Request("GET", "http://x")
+        error = httpx.HTTPStatusError("no", request=request, response=httpx.Response(404, request=request))
+        with pytest.raises(httpx.HTTPStatusError):
+            failed(tries, error, at=102.5)
 
 
 def test_only_a_try_that_may_have_arrived_makes_the_next_one_doubtful() -> None:

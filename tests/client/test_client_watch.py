@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
+import re
 from typing import Any
 
 import httpx
 import pytest
 
 from client_twins import MakeClient
-from pyoco_server.client import watching
+from pyoco_server.client import events, retry, waiting, watching
 from pyoco_server.http_client import AnswerDamaged
 from scripted_gateway import Asked, Scripted, Turn, answer, cut, event, hang, raw, scripted, stream
 from waiting import eventually
@@ -93,6 +96,8 @@ async def test_a_silent_connection_is_replaced(make: MakeClient, monkeypatch: py
         b"data: no json\nevent: snapshot\n\n",
         b"event: snapshot\ndata: [1]\n\n",
         b'event: snapshot\ndata: {"run_id": "r"}\n\n',
+        b'event: snapshot\ndata: {"run_id": "r", "snapshot": {"status": []}}\n\n',
+        b'event: snapshot\ndata: {"run_id": "r", "snapshot": {"status": null}}\n\n',
         b"event: heartbeat\ndata: \xff\xfe\n\n",
         b"\x00\x01\xff" * 100,
         b"event: other\ndata: {}\n\n",
@@ -108,6 +113,14 @@ async def test_garbage_is_a_broken_connection(make: MakeClient, garbage: bytes) 
 async def test_what_came_before_the_garbage_counts(make: MakeClient) -> None:
     """Also when both came at once: nobody would send it again"""
     first = stream(event(3, "RUNNING") + b"event: snapshot\ndata: no json\n\n")
+    async with scripted(first, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
+        assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+    assert resumed(server) == [None, "3"]
+
+
+async def test_what_came_before_a_line_without_end_counts(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events.EventDecoder.__init__, "__defaults__", (1000,))
+    first = stream(event(3, "RUNNING") + b"data: " + b"x" * 2000)
     async with scripted(first, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
         assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
     assert resumed(server) == [None, "3"]
@@ -140,6 +153,84 @@ async def test_a_server_that_stays_away_is_an_error(make: MakeClient, unused_por
         with pytest.raises(httpx.ConnectError):
             await seen(client)
         assert 0.1 < asyncio.get_running_loop().time() - began < 3
+
+
+class TestPatience:
+    """For how long a server may be away is a word of the caller, for this watch alone"""
+
+    async def test_a_server_that_was_there_is_waited_for(self, make: MakeClient) -> None:
+        away = [cut, answer(AWAY, 503), answer(b"", 502)]
+        turns = [stream(event(3, "RUNNING")), *away, stream(event(4, "COMPLETED"))]
+        async with scripted(*turns) as server, make(server.url, retry_seconds=0.1) as client:
+            events = [each async for each in client.watch_run("r", patience_sec=math.inf)]
+            assert [each["snapshot"]["status"] for each in events] == ["RUNNING", "COMPLETED"]
+        assert len(server.asked) == 5
+
+    async def test_it_ends(self, make: MakeClient) -> None:
+        async with scripted(stream(event(3, "RUNNING")), *[cut] * 50) as server, make(server.url) as client:
+            with pytest.raises(httpx.RemoteProtocolError):
+                await seen(client, patience_sec=0.5)
+            assert 2 <= len(server.asked) < 10
+
+    @pytest.mark.parametrize("turn", [cut, answer(b"<html>", 502), answer(b"", 503)])
+    async def test_a_server_that_never_was_there_is_told_soon(self, make: MakeClient, turn: Turn) -> None:
+        """The address may be wrong"""
+        async with scripted(*[turn] * 50) as server, make(server.url, retry_seconds=0.4) as client:
+            with pytest.raises(httpx.HTTPError):
+                await asyncio.wait_for(seen(client, patience_sec=math.inf), 5)
+
+    async def test_a_gateway_that_has_a_reason_is_there(self, make: MakeClient) -> None:
+        turns = [answer(CROWDED, 503), answer(AWAY, 503), answer(CROWDED, 503), stream(event(4, "COMPLETED"))]
+        async with scripted(*turns) as server, make(server.url, retry_seconds=0) as client:
+            assert await seen(client, patience_sec=math.inf) == [("snapshot", "COMPLETED")]
+
+    async def test_no_header_puts_a_watch_to_sleep_for_a_day(
+        self, make: MakeClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(retry, "_RETRY_AFTER_SECONDS_MAX", 0.2)
+        turns = [answer(AWAY, 503, retry_after="9999999999"), stream(event(4, "COMPLETED"))]
+        async with scripted(*turns) as server, make(server.url) as client:
+            found = await asyncio.wait_for(seen(client, patience_sec=math.inf), 5)
+            assert found == [("snapshot", "COMPLETED")]
+
+    @pytest.mark.parametrize("seconds", [-1, float("nan")])
+    async def test_a_patience_that_cannot_be_is_refused(self, make: MakeClient, seconds: float) -> None:
+        async with scripted() as server, make(server.url) as client:
+            with pytest.raises(ValueError, match="negative"):
+                await seen(client, patience_sec=seconds)
+            with pytest.raises(ValueError, match="negative"):
+                await client.wait_run("r", patience_sec=seconds)
+            assert server.asked == []
+
+
+class TestAServerThatRepeatsItself:
+    @pytest.mark.parametrize("then", ["end", "cut"])
+    async def test_it_is_asked_less_and_less_often(self, make: MakeClient, then: str) -> None:
+        """FLOW-128: `retry: 0` is no leave to connect a thousand times a second"""
+        same = stream(event(3, "RUNNING"), then=then, retry_ms=0)
+        turns = [same] * 3 + [stream(event(4, "COMPLETED"))]
+        async with scripted(*turns) as server, make(server.url) as client:
+            assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+        pauses = [later - earlier for earlier, later in itertools.pairwise(server.at)]
+        assert all(pause > least * 0.99 for pause, least in zip(pauses, (0.125, 0.25, 0.5), strict=True)), pauses
+
+    async def test_nothing_is_told_twice(self, make: MakeClient) -> None:
+        """FLOW-128: whatever the server makes of `Last-Event-ID`; a heartbeat is no news, and is told"""
+        again = event(3, "PENDING") + event(5, "RUNNING") + event(5, "RUNNING", "heartbeat")
+        async with scripted(stream(again), stream(again, event(5, "FAILED"))) as server, make(server.url) as client:
+            assert await seen(client) == [
+                ("snapshot", "PENDING"),
+                ("snapshot", "RUNNING"),
+                ("heartbeat", "RUNNING"),
+                ("heartbeat", "RUNNING"),
+                ("snapshot", "FAILED"),
+            ], "the end is told, whatever its number"
+
+    async def test_news_make_it_quick_again(self, make: MakeClient) -> None:
+        turns = [stream(event(number, "RUNNING"), retry_ms=0) for number in range(1, 7)]
+        async with scripted(*turns, stream(event(9, "COMPLETED"))) as server, make(server.url) as client:
+            assert len(await seen(client)) == 7
+        assert server.at[-1] - server.at[0] < 2.5, "6 pauses of 0.125 s; growing ones would be 9 s"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 422])
@@ -187,13 +278,40 @@ async def test_the_query_is_what_was_asked(make: MakeClient) -> None:
     ]
 
 
-@pytest.mark.parametrize("timeout_sec", [0, -1, 0.5, float("nan")])
+@pytest.mark.parametrize("timeout_sec", [0, -1, float("nan")])
 async def test_a_time_the_server_would_not_take_is_the_servers_to_refuse(make: MakeClient, timeout_sec: float) -> None:
     """FLOW-127"""
     async with scripted(answer({"detail": "no"}, 422)) as server, make(server.url) as client:
         with pytest.raises(httpx.HTTPStatusError):
             await seen(client, timeout_sec=timeout_sec)
     assert server.asked[0].path == f"/runs/r/watch?timeout_sec={timeout_sec}"
+
+
+async def test_less_than_a_second_is_less_than_a_second(make: MakeClient) -> None:
+    """FLOW-449: though the server counts whole ones"""
+    async with scripted(stream(event(3, "RUNNING"), then="hang")) as server, make(server.url) as client:
+        began = asyncio.get_running_loop().time()
+        assert await seen(client, timeout_sec=0.3) == [("snapshot", "RUNNING")]
+        assert 0.2 < asyncio.get_running_loop().time() - began < 0.9
+    assert server.asked[0].path == "/runs/r/watch?timeout_sec=1"
+
+
+async def test_time_that_is_up_before_anything_was_heard_is_an_error(make: MakeClient, unused_port: int) -> None:
+    """FLOW-416: an end without a word would look like a run without events"""
+    async with scripted(hang) as server, make(server.url, retry_seconds=0) as client:
+        with pytest.raises(TimeoutError, match=r"no event of run r came within 0\.3 s"):
+            await seen(client, timeout_sec=0.3)
+    async with make(f"http://127.0.0.1:{unused_port}") as client:
+        with pytest.raises(TimeoutError, match=r"within 0\.3 s: .*(refused|failed)"):
+            await seen(client, timeout_sec=0.3)
+
+
+async def test_a_reason_that_was_told_until_time_is_up_is_the_error(make: MakeClient) -> None:
+    """FLOW-412, FLOW-126"""
+    async with scripted(*[answer(AWAY, 503)] * 9) as server, make(server.url) as client:
+        with pytest.raises(httpx.HTTPStatusError) as raised:
+            await seen(client, timeout_sec=0.3)
+    assert raised.value.response.json() == AWAY
 
 
 async def test_it_ends_when_its_time_is_up(make: MakeClient) -> None:
@@ -254,13 +372,82 @@ class TestWaiting:
 
     async def test_time_runs_out_in_the_middle_of_a_stream(self, make: MakeClient) -> None:
         """FLOW-416"""
-        turns = [answer(SNAPSHOT), stream(event(3, "CANCELLING"), then="hang"), *[answer(SNAPSHOT)] * 3]
+        turns = [answer(SNAPSHOT), stream(event(3, "CANCELLING"), then="hang"), *[answer(SNAPSHOT)] * 20]
         async with scripted(*turns) as server, make(server.url) as client:
             began = asyncio.get_running_loop().time()
             with pytest.raises(TimeoutError, match=r"still (CANCELLING|RUNNING) after 1.1 s"):
                 await client.wait_run("r", 1.1)
             assert 1.0 < asyncio.get_running_loop().time() - began < 2.5
             await eventually(lambda: all(each.is_set() for each in server.over))
+
+    @pytest.mark.parametrize("retries", [0, 3])
+    async def test_a_look_that_hangs_costs_no_more_than_the_time_there_is(self, make: MakeClient, retries: int) -> None:
+        """FLOW-416: neither the first look nor a later one, and never a ReadTimeout"""
+        crowded = answer(CROWDED, 503)
+        for turns, told in (([hang] * 9, "nothing was heard"), ([answer(SNAPSHOT), crowded, *[hang] * 9], "RUNNING")):
+            async with scripted(*turns) as server, make(server.url, retries=retries) as client:
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(TimeoutError, match=f"{told}.* 1.1 s"):
+                    await client.wait_run("r", 1.1)
+                assert 1.0 < asyncio.get_running_loop().time() - began < 2.0
+
+    async def test_an_outage_until_the_end_is_a_timeout(self, make: MakeClient) -> None:
+        """FLOW-416"""
+        turns = [answer(SNAPSHOT), answer(CROWDED, 503), *[cut] * 99]
+        async with scripted(*turns) as server, make(server.url) as client:
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(TimeoutError, match=r"still RUNNING after 1.1 s, as far as is known: \w+"):
+                await client.wait_run("r", 1.1, patience_sec=math.inf)
+            assert asyncio.get_running_loop().time() - began < 1.5
+
+    async def test_a_server_that_asks_for_a_day_gets_no_more_than_the_time_there_is(self, make: MakeClient) -> None:
+        """FLOW-416"""
+        turns = [answer(SNAPSHOT), *[answer(CROWDED, 503, retry_after="86400")] * 9]
+        async with scripted(*turns) as server, make(server.url) as client:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.wait_run("r", 1.1, patience_sec=math.inf), 3)
+
+    async def test_patience_is_for_looks_too(self, make: MakeClient) -> None:
+        turns = [answer(SNAPSHOT), answer(CROWDED, 503), cut, cut, answer(AWAY, 503), answer(COMPLETED)]
+        async with scripted(*turns) as server, make(server.url, retries=0, retry_seconds=0) as client:
+            assert await client.wait_run("r", patience_sec=math.inf) == COMPLETED
+
+    async def test_a_server_that_never_was_there_is_told_soon(self, make: MakeClient, unused_port: int) -> None:
+        async with make(f"http://127.0.0.1:{unused_port}", retries=1) as client:
+            with pytest.raises(httpx.ConnectError):
+                await asyncio.wait_for(client.wait_run("r", patience_sec=math.inf), 5)
+
+    async def test_a_stream_is_tried_once_more_after_a_while(
+        self, make: MakeClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who lost it in an outage does not poll for the rest of the day"""
+        monkeypatch.setattr(waiting.Waiting, "_deaf_seconds", 0.1)
+        listened = 0
+
+        async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:
+            nonlocal listened
+            if not asked.path.startswith("/runs/r/watch"):
+                return await answer(SNAPSHOT)(asked, writer)
+            listened += 1
+            return await (cut if listened < 5 else stream(event(4, "COMPLETED")))(asked, writer)
+
+        async with scripted(*[by_path] * 99) as server, make(server.url, retry_seconds=0.2) as client:
+            assert (await client.wait_run("r", 10))["status"] == "COMPLETED"
+        told = "".join("w" if "/watch" in asked.path else "." for asked in server.asked)
+        assert re.fullmatch(r"\.ww(\.+w){3}", told), "several tries the first time, one each time afterwards"
+
+    @pytest.mark.parametrize("turn", [hang, stream(event(3, "RUNNING"), then="hang")])
+    async def test_the_last_thing_is_a_look(self, make: MakeClient, turn: Turn) -> None:
+        """FLOW-416: a stream that tells nothing until time is up hides no end"""
+        async with scripted(answer(SNAPSHOT), turn, answer(COMPLETED)) as server, make(server.url) as client:
+            assert await client.wait_run("r", 1.1) == COMPLETED
+        assert len(server.asked) == 3
+
+    async def test_no_number_is_no_time(self, make: MakeClient) -> None:
+        async with scripted() as server, make(server.url) as client:
+            with pytest.raises(ValueError, match="not a number"):
+                await client.wait_run("r", float("nan"))
+            assert server.asked == []
 
     async def test_a_cancelled_run_is_waited_for(self, make: MakeClient) -> None:
         """FLOW-403, FLOW-416"""

@@ -18,7 +18,7 @@ from python_multipart import parse_form
 from client_twins import MakeClient, make_async
 from pyoco_server.client.files import CHUNK_BYTES
 from pyoco_server.client.forms import frame
-from pyoco_server.http_client import AnswerDamaged
+from pyoco_server.http_client import AnswerDamaged, SourceChanged
 from scripted_gateway import Asked, answer, cut, forwarding, raw, scripted
 from waiting import eventually
 from wheels import build_wheel
@@ -176,6 +176,41 @@ class TestUpload:
                 await client.upload_wheel(NAME, io.StringIO("text"))
             with pytest.raises(FileNotFoundError):
                 await client.upload_wheel(NAME, tmp_path / "nothing")
+
+    @pytest.mark.parametrize("change", [-1, 1, CHUNK_BYTES, -len(DATA)])
+    @pytest.mark.parametrize("kind", ["path", "file"])
+    async def test_a_file_that_changes_meanwhile_is_not_uploaded(
+        self, make: MakeClient, tmp_path: Path, change: int, kind: str
+    ) -> None:
+        """FLOW-406: and the caller learns that it was the file"""
+        path = tmp_path / NAME
+        path.write_bytes(DATA)
+
+        def change_it(done: int, total: int | None) -> None:
+            assert total == len(DATA)
+            with path.open("r+b") as file:
+                file.truncate(len(DATA) + change)
+
+        async with scripted() as server, make(server.url) as client:
+            with path.open("rb") as file, pytest.raises(SourceChanged, match=f"has changed .* {len(DATA)} bytes"):
+                await client.upload_wheel(NAME, file if kind == "file" else path, progress=change_it)
+            assert server.asked == [], "no whole form has arrived"
+            server.turns = [answer([])]
+            assert await client.list_wheels() == [], "and the client goes on working"
+
+    async def test_a_file_that_changes_between_two_tries_is_not_uploaded(
+        self, make: MakeClient, tmp_path: Path
+    ) -> None:
+        path = tmp_path / NAME
+        path.write_bytes(DATA)
+
+        async def change_it(_asked: Asked, _writer: asyncio.StreamWriter) -> None:
+            path.write_bytes(DATA + b"more")
+
+        async with scripted(change_it, answer(artifact())) as server, make(server.url) as client:
+            with pytest.raises(SourceChanged):
+                await client.upload_wheel(NAME, path)
+            assert len(server.asked) == 1
 
     async def test_an_early_no_is_heard_in_the_middle_of_an_upload(self, make: MakeClient) -> None:
         """FLOW-157: with its words, though not everything was sent"""

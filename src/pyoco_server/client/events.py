@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 __all__ = ["EVENT_BYTES_MAX", "EventDecoder", "EventTooLarge", "ServerEvent"]
@@ -43,16 +44,14 @@ class EventDecoder:
         self._is_at_start = True
         self._after_cr = False
 
-    def feed(self, data: bytes) -> list[ServerEvent]:
-        """The events that these bytes complete; O(bytes). Raises EventTooLarge."""
-        events: list[ServerEvent] = []
+    def feed(self, data: bytes) -> Iterator[ServerEvent]:
+        """The events that these bytes complete, one by one; O(bytes). Raises EventTooLarge after the good ones."""
         for line in self._lines(data):
             event = self._take(line)
             if event is not None:
-                events.append(event)
-        return events
+                yield event
 
-    def _lines(self, data: bytes) -> list[bytes]:
+    def _lines(self, data: bytes) -> Iterator[bytes]:
         """Lines end with CR, LF or both."""
         if self._after_cr and data:
             self._after_cr = False
@@ -60,16 +59,13 @@ class EventDecoder:
         if data.endswith(b"\r"):
             self._after_cr = True
         *whole, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        lines: list[bytes] = []
         for end in whole:
             self._keep(end)
-            lines.append(b"".join(self._pieces))
+            line = b"".join(self._pieces)
             self._pieces, self._pieces_bytes = [], 0
-        self._keep(rest)
-        if lines and self._is_at_start:
+            yield line.removeprefix(_BOM) if self._is_at_start else line
             self._is_at_start = False
-            lines[0] = lines[0].removeprefix(_BOM)
-        return lines
+        self._keep(rest)
 
     def _keep(self, piece: bytes) -> None:
         if piece:

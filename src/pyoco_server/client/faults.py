@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import httpx
@@ -17,9 +18,8 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.Pr
 #: A mistake on this side: the next try would make it, too.
 _OURS = (httpx.LocalProtocolError, httpx.UnsupportedProtocol)
 
-
-#: What even a last try gets.
-_LAST_SECONDS = 1.0
+#: What even a last try gets; and what it gets when the caller's time is up.
+_LAST_SECONDS, _BLINK_SECONDS = 1.0, 0.05
 
 
 class AnswerDamaged(httpx.RemoteProtocolError):
@@ -64,25 +64,31 @@ def read_answer(call: Call[Any], response: httpx.Response) -> Any:
 class Tries:
     """The tries of one call so far. Clock and chance are given by who sends."""
 
-    def __init__(self, patience: Patience, began: float) -> None:
-        self._patience, self._began = patience, began
+    def __init__(self, patience: Patience, began: float, ends_at: float = math.inf) -> None:
+        """At `ends_at` the caller wants to know, whatever has come of it."""
+        self._patience, self._began, self._ends_at = patience, began, ends_at
         self._count = 0
         #: Whether one of them may have done what was asked, though its answer did not say so.
         self.were_unclear = False
 
     def timeout_seconds(self, timeout: float, at: float) -> float:
         """For how long the server may say nothing this time: a later try has what the earlier ones have left."""
-        if not self._count:
-            return timeout
-        return min(timeout, max(self._began + max(timeout, self._patience.seconds) - at, _LAST_SECONDS))
+        longest = max(self._ends_at - at, _BLINK_SECONDS)
+        if self._count:
+            longest = min(longest, max(self._began + max(timeout, self._patience.seconds) - at, _LAST_SECONDS))
+        return min(timeout, longest)
 
     def pause_after(self, error: httpx.HTTPError, repeat: Repeat, *, at: float, now: float, chance: float) -> float:
-        """Seconds to wait before the next try. Raises the error itself when there is none."""
+        """Seconds to wait before the next try. Raises the error itself when there is none, TimeoutError when the
+        caller's time is up before it."""
         self._count += 1
         failure = failure_of(error, now)
         if failure is None:
             raise error
         pause = self._patience.pause(repeat, failure, self._count, at - self._began, chance)
+        is_late = at + (pause or 0.0) >= self._ends_at
+        if is_late and (pause is not None or isinstance(error, httpx.TimeoutException)):
+            raise TimeoutError(str(error) or type(error).__name__) from error
         if pause is None:
             raise error
         self.were_unclear = self.were_unclear or failure.is_unclear

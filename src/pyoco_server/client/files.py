@@ -17,10 +17,14 @@ from typing import Any, BinaryIO, Protocol, Self
 
 from pyoco_server.client.faults import AnswerDamaged
 
-__all__ = ["CHUNK_BYTES", "Arrival", "Landing", "Readable", "Source"]
+__all__ = ["CHUNK_BYTES", "Arrival", "Landing", "Readable", "Source", "SourceChanged"]
 
 CHUNK_BYTES = 256 * 1024
 _SHA256 = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):", re.ASCII)
+
+
+class SourceChanged(ValueError):
+    """A file became shorter or longer while it was read for an upload. Nothing of it was registered."""
 
 
 class Readable(Protocol):
@@ -45,6 +49,7 @@ class Source:
         #: None: it is not known before the end.
         self.size = None if self._begins_at is None else _size(self._file, self._begins_at)
         self._is_touched = False
+        self._count = 0
 
     @property
     def can_restart(self) -> bool:
@@ -55,13 +60,20 @@ class Source:
         if self._is_touched:
             self._file.seek(self._begins_at)
             self._is_touched = False
+        self._count = 0
 
     def read(self) -> bytes:
-        """The next bytes; none at the end. Raises TypeError for a file of text."""
+        """The next bytes; none at the end. Raises TypeError for a file of text, SourceChanged."""
         self._is_touched = True
         chunk = self._file.read(CHUNK_BYTES)
         if not isinstance(chunk, bytes | bytearray | memoryview):
             raise TypeError("a wheel is bytes: open the file with mode 'rb'")
+        self._count += len(chunk)
+        if self.size is not None and (self._count > self.size or (not chunk and self._count < self.size)):
+            found = "no more than" if self._count < self.size else "at least"
+            raise SourceChanged(
+                f"the file has changed while it was read: it had {self.size} bytes, and now {found} {self._count}"
+            )
         return bytes(chunk)
 
     def sha256_hex(self) -> str:

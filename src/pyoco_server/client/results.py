@@ -64,6 +64,10 @@ class Ready(TypedDict):
     status: str
     nats: NotRequired[bool]
     index: NotRequired[bool]
+    #: Whether what the gateway wrote last was stored.
+    store: NotRequired[bool]
+    #: Whether only a restart of NATS would help. Told when the gateway is not ready.
+    stuck: NotRequired[bool]
 
 
 class Problem(TypedDict):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -17,6 +18,8 @@ _TOO_MANY = 429
 
 _FIRST_SECONDS = 0.25
 _MOST_SECONDS = 5.0
+#: A server that asks for more is asked after this. No header can put a program to sleep for a day.
+_RETRY_AFTER_SECONDS_MAX = 30.0
 
 
 class How(Enum):
@@ -55,6 +58,10 @@ class Patience:
         if self.retries < 0 or not self.seconds >= 0:
             raise ValueError(f"retries and their seconds cannot be negative: {self.retries}, {self.seconds}")
 
+    def lasting(self, seconds: float) -> Patience:
+        """For who has time: as often as it takes, for `seconds`. Raises ValueError."""
+        return replace(self, retries=sys.maxsize, seconds=seconds)
+
     def pause(self, repeat: Repeat, failure: Failure, tries: int, elapsed: float, chance: float) -> float | None:
         """Seconds to wait before the next try; None: there is none, and the failure is the result.
 
@@ -84,16 +91,19 @@ def backoff_seconds(tries: int, chance: float) -> float:
 
 
 def read_retry_after(text: str | None, now: float) -> float | None:
-    """The header's seconds, or the seconds until its date (`now` is unix seconds). None: none, or nonsense."""
+    """The header's seconds, or the seconds until its date (`now` is unix seconds); never more than half a minute.
+
+    None: none, or nonsense.
+    """
     if text is None:
         return None
     text = text.strip()
     if text.isascii() and text.isdecimal():
-        return float(text[:10])
+        return min(float(text[:10]), _RETRY_AFTER_SECONDS_MAX)
     try:
         date = parsedate_to_datetime(text)
         if date.tzinfo is None:
             date = date.replace(tzinfo=UTC)
-        return max(0.0, date.timestamp() - now)
+        return min(max(0.0, date.timestamp() - now), _RETRY_AFTER_SECONDS_MAX)
     except (TypeError, ValueError, OverflowError):
         return None

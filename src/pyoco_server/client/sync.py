@@ -47,16 +47,14 @@ from pyoco_server.client.results import (
 )
 from pyoco_server.client.retry import Patience
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
+from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
-from pyoco_server.core.states import TERMINAL
 from pyoco_server.errors import CATALOGUE, TooManyWatchers
 
 __all__ = ["PyocoHttpClient"]
 
 #: FLOW-416
 _WAIT_SECONDS = 60.0
-#: Between two looks at a run that cannot be watched.
-_LOOK_SECONDS, _LOOK_SECONDS_MAX = 0.02, 1.0
 #: With these no second try is made for an event stream: a look now and then does as well.
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
@@ -70,7 +68,8 @@ class PyocoHttpClient:
 
     `timeout` is how long a server may say nothing, in seconds, while connecting, sending or answering. `retries` is
     how often a call is tried again, `retry_seconds` for how long after its beginning (as long as `timeout`, unless
-    given); it is also how long a watch puts up with a server that is away.
+    given); it is also how long a watch or a wait puts up with a server that is away, unless it is given a patience of
+    its own.
 
     >>> with PyocoHttpClient("http://127.0.0.1:8000") as client:  # doctest: +SKIP
     ...     run = client.submit_run("hello", params={"name": "you"})
@@ -93,7 +92,7 @@ class PyocoHttpClient:
         patience = Patience(retries, timeout if retry_seconds is None else retry_seconds)
         headers = calls.key_headers(api_key, api_key_header)
         self._wire = Wire(base_url, headers, timeout, patience, transport)
-        self._retry_seconds = patience.seconds
+        self._patience = patience
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +103,7 @@ class PyocoHttpClient:
         self.close()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._wire.client.base_url.copy_with(userinfo=b''))!r})"
+        return f"{type(self).__name__}({str(self._wire.client.base_url)!r})"
 
     def close(self) -> None:
         """Hang up. Calling it twice is harmless."""
@@ -223,32 +222,43 @@ class PyocoHttpClient:
         include: Sequence[str] | None = None,
         since: float | None = None,
         timeout_sec: float | None = None,
+        *,
+        patience_sec: float | None = None,
     ) -> Stream[RunWatchEvent]:
         """The run as it changes: its state now, every change, a heartbeat every five seconds, until it has ended.
 
         A connection that breaks or falls silent is replaced, and nothing is told twice. It ends after `timeout_sec`,
-        too, if given. A server that is away for `retry_seconds` is an error. Closing the iterator hangs up.
+        too, if given; raises TimeoutError when nothing was heard until then. A server that is away for `retry_seconds`
+        is an error; one that has answered before may be away for `patience_sec`, if given (`math.inf`: for ever).
+        Closing the iterator hangs up.
         """
-        watching = self._watching(run_id, include=include, since=since, timeout_sec=timeout_sec)
+        watching = self._watching(
+            run_id, include=include, since=since, timeout_sec=timeout_sec, patience_sec=patience_sec
+        )
         with closing(self._wire.events(watching)) as events:
             yield from events
 
-    def wait_run(self, run_id: str, timeout_sec: float | None = None) -> RunSnapshot:
-        """The run once it has ended. Raises TimeoutError when it has not after `timeout_sec` (60 s unless given)."""
+    def wait_run(
+        self, run_id: str, timeout_sec: float | None = None, *, patience_sec: float | None = None
+    ) -> RunSnapshot:
+        """The run once it has ended. Raises TimeoutError when it has not after `timeout_sec` (60 s unless given).
+
+        A server that has answered may be away for `patience_sec` in between, if given, before that is an error.
+        """
         seconds = _WAIT_SECONDS if timeout_sec is None else timeout_sec
-        ends_at = self._now() + seconds
-        snapshot = self.get_run(run_id)
-        left = ends_at - self._now()
-        if snapshot["status"] not in TERMINAL and left >= 1:  # the server counts whole seconds
-            snapshot = self._follow(snapshot, left)
-        pause = _LOOK_SECONDS
-        while snapshot["status"] not in TERMINAL:
-            left = ends_at - self._now()
-            if left <= 0:
-                raise TimeoutError(f"run {run_id} is still {snapshot['status']} after {seconds:g} s")
-            sleep(min(pause, left))
-            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
-            snapshot = self.get_run(run_id)
+        waiting = Waiting(run_id=run_id, clocks=self._wire.clocks, seconds=seconds)
+        patience = self._patience if patience_sec is None else self._patience.lasting(patience_sec)
+        look = calls.get_run(run_id, None)
+        try:
+            snapshot = self._wire.call(look, ends_at=waiting.first_look_ends_at)
+            while not waiting.ends_with(snapshot):
+                if waiting.may_listen():
+                    snapshot = self._follow(snapshot, waiting)
+                else:
+                    sleep(waiting.pause())
+                    snapshot = self._wire.call(look, patience=patience, ends_at=waiting.ends_at)
+        except TimeoutError as error:
+            raise TimeoutError(waiting.told(str(error))) from error.__cause__
         return snapshot
 
     def cancel_run(
@@ -375,13 +385,15 @@ class PyocoHttpClient:
 
     # What they share
 
-    def _follow(self, snapshot: RunSnapshot, seconds: float) -> RunSnapshot:
-        """The newest state that a watch of at most `seconds` tells; the one given when no watch can be had.
+    def _follow(self, snapshot: RunSnapshot, waiting: Waiting) -> RunSnapshot:
+        """The newest state that a watch tells; the one given when no watch can be had.
 
         The gateway may have no room, or a proxy may let no stream through. Whether it is there at all, a plain look
-        will tell.
+        will tell: who has found no stream before makes one try.
         """
-        watching = self._watching(snapshot["run_id"], timeout_sec=seconds, final_errors=_NO_ROOM)
+        watching = self._watching(waiting.run_id, timeout_sec=waiting.listen_seconds(), final_errors=_NO_ROOM)
+        if waiting.has_listened:
+            watching.retry_seconds = 0.0
         try:
             with closing(self._wire.events(watching)) as events:
                 for event in events:
@@ -389,12 +401,10 @@ class PyocoHttpClient:
         except httpx.HTTPStatusError as error:
             if error.response.status_code < 500:
                 raise
-        except httpx.TransportError:
+        except (httpx.TransportError, TimeoutError):
             pass
+        waiting.listened()
         return snapshot
 
     def _watching(self, run_id: str, **asked: Any) -> Watching:
-        return Watching(run_id=run_id, clocks=self._wire.clocks, retry_seconds=self._retry_seconds, **asked)
-
-    def _now(self) -> float:
-        return self._wire.clocks.steady()
+        return Watching(run_id=run_id, clocks=self._wire.clocks, retry_seconds=self._patience.seconds, **asked)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import ssl
@@ -48,10 +49,12 @@ class Wire:
         patience: Patience,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Redirects are not followed: the headers are for this gateway alone."""
+        """Redirects are not followed: the headers are for this gateway alone. A password in the address becomes a
+        header, too: an address is in every log and in the text of every error."""
         url = httpx.URL(base_url)
         self.client = httpx.Client(
-            base_url=url,
+            base_url=url.copy_with(userinfo=b""),
+            auth=httpx.BasicAuth(url.username, url.password) if url.userinfo else None,
             headers=headers,
             timeout=timeout,
             transport=transport,
@@ -66,9 +69,9 @@ class Wire:
     def close(self) -> None:
         self.client.close()
 
-    def call(self, call: Call[T]) -> T:
-        """One call, with as many tries as it may have. Raises httpx.HTTPError."""
-        tries = self._tries()
+    def call(self, call: Call[T], *, patience: Patience | None = None, ends_at: float = math.inf) -> T:
+        """One call, with as many tries as it may have. Raises httpx.HTTPError, and TimeoutError at `ends_at`."""
+        tries = Tries(self._patience if patience is None else patience, self.clocks.steady(), ends_at)
         while True:
             try:
                 with self._gate:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -35,6 +36,12 @@ _BLINK_SECONDS = 0.05
 #: Who asks too often, or was too slow, may come back.
 _LATER = BRIEFLY_AWAY | {408, 425, 429, 500}
 _EVENTS = frozenset({"snapshot", "heartbeat"})
+#: Revisions that are remembered as told. A server that begins anew begins with the newest, so few would do.
+_TOLD_MAX = 100
+#: A server may ask for a pause between two connections, and for no longer one.
+_ASKED_SECONDS_MAX = 10.0
+#: A connection that has lasted so long was a good one.
+_GOOD_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Watching:
     clocks: Clocks
     #: For so long a server may be away before that is an error.
     retry_seconds: float
+    #: The same for a server that has answered before; as long unless given.
+    patience_sec: float | None = None
     include: Sequence[str] | None = None
     since: float | None = None
     timeout_sec: float | None = None
@@ -65,16 +74,24 @@ class Watching:
 
     _ends_at: float = field(default=math.inf, init=False)
     _last_id: str | None = field(default=None, init=False)
+    _told: deque[str] = field(default_factory=lambda: deque(maxlen=_TOLD_MAX), init=False)
     _is_over: bool = field(default=False, init=False)
     _was_open: bool = field(default=False, init=False)
+    #: Whether it was a gateway that answered, with events or with a reason for having none.
+    _was_there: bool = field(default=False, init=False)
     #: Since when no event has come, by failures; None: all is well.
     _away_since: float | None = field(default=None, init=False)
+    #: Connections that ended since the last news.
     _tries: int = field(default=0, init=False)
+    _connected_at: float = field(default=0.0, init=False)
     _stream_ends_at: float = field(default=0.0, init=False)
     _heard_here: bool = field(default=False, init=False)
     _decoder: EventDecoder = field(default_factory=EventDecoder, init=False)
 
     def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if self.patience_sec is not None and not self.patience_sec >= 0:
+            raise ValueError(f"patience_sec cannot be negative: {self.patience_sec}")
         if self.timeout_sec is not None:
             self._ends_at = self.clocks.steady() + self.timeout_sec
 
@@ -86,7 +103,7 @@ class Watching:
         """The request for the next connection."""
         now = self.clocks.steady()
         asked = self._stream_seconds(now)
-        self._decoder, self._heard_here = EventDecoder(), False
+        self._decoder, self._heard_here, self._connected_at = EventDecoder(), False, now
         self._stream_ends_at = now + (_STREAM_SECONDS_DEFAULT if asked is None else asked)
         include = list(self.include) if self.include else None
         query = {"include": include, "since": self.since, "timeout_sec": asked}
@@ -104,7 +121,7 @@ class Watching:
             return False
         if not content_type.startswith("text/event-stream"):
             raise NotAGateway(f"a watch of run {self.run_id} was answered with {content_type or 'something'!r}")
-        self._was_open = True
+        self._was_open = self._was_there = True
         return True
 
     def feed(self, data: bytes) -> Iterator[RunWatchEvent]:
@@ -114,17 +131,27 @@ class Watching:
                 continue  # of a newer server
             document = _document(event.data)
             self._last_id = event.id if event.id is not None else self._last_id
-            self._heard_here = True
-            self._away_since, self._tries = None, 0
+            self._heard_here, self._away_since = True, None
             self._is_over = document["snapshot"]["status"] in TERMINAL
+            if event.name == "snapshot" and event.id in self._told and not self._is_over:
+                continue  # the server begins anew; the end of a run is news, whatever its number
+            self._note(event)
             yield cast(RunWatchEvent, {"event": event.name, **document})
             if self._is_over:
                 return
         self._is_over = self.clocks.steady() >= self._ends_at
 
-    def _decoded(self, data: bytes) -> list[ServerEvent]:
+    def _note(self, event: ServerEvent) -> None:
+        """A snapshot is news; a heartbeat only shows, after a while, that the connection is a good one."""
+        is_news = event.name == "snapshot"
+        if is_news and event.id is not None:
+            self._told.append(event.id)
+        if is_news or self.clocks.steady() >= self._connected_at + _GOOD_SECONDS:
+            self._tries = 0
+
+    def _decoded(self, data: bytes) -> Iterator[ServerEvent]:
         try:
-            return self._decoder.feed(data)
+            yield from self._decoder.feed(data)
         except EventTooLarge as error:
             raise AnswerDamaged(f"the event stream of run {self.run_id} cannot be read: {error}") from error
 
@@ -137,28 +164,40 @@ class Watching:
         if now >= self._stream_ends_at:  # its time was up; the server began to count later than we did
             return 0.0
         if self._heard_here:  # the gateway goes away, and says when to come back
-            asked = self._decoder.retry_seconds
-            return self._in_time(backoff_seconds(1, self.clocks.chance()) if asked is None else min(asked, 10.0), now)
+            self._tries += 1
+            asked = min(self._decoder.retry_seconds or 0.0, _ASKED_SECONDS_MAX)
+            return self._in_time(max(asked, backoff_seconds(self._tries, self.clocks.chance())), now)
         error = AnswerDamaged(f"the event stream of run {self.run_id} ends before its first event")
         return self.pause_after_failure(error)
 
     def pause_after_failure(self, error: httpx.HTTPError) -> float:
-        """Seconds to wait before the next connection. Raises the error when there shall be none."""
+        """Seconds to wait before the next connection. Raises the error when there shall be none, and TimeoutError when
+        time is up and no stream was ever had."""
         now = self.clocks.steady()
         failure = failure_of(error, self.clocks.wall())
         if failure is None or (failure.how is How.REFUSED and self._is_final(error)):
             raise error
         self._tries += 1
+        self._was_there = self._was_there or (isinstance(error, httpx.HTTPStatusError) and err_id_of(error) is not None)
         if self._away_since is None:
             self._away_since = now
         pause = backoff_seconds(self._tries, self.clocks.chance())
         if failure.retry_after is not None:
             pause = max(pause, failure.retry_after)
-        if now + pause >= self._ends_at and self._was_open:
-            return self._in_time(pause, now)
-        if now + pause >= min(self._away_since + self.retry_seconds, self._ends_at):
+        if now + pause >= self._ends_at:
+            if self._was_open:
+                return self._in_time(pause, now)
+            if failure.how is How.REFUSED:
+                raise error
+            why = str(error) or type(error).__name__
+            raise TimeoutError(f"no event of run {self.run_id} came within {self.timeout_sec:g} s: {why}") from error
+        if now + pause >= self._away_since + self._patience_seconds():
             raise error
         return pause
+
+    def _patience_seconds(self) -> float:
+        """Who never answered is not waited for as one who will come back: the address may be wrong."""
+        return self.patience_sec if self._was_there and self.patience_sec is not None else self.retry_seconds
 
     def _is_final(self, error: httpx.HTTPError) -> bool:
         assert isinstance(error, httpx.HTTPStatusError)
@@ -175,7 +214,7 @@ class Watching:
         """Whole seconds, and none too many: so the server ends the stream, and a slow read need not be cut off."""
         if self.timeout_sec is None:
             return None
-        if not self.timeout_sec >= 1:
+        if not self.timeout_sec > 0:
             return self.timeout_sec  # the server says what is wrong with it (FLOW-127)
         return max(1, math.floor(min(self._ends_at - now + _BLINK_SECONDS, _STREAM_SECONDS_MAX)))
 
@@ -187,7 +226,9 @@ def _document(data: str) -> dict[str, Any]:
     except ValueError as error:
         raise AnswerDamaged("an event is no JSON") from error
     try:
-        _ = document["snapshot"]["status"], document["run_id"]
-    except (TypeError, KeyError) as error:
+        is_whole = isinstance(document["snapshot"]["status"], str) and isinstance(document["run_id"], str)
+    except (TypeError, KeyError, IndexError) as error:
         raise AnswerDamaged("an event tells of no run") from error
+    if not is_whole:
+        raise AnswerDamaged("an event tells of no run")
     return cast(dict[str, Any], document)
