@@ -357,6 +357,7 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("no gateway", gateway(health=0, ready=0), "gateway.ready", DANGER),
     ("sick gateway", gateway(health=500), "gateway.ready", DANGER),
     ("not ready", gateway(ready=503), "gateway.ready", DANGER),
+    ("nothing stored", gateway(ready=503, stores=False), "gateway.ready", DANGER),
     ("open to all", gateway(url=FAR), "gateway.open", WARNING),
     ("perhaps open", gateway(is_open=Unknown("503")), "gateway.open", NOTE),
     ("plain http", gateway(url=FAR, is_open=False), "gateway.tls", WARNING),

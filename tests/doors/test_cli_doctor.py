@@ -397,6 +397,16 @@ def test_the_gateway_is_looked_at_when_asked_for(
     assert said.code == (ready == "danger")
 
 
+def test_a_gateway_whose_writes_find_no_room_is_told_apart(doctor: Doctor, own_nats_server: NatsServer) -> None:
+    """ERR-PYOCO-0032. Nothing is written to find out: the gateway says so."""
+    statuses = {"health": 200, "ready": 503, "runs": 200}
+    for body, is_full in ((b'{"store": false}', True), (b'{"store": true}', False), (b"[]", False)):
+        with a_site(statuses, body) as url:
+            said = doctor("--nats-url", own_nats_server.url, "--server", url)
+        assert said.code == 1
+        assert ("the store of NATS refuses writes, there is no room" in said.out) == is_full
+
+
 def test_a_gateway_that_is_not_there_is_a_danger(doctor: Doctor, own_nats_server: NatsServer, unused_port: int) -> None:
     said = doctor("--nats-url", own_nats_server.url, "--server", f"http://127.0.0.1:{unused_port}", "--json")
     assert (said.code, said.levels("gateway.ready")) == (1, {"danger"})

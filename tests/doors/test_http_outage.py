@@ -40,7 +40,7 @@ def check_away(answer: httpx.Response, server: NatsServer) -> None:
     """FLOW-47, FLOW-49, FLOW-62"""
     assert answer.status_code == 503
     assert answer.json() | AWAY == answer.json()
-    assert answer.json().keys() - AWAY.keys() <= {"status", "nats", "index"}
+    assert answer.json().keys() - AWAY.keys() <= {"status", "nats", "index", "store"}
     assert answer.headers["retry-after"] == "1"
     told = answer.text + str(answer.headers)
     port = server.url.rsplit(":", 1)[1]

@@ -14,6 +14,7 @@ from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel_event import WheelAction, WheelEvent, encode_wheel_event
 from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.ports.nats import watch as nats_watch
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.wheel_history import jetstream
@@ -164,7 +165,7 @@ class TestFewAmongMany:
             yield Batch((), True, "")
 
         monkeypatch.setattr(jetstream, "watch", silent)
-        monkeypatch.setattr(jetstream, "_SILENCE_SECONDS", 0.1)
+        monkeypatch.setattr(nats_watch, "_WHOLE_SECONDS", 0.1)
         with pytest.raises(Unavailable):
             await store.newest(500, action=WheelAction.DELETE)
 

@@ -34,6 +34,8 @@ from pyoco_server.wiring import open_deployment, versions
 __all__ = ["DoctorOptions", "doctor"]
 
 _PAGE_SECONDS = 5.0
+#: More than a gateway says there.
+_READY_BYTES_MAX = 64 * 1024
 _SECOND = 1_000_000_000
 
 
@@ -173,12 +175,17 @@ async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
 
 async def _ready(http: httpx.AsyncClient, url: str) -> tuple[int, bool]:
     """Its status (0: nobody answered), and whether what it wrote last was stored."""
+    body = b""
     try:
-        async with asyncio.timeout(_PAGE_SECONDS):
-            answer = await http.get(url)
-        return answer.status_code, answer.json().get("store") is not False
+        async with asyncio.timeout(_PAGE_SECONDS), http.stream("GET", url) as answer:
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > _READY_BYTES_MAX:
+                    break
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
         return 0, True
+    try:
+        return answer.status_code, json.loads(body).get("store") is not False
     except (ValueError, AttributeError):  # something else than a gateway
         return answer.status_code, True
 

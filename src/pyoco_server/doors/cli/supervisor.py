@@ -182,6 +182,12 @@ class Child:
         if not await end(self._process, self.part.stop_seconds):
             log.warning("a child did not stop in time and was killed", child=self.part.name)
 
+    async def restart(self) -> None:
+        """An orderly end; `live` starts it again. Nothing, while it does not run."""
+        process = self._process
+        if process is not None and process.returncode is None and not self._stopping.is_set():
+            await end(process, self.part.stop_seconds)
+
     def kill(self) -> None:
         self.expect_end()
         if self._process is not None and self._process.returncode is None:
@@ -212,6 +218,10 @@ class Supervisor:
         done, _ = await asyncio.wait(self._lives, return_when=asyncio.FIRST_EXCEPTION)
         for life in done:
             life.result()
+
+    async def restart_base(self) -> None:
+        """Returns when it has ended; it is started again as after any other end."""
+        await asyncio.gather(*(child.restart() for child in self._children if child.part.is_base))
 
     async def stop(self) -> None:
         """Returns when none of them runs any more. May be called twice."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 from pyoco_server.config import LogSettings, NatsBackendConfig
 from pyoco_server.doors.cli.banner import banner
 from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
 from pyoco_server.doors.cli.console import Console
+from pyoco_server.doors.cli.disk_watch import DiskWatch
 from pyoco_server.doors.cli.plan import Plan, UpOptions
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
@@ -66,6 +69,10 @@ async def _run(
     failing = asyncio.create_task(supervisor.failed())
     stopping = asyncio.create_task(stop.wait())
     ready = asyncio.create_task(serving.ready.wait())
+    tasks: list[asyncio.Task[Any]] = [failing, stopping, ready]
+    if nats is not None:
+        watch = DiskWatch(data_dir.path, serving.is_stuck, supervisor.restart_base, console.say)
+        tasks.append(asyncio.create_task(watch.run()))
     try:
         await asyncio.wait({failing, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if serving.ready.is_set() and not stop.heard:
@@ -81,9 +88,9 @@ async def _run(
         stop.at_once = supervisor.kill
         http.close()  # so that the port is free once the gateway has gone
         await supervisor.stop()
-        for task in (failing, stopping, ready):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(failing, stopping, ready, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         console.close()
     return stop.exit_code
 
@@ -105,15 +112,27 @@ class _Serving:
             raise Unavailable(f"the gateway was not ready within {_READY_SECONDS:.0f} s") from None
         self.ready.set()
 
+    async def is_stuck(self) -> bool:
+        """Whether it says that NATS writes nothing until it is restarted. False, too, when it says nothing."""
+        _, _, body = (await self._ask_ready()).partition(b"\r\n\r\n")
+        try:
+            return json.loads(body).get("stuck") is True
+        except (ValueError, AttributeError):
+            return False
+
     async def _is_ready(self) -> bool:
+        return (await self._ask_ready()).split(maxsplit=2)[1:2] == [b"200"]
+
+    async def _ask_ready(self) -> bytes:
+        """Its whole answer; nothing when there is none."""
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(5):
                 reader, writer = await asyncio.open_connection(self._host, self._port)
                 writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                return (await reader.readline()).split()[1:2] == [b"200"]
-        except (OSError, EOFError, ValueError, TimeoutError):
-            return False
+                return await reader.read()
+        except (OSError, TimeoutError):
+            return b""
         finally:
             if writer is not None:
                 writer.close()

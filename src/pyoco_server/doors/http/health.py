@@ -12,8 +12,9 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import error_body, json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
-from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.errors import NoRoom, PyocoError, Unavailable
 from pyoco_server.ports.runs.port import NO_RUN
+from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -26,9 +27,10 @@ async def get_health(_: Request) -> Response:
 
 
 async def get_ready(request: Request) -> Response:
-    """Asks the leader of the runs' stream: "ready" means that it answers and that lists are true.
+    """Asks the leader of the runs' stream: "ready" means that it answers, that lists are true, and that what this
+    gateway wrote last was not refused for want of room.
 
-    It does not write. A store that can be read but not written (a full disk) shows at the first submission: 503.
+    It does not write. A full disk shows at the first submission; a gateway that writes nothing cannot know.
     """
     state = state_of(request)
     try:
@@ -38,10 +40,15 @@ async def get_ready(request: Request) -> Response:
     except (PyocoError, TimeoutError):
         usable = False
     indexed = await state.feeder.caught_up(0)
-    if usable and indexed:
-        return json_answer({"status": "ready", "nats": True, "index": True})
-    facts = {"status": "not ready", "nats": usable, "index": indexed}
-    return json_answer(error_body(Unavailable()) | facts, 503, {"Retry-After": "1"})
+    store = state.backend.store_state()
+    stores = store is StoreState.TAKES
+    facts = {"nats": usable, "index": indexed, "store": stores}
+    if all(facts.values()):
+        return json_answer({"status": "ready", **facts})
+    if not stores:
+        facts["stuck"] = store is StoreState.STUCK
+    error = Unavailable() if stores else NoRoom()
+    return json_answer(error_body(error) | {"status": "not ready", **facts}, 503, {"Retry-After": "1"})
 
 
 #: In `schemas.py`: others use them, too.
@@ -62,7 +69,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/ready",
         endpoint=get_ready,
         summary="Can the gateway take work?",
-        answer=schemas.json_response(schemas.ref("Ready"), "NATS and its resources are usable, and lists are true."),
+        answer=schemas.json_response(schemas.ref("Ready"), "NATS takes what it is given, and lists are true."),
         open=True,
         tags=("health",),
     ),

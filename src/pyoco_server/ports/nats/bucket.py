@@ -13,7 +13,7 @@ import msgspec
 
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import Full, Link, NoConnection, Rejected, gave_up
 
 __all__ = ["Bucket", "Entry", "TtlRefused", "is_deletion"]
 
@@ -92,7 +92,7 @@ class Bucket:
 
         Repeats itself for as long as the link's patience lasts. A repeat after silence cannot write twice: it
         names the same revision, and a refusal is checked by reading back. Raises NotStored when nothing was
-        stored for certain, Unavailable when that could not be found out.
+        stored for certain, Unavailable when that could not be found out; both are NoRoom, too, when that is the reason.
         """
         subject = self.prefix + key
         conditions = {"Nats-Expected-Last-Subject-Sequence": str(revision), **(headers or {})}
@@ -110,11 +110,9 @@ class Bucket:
                 return await self._mine(key, value) if ambiguous else None
             except Unavailable as error:
                 ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, NoConnection) or time.monotonic() > deadline:
+                if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
                     # One ambiguous try among many makes the whole ambiguous.
-                    raise (Unavailable if ambiguous else NotStored)(
-                        f"cannot write {self.name}/{key}: {error}"
-                    ) from error
+                    raise gave_up(f"cannot write {self.name}/{key}", error, ambiguous=ambiguous) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
 

@@ -12,11 +12,23 @@ from typing import TypeVar
 import msgspec
 import nats.errors
 
-from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.ports.nats.client import QuickClient, Raw
+from pyoco_server.ports.nats.refusals import Refusals
+from pyoco_server.ports.store_state import StoreState
 
-__all__ = ["NOT_YET", "BadSubject", "Link", "NoConnection", "Patience", "Rejected", "open_link"]
+__all__ = [
+    "NOT_YET",
+    "BadSubject",
+    "Full",
+    "Link",
+    "NoConnection",
+    "Patience",
+    "Rejected",
+    "gave_up",
+    "open_link",
+]
 
 log = get_logger(__name__)
 
@@ -27,7 +39,14 @@ _SWEEP_SECONDS = 0.1
 _NOT_YET = 10008
 #: What a cluster answers that is not yet whole: the same, and that there are no peers for so many copies.
 NOT_YET = frozenset({_NOT_YET, 10005})
+#: The account, the server or its disk has no room. 10077, a stream at a limit of its own, is not the disk's fault.
+_FULL = frozenset({10002, 10023, 10047})
+_NO_SPACE = "no space left on device"
+#: Conditions that no stream fulfils: it answers, and stores nothing.
+_NEVER = {"Nats-Expected-Stream": "-", "Nats-Expected-Last-Sequence": str(2**62)}
 _TELL_SECONDS = 10.0
+#: Where the answers go that nobody cares for.
+_NOBODY = "-"
 
 
 @dataclass(frozen=True)
@@ -46,7 +65,7 @@ class Rejected(Exception):
     """JetStream answered, and the answer was no. `code` is its err_code."""
 
     def __init__(self, code: int, description: str) -> None:
-        super().__init__(f"{description} ({code})")
+        super().__init__(f"{description} ({code})" if code else description)  # 0: it was not asked
         self.code = code
 
 
@@ -62,6 +81,10 @@ class NoConnection(NotStored):
     """There is no connection to NATS, and waiting for one did not help: no use in trying again at once."""
 
 
+class Full(NoRoom, NotStored):
+    """NATS has no room, and said so: nothing was stored."""
+
+
 class _Fault(msgspec.Struct):
     code: int = 0
     err_code: int = 0
@@ -74,7 +97,20 @@ class _Ack(msgspec.Struct):
     error: _Fault | None = None
 
 
+class _From(msgspec.Struct):
+    stream: str = ""
+
+
 _read_ack = msgspec.json.Decoder(_Ack).decode
+_read_from = msgspec.json.Decoder(_From).decode
+
+
+def gave_up(doing: str, error: Unavailable, *, ambiguous: bool) -> Unavailable:
+    """What to raise after the last try: whether something may have been stored, and whether room was lacking."""
+    is_full = isinstance(error, NoRoom)
+    if ambiguous:
+        return (NoRoom if is_full else Unavailable)(f"{doing}: {error}")
+    return (Full if is_full else NotStored)(f"{doing}: {error}")
 
 
 class Link:
@@ -98,6 +134,9 @@ class Link:
         self._is_closing = False
         self._told_at = -_TELL_SECONDS
         self._url = ""
+        self._refusals = Refusals()
+        #: Answers that nobody waited for any more.
+        self._late = 0
         #: Grows with each loss. What was parked at the server over an older connection has died with it.
         self.connection = 0
 
@@ -162,6 +201,10 @@ class Link:
         """Whether NATS has several nodes: what one of them is told, another may learn a moment later."""
         return bool(self.nc._server_info.get("cluster"))
 
+    @property
+    def store_state(self) -> StoreState:
+        return self._refusals.state(self._loop.time())
+
     async def until_up(self, seconds: float) -> None:
         """Wait for the connection. Raises NoConnection: nothing was sent, so nothing can have been stored."""
         if self.nc.is_connected:
@@ -222,17 +265,55 @@ class Link:
         if " " in subject or not subject.isprintable():
             raise BadSubject(subject)
         if self.nc.is_connected:
-            await self.nc.publish(subject, payload, f"{self._inbox}.-")
+            await self.nc.publish(subject, payload, self._inbox_dot + _NOBODY)
 
     async def store(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> int:
-        """Publish into a stream and wait for the acknowledgement. Returns the sequence. Raises Rejected too."""
-        message = await self.ask(subject, payload, headers)
+        """Publish into a stream and wait for the acknowledgement. Returns the sequence.
+
+        Raises Rejected, too; Full when there is no room, NoRoom when the disk of NATS has failed: perhaps stored.
+        """
+        before = self.connection, self._late
+        try:
+            message = await self.ask(subject, payload, headers)
+        except NotStored:
+            raise
+        except Unavailable as error:
+            stream = await self._swallowed(subject)
+            if not stream or before != (self.connection, self._late):
+                raise
+            self._refusals.note(stream, self._loop.time(), is_stuck=True)
+            what = f"{stream} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full"
+            raise NoRoom(f"{what}; NATS writes nothing there until it has room and is restarted") from error
         ack = _read_ack(message.data)
         if ack.error is not None:
-            if ack.error.err_code == _NOT_YET:
-                raise NotStored(f"{subject} has no leader yet")
-            raise Rejected(ack.error.err_code, ack.error.description)
+            raise self._refused(subject, ack.error, message.data)
+        if self._refusals:
+            self._refusals.forget(_read_from(message.data).stream)
         return ack.seq
+
+    def _refused(self, subject: str, fault: _Fault, answer: bytes) -> Exception:
+        if fault.err_code == _NOT_YET:
+            return NotStored(f"{subject} has no leader yet")
+        if fault.err_code in _FULL or _NO_SPACE in fault.description:
+            stream = _read_from(answer).stream
+            self._refusals.note(stream, self._loop.time(), is_stuck=False)
+            return Full(f"the store of NATS has no room for {stream}: {fault.description} ({fault.err_code})")
+        return Rejected(fault.err_code, fault.description)
+
+    async def _swallowed(self, subject: str) -> str:
+        """After silence: the stream that has taken our message, and will never answer it. "": that is not known.
+
+        NATS says nothing when a write to its disk fails. But a stream takes messages in their order, so once it has
+        answered a later one that it cannot but refuse, no answer to ours is under way. In a cluster silence has other
+        reasons, and another node takes over.
+        """
+        if self.is_clustered or not self.is_up:
+            return ""
+        try:
+            message = await self.ask(subject, b"", _NEVER, seconds=2.0)
+        except (Unavailable, Rejected):
+            return ""
+        return _read_from(message.data).stream if _read_ack(message.data).error is not None else ""
 
     async def api(self, subject: str, request: object, answer: type[T], seconds: float | None = None) -> T:
         """A JetStream API call. Raises Rejected with JetStream's own code."""
@@ -255,9 +336,12 @@ class Link:
             await asyncio.sleep(0.1)
 
     def _on_reply(self, message: Raw) -> None:
-        waiting = self._waiting.get(message.subject[len(self._inbox_dot) :])
+        token = message.subject[len(self._inbox_dot) :]
+        waiting = self._waiting.get(token)
         if waiting is not None and not waiting[0].done():
             waiting[0].set_result(message)
+        elif token != _NOBODY:
+            self._late += 1
 
     async def _on_error(self, error: Exception) -> None:
         """The library tells of every failed try to connect, several a second: one line for a while says as much."""
@@ -277,6 +361,7 @@ class Link:
                 answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
 
     async def _on_reconnected(self) -> None:
+        self._refusals.forget_all()
         self._up.set()
         log.info("NATS connection restored", url=self._url)
 

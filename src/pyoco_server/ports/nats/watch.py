@@ -21,13 +21,15 @@ from pyoco_server.ports.nats.bucket import Bucket, Entry, is_deletion
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 
-__all__ = ["Batch", "watch"]
+__all__ = ["Batch", "next_batch", "watch"]
 
 log = get_logger(__name__)
 
 _SECOND = 1_000_000_000
 #: Three missed heartbeats of a second each.
 _SILENCE_SECONDS = 3.0
+#: Who reads to a known end waits longer: a new consumer takes its time to be made.
+_WHOLE_SECONDS = 5.0
 #: How soon a reconnect is noticed.
 _LOOK_SECONDS = 0.25
 _BATCH_MAX = 2000
@@ -212,3 +214,12 @@ class _Reader:
         key = message.subject[self._skip :]
         stored_at = int(tokens[7 + offset]) / _SECOND
         return Entry(key, int(tokens[5 + offset]), None if gone else message.data, stored_at)
+
+
+async def next_batch(batches: AsyncGenerator[Batch, None], doing: str) -> Batch:
+    """The next one, for whoever reads to an end that is known. Raises Unavailable after a silence (FLOW-48)."""
+    try:
+        async with asyncio.timeout(_WHOLE_SECONDS):
+            return await anext(batches)
+    except TimeoutError:
+        raise Unavailable(f"{doing}: it is silent") from None

@@ -19,7 +19,7 @@ from pyoco_server.errors import Corrupt, NotStored, ObjectNotFound, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link, gave_up
-from pyoco_server.ports.nats.watch import watch
+from pyoco_server.ports.nats.watch import next_batch, watch
 from pyoco_server.ports.objects.chunks import Chunks
 from pyoco_server.ports.objects.meta import Meta, digest_text, info_of, key_of, listed_info, meta_of, named_by, now_text
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Stray
@@ -30,8 +30,6 @@ __all__ = ["JetStreamObjects"]
 
 log = get_logger(__name__)
 
-#: Time without progress, not for the whole (FLOW-48).
-_SILENCE_SECONDS = 5.0
 #: For one write among many others: in each round one of them gets through.
 _ROUNDS_SECONDS = 30.0
 _REPLACE = {"Nats-Rollup": "sub"}
@@ -191,11 +189,7 @@ class JetStreamObjects:
         seen = 0
         async with contextlib.aclosing(watch(self._link, self._metas)) as batches:
             while seen < last:
-                try:
-                    async with asyncio.timeout(_SILENCE_SECONDS):
-                        batch = await anext(batches)
-                except TimeoutError:
-                    raise Unavailable(f"cannot list {self._name}") from None
+                batch = await next_batch(batches, f"cannot list {self._name}")
                 for entry in batch.entries:
                     seen = entry.revision
                     found[entry.key] = entry

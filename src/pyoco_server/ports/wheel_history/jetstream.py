@@ -16,7 +16,7 @@ from pyoco_server.errors import Corrupt, NotStored, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, is_deletion
 from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.watch import watch
+from pyoco_server.ports.nats.watch import next_batch, watch
 
 __all__ = ["JetStreamWheelHistory"]
 
@@ -27,8 +27,6 @@ _NO_MESSAGE_FOUND = 10037
 _WINDOW = 250
 #: Where fewer than one in so many is wanted, it is cheaper to have all of them sent.
 _RARE = 4
-#: Time without an event on the way through the older ones, not for the whole.
-_SILENCE_SECONDS = 5.0
 
 
 class _State(msgspec.Struct):
@@ -129,11 +127,7 @@ class JetStreamWheelHistory:
         seen = 0
         async with contextlib.aclosing(watch(self._link, self._bucket)) as batches:
             while seen < last:
-                try:
-                    async with asyncio.timeout(_SILENCE_SECONDS):
-                        batch = await anext(batches)
-                except TimeoutError:
-                    raise Unavailable(f"cannot read {self._bucket.name}: it is silent") from None
+                batch = await next_batch(batches, f"cannot read {self._bucket.name}")
                 for entry in batch.entries:
                     seen = entry.revision
                     if seen <= last and entry.value is not None and wanted.may_fit(entry.value):

@@ -1,0 +1,42 @@
+"""`pyoco-server up` mends its NATS after a full disk: real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from full_disks import jam
+from system.test_up import Up, until
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    up = Up(tmp_path, "--with-examples")
+    yield up.until_up()
+    up.kill()
+
+
+def test_after_a_full_disk_nats_is_restarted_and_a_submission_that_waited_is_accepted(up: Up) -> None:
+    """The disk has room again, and NATS stores nothing until it is restarted: the submission waits for 15 s at most,
+    the gateway knows after five of them, and `up` looks every three."""
+    before = up.run("hello")
+    up.until_status(before, "COMPLETED")
+    nats = up.child("nats-server")
+    assert nats is not None
+    url = re.search(r"NATS +(\S+)", up.said)
+    assert url is not None
+    store = up.data_dir / "nats" / "store"
+    asyncio.run(jam(url[1], store, "KV_pyoco_runs", "$KV.pyoco_runs.fill"))
+    after = up.run("hello")
+    up.until_status(after, "COMPLETED")
+    assert "the disk was full and has room again: NATS is restarted" in up.said
+    assert not nats.is_running()
+    until(lambda: httpx.get(f"{up.address}/ready").status_code == 200, what="ready")
+    runs = httpx.get(f"{up.address}/runs").json()
+    assert {run["run_id"] for run in runs} == {before, after}
+    assert [line["message"] for line in up.logged].count("nats ended and is started again") == 1
