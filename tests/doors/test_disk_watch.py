@@ -65,6 +65,8 @@ async def test_a_full_disk_is_told_once_and_nats_is_restarted_when_there_is_room
 async def test_a_disk_that_was_full_for_a_moment_is_known_from_the_gateway(disk: Disk) -> None:
     disk.is_stuck = True
     await disk.look()
+    assert disk.restarts == 0  # it may have been a moment of overload
+    await disk.look()
     assert disk.restarts == 1
     disk.is_stuck = False
     await disk.look(100)
@@ -80,15 +82,15 @@ async def test_little_room_is_not_enough_for_a_restart(disk: Disk) -> None:
 async def test_restarts_that_do_not_help_become_rare(disk: Disk) -> None:
     """A quota, say: the disk has room, and NATS may not use it."""
     disk.is_stuck = True
-    await disk.look(21)  # a minute
+    await disk.look(22)  # a minute
     assert disk.restarts == 2
-    await disk.look(20 * 60 - 21)  # an hour in all
+    await disk.look(20 * 60 - 22)  # an hour in all
     assert 4 <= disk.restarts <= 7
     disk.is_stuck = False
     await disk.look(3 * 3600)
     disk.is_stuck = True
     before = disk.restarts
-    await disk.look()
+    await disk.look(2)
     assert disk.restarts == before + 1
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,14 @@ import pytest
 
 from configured_nats import configured_nats
 from full_disks import jam
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.job import Job
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Full, Link, NoConnection, Patience, gave_up, open_link
+from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.link import Full, Link, NoConnection, Patience, Rejected, gave_up, open_link
 from pyoco_server.ports.nats.refusals import Refusals
+from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.store_state import StoreState
 from servers import NatsServer
 from waiting import eventually
@@ -68,7 +74,7 @@ async def test_a_server_at_its_limit_has_no_room_and_for_certain_stored_nothing(
             assert state(link) is StoreState.FULL
             await link.api("STREAM.PURGE.KV_one", {}, dict[str, Any])
             await other.write("k", b"", 0)
-            assert state(link) is StoreState.FULL  # of this one nobody knows better yet
+            assert state(link) is StoreState.TAKES  # one upload that was too large is no reason to send runs elsewhere
             await bucket.write("k", b"", 0)
             assert state(link) is StoreState.TAKES
 
@@ -115,6 +121,41 @@ async def test_a_server_that_is_merely_slow_is_not_taken_for_a_full_one(tmp_path
             assert not isinstance(told.value, NoRoom)
             nats.process.send_signal(signal.SIGCONT)
             assert state(link) is StoreState.TAKES
+
+
+@pytest.mark.parametrize(("code", "stream"), [(10060, "S"), (10167, ""), (10077, ""), (10008, "")])
+async def test_only_our_own_refusal_is_an_answer_in_its_turn(
+    link: Link, monkeypatch: pytest.MonkeyPatch, code: int, stream: str
+) -> None:
+    """An overloaded server refuses with 10167 whatever comes in, ahead of what it has queued: it is not stuck."""
+
+    async def refused(*_: object, **__: object) -> Raw:
+        answer = {"stream": "S", "seq": 0, "error": {"code": 400, "err_code": code, "description": "no"}}
+        return Raw("s", "", json.dumps(answer).encode(), b"")
+
+    monkeypatch.setattr(link, "ask", refused)
+    assert await link._swallowed("s") == stream
+
+
+@pytest.mark.parametrize("code", [10167, 10077])
+async def test_a_refusal_after_silence_does_not_say_that_nothing_was_stored(
+    link: Link, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The try that was not answered may still lie in the server's queue."""
+    answers: list[Exception] = []
+
+    async def store(*_: object, **__: object) -> int:
+        raise answers.pop(0)
+
+    monkeypatch.setattr(link, "store", store)
+    queue = JetStreamQueue(link, prepared)
+    job = Job(run_id=str(uuid.uuid4()), flow_name="f", tag="default", submitted_at=0.0)
+    for silence, is_certain in ((True, False), (False, True)):
+        for write in (Bucket(link, "b").write("k", b"1", 0), queue.put(job)):
+            answers[:] = [*([Unavailable("silence")] if silence else []), Rejected(code, "no")]
+            with pytest.raises(Unavailable) as told:
+                await write
+            assert isinstance(told.value, NotStored) == is_certain
 
 
 async def test_the_question_after_silence_stores_nothing(link: Link) -> None:

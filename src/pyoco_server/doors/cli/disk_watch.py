@@ -39,7 +39,7 @@ class DiskWatch:
         say: Callable[[str], None],
     ) -> None:
         self._folder, self._is_stuck, self._restart, self._say = folder, is_stuck, restart, say
-        self._was_full = False
+        self._was_full = self._was_stuck = False
         self._pause = _PAUSE_SECONDS
         self._restarted_at = -_PAUSE_SECONDS_MAX
 
@@ -51,10 +51,14 @@ class DiskWatch:
                 await self.look()
             except OSError as error:
                 log.warning("the disk of NATS cannot be looked at", folder=str(self._folder), error=error)
+            except Exception:  # the top of a loop: one bad look must not end the watch
+                log.exception("a look at the disk of NATS failed", folder=str(self._folder))
 
     async def look(self) -> None:
         """Once. Raises OSError when the folder cannot be looked at."""
-        is_stuck, free = await self._is_stuck(), _free_bytes(self._folder)
+        stuck_now, free = await self._is_stuck(), _free_bytes(self._folder)
+        # Twice in a row: a restart is no answer to a moment of overload.
+        is_stuck, self._was_stuck = stuck_now and self._was_stuck, stuck_now
         if free < _FULL_BYTES or (is_stuck and free <= _ROOM_BYTES):
             self._tell_full(free)
         elif free > _ROOM_BYTES and (is_stuck or self._was_full):

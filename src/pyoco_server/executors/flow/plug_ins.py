@@ -1,7 +1,8 @@
 """Packages that register tasks by an entry point, and which of them a flow needs.
 
-The code of a plug-in is somebody else's, and a worker may have many. So a run calls those that register what it names,
-and no other: one that fails, hangs or ends the process costs the runs that want it.
+The code of a plug-in is somebody else's, and a worker may have many. So a run calls those that register what it names.
+One of a wheel that fails, hangs or ends the process never gets as far as a run. One that is installed with the worker
+is asked, once, when no other before it has what a run names: that is how its names become known.
 """
 
 from __future__ import annotations
@@ -75,13 +76,14 @@ class PlugIns:
     def needed(self, names: Collection[str], there: Collection[str]) -> list[PlugIn]:
         """Those to call for a flow that has these `names` in it, in order. Those it finds `there` already need none.
 
-        Asks the plug-ins of wheels first, and what is installed only when that leaves something open. For a name that
-        nobody registers those that have failed are tried again: it may be one of theirs.
+        Asks the plug-ins of wheels first, then those that are installed, one after another, until nothing is open. For
+        a name that nobody registers those that have failed are tried again: it may be one of theirs.
         """
-        for group in (self.of_wheels, self.installed):
-            if self._known.issuperset(names):
-                break
-            _ask(group)
+        for each in (*self.of_wheels, *self.installed):
+            if not each.is_asked:
+                if self._known.union(there).issuperset(names):
+                    break
+                each.ask()
         is_open = not self._known.union(there).issuperset(names)
         return [each for each in self if not each.names.isdisjoint(names) or (is_open and each.fault is not None)]
 

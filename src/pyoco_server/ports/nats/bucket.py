@@ -106,7 +106,10 @@ class Bucket:
                 if error.code == _TTL_DISABLED:
                     raise TtlRefused(f"{self.name} has no expiry") from error
                 if error.code not in _WRONG_LAST_SEQUENCE:
-                    raise NotStored(f"cannot write {self.name}/{key}: {error}") from error
+                    # An earlier try without an answer may still be stored, whatever this one was told.
+                    raise (Unavailable if ambiguous else NotStored)(
+                        f"cannot write {self.name}/{key}: {error}"
+                    ) from error
                 return await self._mine(key, value) if ambiguous else None
             except Unavailable as error:
                 ambiguous = ambiguous or not isinstance(error, NotStored)

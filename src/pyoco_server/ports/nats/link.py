@@ -42,7 +42,9 @@ NOT_YET = frozenset({_NOT_YET, 10005})
 #: The account, the server or its disk has no room. 10077, a stream at a limit of its own, is not the disk's fault.
 _FULL = frozenset({10002, 10023, 10047})
 _NO_SPACE = "no space left on device"
-#: Conditions that no stream fulfils: it answers, and stores nothing.
+#: Conditions that no stream fulfils: it answers with the code below, and stores nothing. Another refusal, such as "too
+#: many requests", comes ahead of what is queued, and proves nothing.
+_WRONG_STREAM = 10060
 _NEVER = {"Nats-Expected-Stream": "-", "Nats-Expected-Last-Sequence": str(2**62)}
 _TELL_SECONDS = 10.0
 #: Where the answers go that nobody cares for.
@@ -288,7 +290,7 @@ class Link:
         if ack.error is not None:
             raise self._refused(subject, ack.error, message.data)
         if self._refusals:
-            self._refusals.forget(_read_from(message.data).stream)
+            self._refusals.stored(_read_from(message.data).stream)
         return ack.seq
 
     def _refused(self, subject: str, fault: _Fault, answer: bytes) -> Exception:
@@ -313,7 +315,8 @@ class Link:
             message = await self.ask(subject, b"", _NEVER, seconds=2.0)
         except (Unavailable, Rejected):
             return ""
-        return _read_from(message.data).stream if _read_ack(message.data).error is not None else ""
+        fault = _read_ack(message.data).error
+        return _read_from(message.data).stream if fault is not None and fault.err_code == _WRONG_STREAM else ""
 
     async def api(self, subject: str, request: object, answer: type[T], seconds: float | None = None) -> T:
         """A JetStream API call. Raises Rejected with JetStream's own code."""

@@ -30,9 +30,9 @@ class Refusals:
     def note(self, stream: str, now: float, *, is_stuck: bool) -> None:
         self._last[stream] = _Refusal(now, is_stuck)
 
-    def forget(self, stream: str) -> None:
-        """It has stored something."""
-        self._last.pop(stream, None)
+    def stored(self, stream: str) -> None:
+        """It has stored something, so there is room; what is stuck elsewhere stays so."""
+        self._last = {name: each for name, each in self._last.items() if each.is_stuck and name != stream}
 
     def forget_all(self) -> None:
         """Another server, or the same one started anew."""

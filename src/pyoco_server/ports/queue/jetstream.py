@@ -94,7 +94,8 @@ class JetStreamQueue:
             try:
                 await self._link.store(subject, data, {"Nats-Msg-Id": message_id})
             except Rejected as error:
-                raise NotStored(f"the queue refuses {subject}: {error}") from error
+                # An earlier try without an answer may still be stored, whatever this one was told.
+                raise (Unavailable if ambiguous else NotStored)(f"the queue refuses {subject}: {error}") from error
             except Unavailable as error:
                 ambiguous = ambiguous or not isinstance(error, NotStored)
                 if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
