@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# Tests run on every core; a single file is quicker with PYTEST_ARGS="tests/core -n0".
-PYTEST_ARGS ?= -n auto --dist worksteal
+# Tests wait for servers a third of their time, so there is one process more for every two cores. A single file is
+# quicker with PYTEST_ARGS="tests/core -n0".
+PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(0)); print(n + (n + 1) // 2)') --dist worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1

@@ -146,7 +146,8 @@ class TestTheHook:
         build = builder()
         for _ in range(3):
             output_of(build, using("good/tell"))
-        assert (calls_of(name), calls_of(other)) == (4, 1)
+        assert calls_of(name) == 4
+        assert calls_of(other) <= 1  # it depends on who is asked first
 
     @pytest.mark.parametrize(
         "graph",

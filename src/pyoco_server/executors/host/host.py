@@ -106,6 +106,7 @@ class Host:
         # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
         self._exit = asyncio.ensure_future(process.wait())
         self._exit.add_done_callback(self._on_exit)
+        self._is_swept = False
 
     @property
     def pid(self) -> int:
@@ -227,6 +228,9 @@ class Host:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
+        """To the whole group, until the process has ended: from then on the number may be somebody else's."""
+        if self._is_swept:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is gone already
             os.killpg(self.pid, number)
 
@@ -237,13 +241,14 @@ class Host:
         return await asyncio.shield(self._exit)
 
     def _on_exit(self, _: object) -> None:
+        self._signal(signal.SIGKILL)  # whatever its tasks had started goes with it
+        self._is_swept = True
         for transport in (self._work, self._control):
             asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, transport.close)
 
     async def how_it_ended(self) -> str:
-        """Waits for the end of the process. Whatever its tasks had started goes with it."""
+        """Waits for the end of the process."""
         status = await self.wait()
-        self._signal(signal.SIGKILL)
         if self._killed_because is not None:
             return self._killed_because
         if self._work_reader.gave_up or self._control_reader.gave_up:
