@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# Tests wait for servers a third of their time, so there is one process more for every two cores. A single file is
+# Tests wait for servers part of their time, so there is one process more for every two cores. A single file is
 # quicker with PYTEST_ARGS="tests/core -n0".
 PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(0)); print(n + (n + 1) // 2)') --dist worksteal
 
