@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+TSC    := tools/js/node_modules/typescript/bin/tsc
 # Tests wait for servers part of their time, so there is one process more for every two cores. A single file is
 # quicker with PYTEST_ARGS="tests/core -n0".
 PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(0)); print(n + (n + 1) // 2)') --dist worksteal
@@ -10,7 +11,7 @@ PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up setup dev test check format lock bench clean help
+.PHONY: up setup dev test check jscheck browser format lock bench screenshots clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -22,7 +23,7 @@ setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 
 dev: $(VENV)/.dev
 
-test: dev ## Run the whole suite against real servers
+test: dev browser ## Run the whole suite against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: dev ## Lint, types, import rules
@@ -30,6 +31,17 @@ check: dev ## Lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory jscheck
+
+jscheck: $(TSC) ## Types of the dashboard's modules, from their comments
+	$(BIN)/node $(TSC) --project tools/js/tsconfig.json
+
+# Debian's own packages: a browser, and letters for both languages. Elsewhere, set CHROMIUM to a Chromium or Chrome.
+browser: dev
+	@$(BIN)/python tools/browser.py
+
+screenshots: dev browser ## Take the pictures of the README and the docs anew
+	$(BIN)/python tools/screenshots.py
 
 format: dev
 	$(BIN)/ruff check --fix .
@@ -43,7 +55,7 @@ lock: dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build *.egg-info src/*.egg-info
+	rm -rf $(VENV) tools/js/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build *.egg-info src/*.egg-info
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -57,4 +69,8 @@ $(VENV)/.runtime: $(VENV)/.python requirements/runtime.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(TSC): tools/js/package-lock.json | $(VENV)/.dev
+	cd tools/js && PATH="$(abspath $(BIN)):$$PATH" npm ci --ignore-scripts --silent
 	@touch $@

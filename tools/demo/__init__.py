@@ -1,0 +1,1 @@
+"""A small company's flows, for pictures and for trying the dashboard out."""
