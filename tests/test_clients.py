@@ -20,8 +20,8 @@ import pytest
 import pyoco_server
 from gateways import environment, gateway_process, open_gateway
 from pyoco_server import AsyncPyocoHttpClient, NatsBackendConfig, PyocoHttpClient, PyocoNatsClient
-from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Owner, claim, conclude
+from pyoco_server.core.outcome import Completed, Progress
+from pyoco_server.core.run import Owner, beat, claim, conclude
 from pyoco_server.errors import Refused, RunNotFound, Unavailable
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import open_backend
@@ -298,7 +298,20 @@ class TestPyocoNatsClient:
         assert (run["tag"], run["tags"], run["task_records"]) == ("gpu", ["x"], {})
         async with open_gateway(config) as gateway:
             seen = (await gateway.client.get(f"/runs/{run_id}?include=full")).json()
-        assert seen == run
+        assert seen == run | {"last_change": seen["last_change"]}  # which the gateway alone tells
+
+    async def test_a_graph_is_shown_as_http_shows_it(
+        self, nats_client: PyocoNatsClient, config: NatsBackendConfig
+    ) -> None:
+        run_id = await nats_client.submit_run("hello")
+        runs = nats_client._backend.runs
+        found = await runs.find(run_id)
+        assert isinstance(found, Stored)
+        graph = {"a": ["b"], "b": []}
+        await runs.replace(beat(found.run, Progress(graph={"a": ("b",), "b": ()}), 5.0), found.revision)
+        async with open_gateway(config) as gateway:
+            seen = (await gateway.client.get(f"/runs/{run_id}")).json()
+        assert seen["graph"] == (await nats_client.get_run(run_id))["graph"] == graph
 
     async def test_the_tag_has_a_default(self, nats_client: PyocoNatsClient) -> None:
         """FLOW-35"""

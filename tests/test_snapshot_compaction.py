@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,8 +38,12 @@ snapshots = st.fixed_dictionaries(
         "tasks": st.dictionaries(text, text, max_size=3),
         "task_records": records,
         "task_records_truncated": st.booleans(),
+        "graph": st.dictionaries(text, st.lists(text, max_size=3), max_size=3),
+        "earlier_attempts": st.lists(st.fixed_dictionaries({"worker_id": text}), max_size=3),
     },
 )
+#: What goes, in this order, when the records were not enough.
+DISPENSABLE = ("graph", "earlier_attempts")
 
 
 def a_snapshot(record: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def test_a_compact_snapshot_is_never_above_its_cap(snapshot: dict[str, Any], byt
         compact = compact_run_snapshot(snapshot, bytes_max)
     except SnapshotTooLargeError:
         smallest = snapshot | {"task_records": {}, "task_records_truncated": False}
-        assert len(encode(smallest)) > bytes_max
+        assert len(encode({name: smallest[name] for name in smallest if name not in DISPENSABLE})) > bytes_max
     else:
         assert len(encode(compact)) <= bytes_max
 
@@ -78,13 +83,13 @@ def test_the_flag_is_true_exactly_when_something_was_removed(snapshot: dict[str,
 
 
 @given(snapshots, st.integers(0, 600))
-def test_only_task_records_are_reduced(snapshot: dict[str, Any], bytes_max: int) -> None:
+def test_only_task_records_are_reduced_and_what_shows_more(snapshot: dict[str, Any], bytes_max: int) -> None:
     """FLOW-359: `tasks` is kept, and so is everything else."""
     try:
         compact = compact_run_snapshot(snapshot, bytes_max)
     except SnapshotTooLargeError:
         return
-    reduced = ("task_records", "task_records_truncated")
+    reduced = ("task_records", "task_records_truncated", *DISPENSABLE)
     assert {name: value for name, value in compact.items() if name not in reduced} == {
         name: value for name, value in snapshot.items() if name not in reduced
     }
@@ -103,6 +108,19 @@ def test_the_records_go_when_their_bulk_was_not_enough() -> None:
     compact = compact_run_snapshot(a_snapshot({"state": "FAILED", "error": "x" * 500}), 200)
     assert (compact["task_records"], compact["tasks"]) == ({}, {"t": "RUNNING"})
     assert compact["task_records_truncated"] is True
+
+
+def test_the_graph_goes_after_the_records_and_the_history_last() -> None:
+    """FLOW-360"""
+    snapshot = a_snapshot({"state": "x" * 100}, graph={"a": ["x" * 100]}, earlier_attempts=[{"worker_id": "x" * 100}])
+    left = []
+    for bytes_max in range(len(encode(snapshot)) + 40, 110, -1):
+        compact = compact_run_snapshot(snapshot, bytes_max)
+        there = [name for name in ("task_records", *DISPENSABLE) if compact.get(name)]
+        if there not in left:
+            left.append(there)
+    assert left == [["task_records", *DISPENSABLE], [*DISPENSABLE], ["earlier_attempts"], []]
+    assert compact["tasks"] == snapshot["tasks"]
 
 
 def test_a_snapshot_that_fits_is_only_marked_as_whole() -> None:
@@ -155,6 +173,15 @@ def test_a_run_that_cannot_be_made_to_fit_is_refused() -> None:
     """FLOW-362"""
     with pytest.raises(SnapshotTooLargeError, match="are allowed"):
         encode_fitting(a_run(params={"x": "y" * 2000}), 1000)
+
+
+def test_a_run_is_not_refused_for_its_history_or_its_picture() -> None:
+    """FLOW-362: a claim adds to both, and no run may fail because it was handed around."""
+    run = a_run(params={"x": "y" * 500})
+    room = len(encode(to_snapshot(run)))
+    long = replace(run, graph={"a": ("b" * 500,)}, earlier_attempts=({"worker_id": "w" * 500},))
+    assert read_snapshot(encode_fitting(long, room)) == run
+    assert read_snapshot(encode_smallest(long, 10_000)).graph == {}
 
 
 def test_the_smallest_snapshot_tells_the_true_status_and_why_it_is_small() -> None:

@@ -56,7 +56,11 @@ class PyocoNatsClient:
 
     async def get_run(self, run_id: str) -> dict[str, Any]:
         """The latest snapshot, task records included. Raises RunNotFound."""
-        return to_snapshot((await read_run(self._backend, _NOBODY, run_id)).run)
+        run = (await read_run(self._backend, _NOBODY, run_id)).run
+        snapshot = to_snapshot(run)
+        if run.graph:  # with lists, as it is stored and as HTTP shows it
+            snapshot["graph"] = {task: list(names) for task, names in run.graph.items()}
+        return snapshot
 
     async def close(self) -> None:
         """Hang up. Calling it twice is harmless."""

@@ -25,10 +25,12 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import KeyMissing, KeyRefused, RunNotFound, Unavailable
 from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.runs.port import Stored
 from waiting import eventually
 
 
@@ -57,6 +59,29 @@ class TestCancelling:
                 clock.now,
                 "why",
             )
+
+    async def test_names_the_key_that_asked(self, backend: Backend) -> None:
+        """FLOW-175, FLOW-272: the run may be another key's of the same tenant."""
+        stored = await submit(backend, Caller("acme", "key-1"), a_submission())
+        asked = await cancel(backend, Caller("acme", "key-2"), stored.run.run_id, None)
+        assert (asked.run.api_key_id, asked.run.cancel_requested_by) == ("key-1", "key-2")
+        again = await cancel(backend, Caller("acme", "key-1"), stored.run.run_id, None)
+        assert again.run.cancel_requested_by == "key-2"
+
+    @pytest.mark.parametrize(
+        ("room", "reason", "key"), [(5000, "w" * 4000, "k" * 300), (600, None, "k" * 300), (100, None, None)]
+    )
+    async def test_counts_where_there_is_no_room_for_its_reason_nor_for_its_key(
+        self, backend: Backend, room: int, reason: str | None, key: str | None
+    ) -> None:
+        """FLOW-175: the wish counts. The record is as full as it can be."""
+        stored = (await recorded(backend))[0]
+        left = backend.config.max_run_snapshot_bytes - len(encode(to_snapshot(stored.run))) - room
+        full = await backend.runs.replace(replace(stored.run, params={"x": "y" * (left - 7)}), stored.revision)
+        assert isinstance(full, Stored)
+        asked = (await cancel(backend, Caller(None, "k" * 300), stored.run.run_id, "w" * 4000)).run
+        assert asked == await run_now(backend, stored.run.run_id)
+        assert (asked.status, asked.cancel_reason, asked.cancel_requested_by) == (RunState.CANCELLING, reason, key)
 
     async def test_twice_keeps_the_first_request(self, backend: Backend, clock: Clock, run: Run) -> None:
         """FLOW-177"""

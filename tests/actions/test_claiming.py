@@ -127,6 +127,39 @@ class TestARunThat:
         assert await give_back(backend, await taken(backend, job))
         assert (await taken(backend, job, BERT)).run.attempt == 2
 
+    async def test_was_handed_back_and_then_lost_tells_of_both(self, backend: Backend, clock: Clock) -> None:
+        """FLOW-18: and each claim reads the whole record first, so that no attempt is forgotten."""
+        _, job = await recorded(backend)
+        began = clock.now
+        handed = await taken(backend, job, first=True)
+        clock.now += 3
+        assert await give_back(backend, handed)
+        clock.now += 1
+        await beat_run(backend, await taken(backend, job, BERT), Progress({"a": "RUNNING"}, graph={"a": ()}))
+        clock.now += 60
+        held = await taken(backend, job, ANNA)
+        assert held.run.graph == {}
+        assert isinstance(await finish(backend, held, Completed(progress=Progress(graph={"a": ()}))), Ended)
+        run = await run_now(backend, job.run_id)
+        assert run.earlier_attempts == (
+            {"attempt": 1, "worker_id": "anna", "started_at": began, "ended_at": began + 3, "why": "handed_back"},
+            {"attempt": 2, "worker_id": "bert", "started_at": began + 4, "ended_at": began + 4, "why": "lost"},
+        )
+        assert (run.graph, run.ended_by) == ({"a": ()}, None)
+
+    async def test_has_no_room_for_its_history_is_taken_all_the_same(self, backend: Backend, clock: Clock) -> None:
+        """FLOW-362: no run fails because it was handed around."""
+        size = backend.config.max_run_snapshot_bytes - 1600
+        _, job = await recorded(backend, a_submission(params={"x": "y" * size}))
+        for _ in range(18):
+            held = await taken(backend, job)
+            clock.now += 60
+        assert held.run.attempt == 18
+        assert isinstance(await finish(backend, held, Completed()), Ended)
+        run = await run_now(backend, job.run_id)
+        assert (run.status, run.params_truncated) == (RunState.COMPLETED, False)
+        assert len(run.earlier_attempts) < 17
+
     async def test_is_being_cancelled_by_a_live_worker_is_left_to_it(self, backend: Backend, clock: Clock) -> None:
         """FLOW-184: and when that worker is gone, the next one ends it without executing anything."""
         _, job = await recorded(backend)

@@ -65,7 +65,7 @@ async def test_its_run_fails_a_letter_tells_of_it_and_it_goes(link: Link, backen
     stored, _, leftover = await left_over(backend)
     assert await give_up(backend, leftover, 20) is None
     run = await run_now(backend, stored.run.run_id)
-    assert (run.status, run.reason) == (RunState.FAILED, "max_deliver")
+    assert (run.status, run.reason, run.ended_by) == (RunState.FAILED, "max_deliver", "keeper")
     [letter] = await dead_letters(link, backend.config)
     assert letter["body"]["num_delivered"] == 20
     assert letter["body"]["subject"] == f"{backend.config.work_subject_prefix}.default"
@@ -226,7 +226,7 @@ class TestACancelledRunThatNobodyWorksOn:
         clock.now += 4
         ended = await end_cancelled(backend, stored.run.run_id, 2.0)
         assert ended is not None
-        assert (ended.status, ended.attempt) == (RunState.CANCELLED, 1)
+        assert (ended.status, ended.attempt, ended.ended_by) == (RunState.CANCELLED, 1, "keeper")
 
     async def test_fences_a_worker_that_was_merely_cut_off(self, backend: Backend, clock: Clock) -> None:
         """FLOW-311, FLOW-19"""

@@ -67,7 +67,7 @@ class TestRescue:
         stored = await recorded(backend, 100)
         ended = await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0)
         assert ended is not None
-        assert (ended.status, ended.reason) == (RunState.FAILED, "abandoned")
+        assert (ended.status, ended.reason, ended.ended_by) == (RunState.FAILED, "abandoned", "keeper")
         assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
 
     async def test_a_cancelled_record_without_a_job_is_cancelled(self, backend: Backend) -> None:

@@ -61,6 +61,10 @@ runs = st.builds(
     tenant_id=st.none() | text,
     cancel_requested_at=st.none() | numbers,
     cancel_reason=st.none() | text,
+    cancel_requested_by=st.none() | text,
+    ended_by=st.none() | st.just("keeper"),
+    graph=st.dictionaries(text, st.lists(text, max_size=3).map(tuple), max_size=3),
+    earlier_attempts=st.lists(json_objects, max_size=3).map(tuple),
     extra=st.dictionaries(text.filter(lambda name: name not in FIELDS), json_values, max_size=2),
 )
 
@@ -115,6 +119,23 @@ def test_a_number_json_does_not_have_is_never_written() -> None:
     """FLOW-345"""
     with pytest.raises(ValueError, match="JSON"):
         encode({"x": float("nan")})
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"graph": []},
+        {"graph": {"a": "b"}},
+        {"graph": {"a": [1]}},
+        {"graph": {"a": None}},
+        {"earlier_attempts": {}},
+        {"earlier_attempts": ["a"]},
+        {"earlier_attempts": 5},
+    ],
+    ids=str,
+)
+def test_a_picture_or_a_history_of_another_form_is_no_reason_to_give_up_the_run(member: dict[str, Any]) -> None:
+    assert from_snapshot(to_snapshot(RUN) | member) == RUN
 
 
 def test_null_counts_as_absent() -> None:

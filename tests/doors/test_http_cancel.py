@@ -54,6 +54,11 @@ class TestCancel:
             "status": "CANCELLING",
             "cancel_requested_at": asked["updated_at"],
             "updated_at": asked["updated_at"],
+            "last_change": {
+                "what": "cancel_requested",
+                "at": asked["updated_at"],
+                "by": {"kind": "caller", "id": None},
+            },
         }
         assert asked == before | changed | ({} if reason is None else {"cancel_reason": reason})
         assert await read(gateway, run_id) == asked

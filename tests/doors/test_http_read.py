@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,16 @@ from gateways import (
     stored,
     submit,
 )
+from pyoco_server.actions.rescue import rescue
 from pyoco_server.core.outcome import Completed, Failed, Progress
+from pyoco_server.core.run import Owner, beat, hand_back
 from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
+from waiting import eventually
 
 
 class TestRead:
@@ -75,6 +79,54 @@ class TestRead:
         assert snapshot["attempt_id"] == "attempt-1"
         assert snapshot["start_time"] == run.start_time
         assert snapshot["end_time"] == run.end_time
+
+    async def test_what_happened_last_is_told_with_who_did_it(self, gateway: Gateway) -> None:
+        run_id = await submit(gateway)
+
+        async def last() -> tuple[str, float, dict[str, str | None]]:
+            change = (await gateway.client.get(f"/runs/{run_id}")).json()["last_change"]
+            return change["what"], change["at"], change["by"]
+
+        record = (await stored(gateway, run_id)).run
+        assert await last() == ("submitted", record.submitted_at, {"kind": "caller", "id": None})
+        begun = await claimed(gateway, run_id)
+        assert await last() == ("started", begun.start_time, {"kind": "worker", "id": "anna"})
+        found = await stored(gateway, run_id)
+        await gateway.backend.runs.replace(hand_back(found.run, 99.0), found.revision)
+        assert await last() == ("handed_back", 99.0, {"kind": "worker", "id": "anna"})
+        found = await stored(gateway, run_id)
+        asked = (await gateway.client.post(f"/runs/{run_id}/cancel")).json()
+        assert await last() == ("cancel_requested", asked["cancel_requested_at"], {"kind": "caller", "id": None})
+        ended_run = await rescue(replace(gateway.backend, clock=lambda: time.time() + 60), run_id, 0.0)
+        assert ended_run is not None
+        assert await last() == ("cancelled", ended_run.end_time, {"kind": "keeper", "id": None})
+
+    async def test_graph_and_earlier_attempts_are_shown_with_the_run_and_in_full_lists(self, gateway: Gateway) -> None:
+        run_id = await submit(gateway)
+        first = await claimed(gateway, run_id)
+        await claimed(gateway, run_id, Owner("bert", "instance-2"))
+        found = await stored(gateway, run_id)
+        told = beat(found.run, Progress({"a": "RUNNING"}, graph={"a": (), "b": ("a",)}), time.time())
+        await gateway.backend.runs.replace(told, found.revision)
+        snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
+        assert snapshot["graph"] == {"a": [], "b": ["a"]}
+        assert snapshot["earlier_attempts"] == [
+            {
+                "attempt": 1,
+                "worker_id": "anna",
+                "started_at": first.start_time,
+                "ended_at": first.heartbeat_at,
+                "why": "lost",
+            }
+        ]
+
+        async def is_listed() -> bool:
+            [line] = (await gateway.client.get("/runs?include=full")).json()
+            return all(line.get(name) == snapshot[name] for name in ("graph", "earlier_attempts"))
+
+        await eventually(is_listed)
+        [line] = (await gateway.client.get("/runs")).json()
+        assert not {"graph", "earlier_attempts", "last_change"} & line.keys()
 
     @pytest.mark.parametrize(
         ("state", "age_seconds", "alive", "shown"),

@@ -29,6 +29,7 @@ from pyoco_server.core.run import Run, ask_cancel, beat, conclude
 from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.doors.cli.gateway import BoundedHttp, _Server
 from pyoco_server.doors.http import watch as door
+from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
@@ -135,6 +136,8 @@ class TestFrames:
             await end(gateway, run_id)
             seen += await stream.rest()
         assert [event.status for event in seen] == ["PENDING", "RUNNING", "RUNNING", "CANCELLING", "CANCELLED"]
+        changes = [event.snapshot["last_change"]["what"] for event in seen]
+        assert changes == ["submitted", "started", "started", "cancel_requested", "cancelled"]
         assert {event.name for event in seen} == {"snapshot"}
         ids = [event.id for event in seen]
         assert ids == sorted(set(ids))
@@ -244,9 +247,9 @@ class TestMerging:
 
         def counted(run: Run) -> dict[str, Any]:
             made.append(run.status)
-            return to_snapshot(run)
+            return shown_run(run)
 
-        monkeypatch.setattr(door, "to_snapshot", counted)
+        monkeypatch.setattr(door, "shown_run", counted)
         run_id = await submit(gateway)
         async with contextlib.AsyncExitStack() as stack:
             queries = ["?include=records", ""] * 20

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from pyoco_server.core.job import Job, encode_job
-from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, TimedOut
+from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, Progress, TimedOut
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import Host
@@ -323,6 +323,11 @@ async def _runs(execution: Execution, task: str) -> bool:
     return progress is not None and progress.tasks.get(task) == "RUNNING"
 
 
+async def _shows(host: Host, graph: dict[str, tuple[str, ...]]) -> bool:
+    progress = await host.progress()
+    return progress is not None and progress.graph == graph
+
+
 def _output(outcome: Outcome, task: str) -> Any:
     assert isinstance(outcome, Completed), outcome
     return outcome.progress.task_records[task]["output"]
@@ -338,6 +343,41 @@ class TestProgress:
         assert progress.tasks == {"first": "SUCCEEDED", "second": "RUNNING"}
         assert progress.task_records["first"]["output"] == "first"
         assert isinstance(await execution.outcome(), Completed)
+
+    async def test_shows_what_follows_what_and_the_graph_is_sent_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A graph never changes: a heartbeat must not pay for it again."""
+        graph = {"first": (), "second": ("first",)}
+        host = await Host.spawn(settings())
+        await host.ready()
+        sent: list[bool] = []
+        unpack = wire.unpack_progress
+
+        def noted(data: bytes) -> Progress:
+            progress = unpack(data)
+            sent.append(bool(progress.graph))
+            return progress
+
+        monkeypatch.setattr(wire, "unpack_progress", noted)
+        try:
+            running = host.run(work("steps", pause=0.3).data)
+            seen = []
+            while not running.done():
+                progress = await host.progress()
+                if progress is not None and progress.tasks:
+                    seen.append(progress.graph)
+                await asyncio.sleep(0.02)
+            assert len(seen) > 3
+            assert all(each == graph for each in seen)
+            assert sent.count(True) == 1
+            outcome = host.read_outcome(await running or b"")
+            assert outcome is not None
+            assert outcome.progress.graph == graph
+            running = host.run(work("sleeps", seconds=0.3).data)  # another run, another graph
+            await eventually(lambda: _shows(host, {"sleeps": ()}))
+            await running
+        finally:
+            host.kill_now()
+            await host.wait()
 
     async def test_is_not_waited_for_when_the_work_holds_the_interpreter(self, hosts: HostExecutor) -> None:
         """FLOW-208"""

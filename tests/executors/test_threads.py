@@ -64,6 +64,21 @@ async def test_whatever_a_task_throws_or_returns_is_an_outcome(threads: ThreadEx
         assert isinstance(await outcome_of(threads, work("returns", what=what)), Completed), what
 
 
+async def test_what_follows_what_is_told_with_the_progress_and_the_end(threads: ThreadExecutor) -> None:
+    graph = {"first": (), "second": ("first",)}
+    execution = await threads.begin(work("steps", pause=0.2), lambda: None)
+
+    async def is_told() -> bool:
+        progress = await execution.progress()
+        return progress is not None and progress.graph == graph
+
+    await eventually(is_told)
+    assert (await execution.outcome()).progress.graph == graph
+    failed = await outcome_of(threads, work("fails"))
+    assert failed.progress.graph == {"fails": ()}
+    assert (await outcome_of(threads, work("unknown"))).progress.graph == {}
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [

@@ -19,7 +19,8 @@ from pyoco_server.executors.host.wire import (
     unpack_ready,
 )
 
-SOME = Progress({"it": "SUCCEEDED"}, {"it": {"output": [1, None, "ü\ud800", 1.5]}}, False)
+GRAPH = {"it": (), "und dann": ("it",)}
+SOME = Progress({"it": "SUCCEEDED"}, {"it": {"output": [1, None, "ü\ud800", 1.5]}}, False, GRAPH)
 ANYTHING = st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda some: st.lists(some, max_size=3))
 DOCUMENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -30,6 +31,7 @@ DOCUMENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "tasks": st.dictionaries(st.text(), st.text() | ANYTHING, max_size=2) | ANYTHING,
         "records": st.dictionaries(st.text(), ANYTHING | st.just({}), max_size=2) | ANYTHING,
         "truncated": ANYTHING,
+        "graph": st.dictionaries(st.text(), st.lists(st.text() | ANYTHING, max_size=2) | ANYTHING, max_size=2),
     },
 )
 
@@ -47,6 +49,17 @@ def test_an_outcome_comes_as_it_went(outcome: Outcome) -> None:
     assert unpack_progress(pack_progress(outcome.progress, 10_000)) == outcome.progress
 
 
+def test_what_does_not_fit_goes_in_order_and_the_states_of_tasks_stay() -> None:
+    """FLOW-359, FLOW-360"""
+    some = Progress({"a": "FAILED"}, {"a": {"error": "x" * 200, "output": "x" * 200}}, False, {"a": ("b" * 200,)})
+    shown = []
+    for bytes_max in (1000, 600, 400, 100):
+        left = unpack_progress(pack_progress(some, bytes_max))
+        assert (left.tasks, left.truncated) == (some.tasks, bytes_max < 1000)
+        shown.append((list(left.task_records.get("a", {})), bool(left.graph)))
+    assert shown == [(["error", "output"], True), (["error"], True), ([], True), ([], False)]
+
+
 def test_what_is_wrong_with_wheels_comes_as_it_went() -> None:
     for faults in ({}, {"/wheels/a-1": "Plug-in 'ä' failed", "/wheels/\udc80": "x"}):
         assert unpack_ready(pack_ready(faults)) == faults
@@ -54,6 +67,7 @@ def test_what_is_wrong_with_wheels_comes_as_it_went() -> None:
 
 def is_plain(progress: Progress) -> bool:
     texts = [*progress.tasks, *progress.tasks.values(), *progress.task_records]
+    texts += [text for names in progress.graph.values() for text in (*progress.graph, *names)]
     return all(isinstance(text, str) for text in texts) and type(progress.truncated) is bool
 
 
@@ -68,8 +82,24 @@ def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
         assert is_plain(found if isinstance(found, Progress) else getattr(found, "progress", Progress()))
 
 
-@pytest.mark.parametrize("data", [b"[" * 100_000, b"9" * 100_000, b'{"tasks":{},"records":{"a":{"b":NaN}}}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b"9" * 100_000,
+        b'{"tasks":{},"records":{"a":{"b":NaN}}}',
+        b"\xff",
+    ],
+)
 def test_what_json_readers_stumble_over_is_refused(data: bytes) -> None:
     for unpack in (unpack_outcome, unpack_progress, unpack_ready):
         with pytest.raises(ValueError):
+            unpack(data)
+
+
+@pytest.mark.parametrize("graph", ["[]", '{"a":"b"}', '{"a":[1]}', '{"a":{"b":1}}', '"a"', "false"])
+def test_a_graph_of_another_form_is_refused(graph: str) -> None:
+    data = f'{{"end":"completed","tasks":{{}},"records":{{}},"graph":{graph}}}'.encode()
+    for unpack in (unpack_outcome, unpack_progress):
+        with pytest.raises(ValueError, match="of tasks"):
             unpack(data)

@@ -130,10 +130,12 @@ async def test_whoever_follows_changes_sees_what_whoever_reads_sees(link: Link, 
     runs = runs_of(link, prepared)
     plain = await stored(runs)
     newer = await stored(runs, replace(a_run(), extra={"priority": 5, "extra": {"a": 1}, "größe": None}))
+    past = {"attempt": 1, "worker_id": None, "ended_at": 5, "of a newer version": [1]}
+    more = await stored(runs, replace(a_run(), graph={"a": (), "b": ("a",)}, earlier_attempts=(past,)))
     async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
         items = (await anext(batches)).items
-    assert items == (plain, newer)
-    assert items == (await runs.find(plain.run.run_id), await runs.find(newer.run.run_id))
+    assert items == (plain, newer, more)
+    assert items == tuple([await runs.find(each.run.run_id) for each in (plain, newer, more)])
 
 
 async def test_a_feed_gives_a_sign_of_life_every_second_once_all_is_told(

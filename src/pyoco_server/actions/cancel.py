@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,15 +43,15 @@ async def cancel_if(
         run = found.run
         if run.is_terminal or run.status is RunState.CANCELLING or not wanted(run):
             return Answered(found, asked=False)
-        asked = await _ask(backend, found, reason)
+        asked = await _ask(backend, caller, found, reason)
         if isinstance(asked, Stored):
             return Answered(asked, asked=True)
     raise Unavailable(f"run {run_id} changes too fast to be cancelled")
 
 
-async def _ask(backend: Backend, found: Stored, reason: str | None) -> Stored | Lost:
-    now = backend.clock()
-    try:
-        return await backend.runs.replace(ask_cancel(found.run, reason, now), found.revision)
-    except SnapshotTooLargeError:  # the wish counts, not its reason
-        return await backend.runs.replace(ask_cancel(found.run, None, now), found.revision)
+async def _ask(backend: Backend, caller: Caller, found: Stored, reason: str | None) -> Stored | Lost:
+    now, key = backend.clock(), caller.api_key_id
+    for why, by in ((reason, key), (None, key)):
+        with contextlib.suppress(SnapshotTooLargeError):  # the wish counts, not its reason, nor whose it was
+            return await backend.runs.replace(ask_cancel(found.run, why, now, by), found.revision)
+    return await backend.runs.replace(ask_cancel(found.run, None, now), found.revision)

@@ -11,7 +11,7 @@ from pyoco_server.actions.rescue import life_seconds
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
-from pyoco_server.core.run import Run, conclude
+from pyoco_server.core.run import KEEPER, Run, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import InvalidJob, Unavailable
 from pyoco_server.logs import get_logger
@@ -96,7 +96,8 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
             return Busy(seconds)
         is_cancelled = found.run.status is RunState.CANCELLING
         outcome = Cancelled() if is_cancelled else Failed(message=_WHY, why=DeadReason.MAX_DELIVER)
-        written = await write_terminal(backend, conclude(found.run, outcome, backend.clock()), found.revision)
+        ended = conclude(found.run, outcome, backend.clock(), KEEPER)
+        written = await write_terminal(backend, ended, found.revision)
         if isinstance(written, Stored):
             return written.run
     raise Unavailable(f"run {run_id} changes too fast to be ended")

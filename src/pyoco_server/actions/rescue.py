@@ -9,7 +9,7 @@ from pyoco_server.actions.finish import write_terminal
 from pyoco_server.actions.read import worker_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
-from pyoco_server.core.run import Run, conclude
+from pyoco_server.core.run import KEEPER, Run, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
@@ -142,7 +142,7 @@ async def rescue(
     if not (is_quiet and is_settled and has_no_job(found, look.stock)) or await life_seconds(backend, found) > 0:
         return None
     lost = Failed(message=NO_JOB, why=DeadReason.ABANDONED)
-    ended = await write_terminal(backend, conclude(run, lost, backend.clock()), found.revision)
+    ended = await write_terminal(backend, conclude(run, lost, backend.clock(), KEEPER), found.revision)
     if not isinstance(ended, Stored):
         return None
     log.warning("ended a run without a job", run_id=run_id, tag=run.tag, was=run.status, status=ended.run.status)
@@ -167,7 +167,7 @@ async def _end_cancelled(backend: Backend, found: Stored, quiet_seconds: float) 
     run, now = found.run, backend.clock()
     if now - max(run.updated_at, found.stored_at) < quiet_seconds or await life_seconds(backend, found) > 0:
         return None
-    ended = await write_terminal(backend, conclude(run, Cancelled(), now), found.revision)
+    ended = await write_terminal(backend, conclude(run, Cancelled(), now, KEEPER), found.revision)
     if not isinstance(ended, Stored):
         return None
     log.info("ended a cancelled run that nobody works on", run_id=run.run_id, tag=run.tag, attempt=run.attempt)

@@ -37,6 +37,8 @@ class Progress:
     task_records: Mapping[str, Any] = field(default_factory=dict)
     #: The records were too large to hand over whole (FLOW-359).
     truncated: bool = False
+    #: Each task of the flow, and those it waits for. Empty: not known yet, or too large to be shown.
+    graph: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 NOTHING_YET = Progress()

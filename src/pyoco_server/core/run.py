@@ -15,7 +15,11 @@ from pyoco_server.core.states import MOVES, TERMINAL, IllegalMove, RunState, Tas
 from pyoco_server.errors import CATALOGUE
 
 __all__ = [
+    "EARLIER_ATTEMPTS_MAX",
     "ERROR_LENGTH_MAX",
+    "HANDED_BACK",
+    "KEEPER",
+    "LOST",
     "Caller",
     "Owner",
     "Run",
@@ -31,6 +35,16 @@ __all__ = [
 
 #: FLOW-352
 ERROR_LENGTH_MAX = 4096
+#: A run that is handed around for ever must not outgrow its record: the oldest attempts are forgotten first.
+EARLIER_ATTEMPTS_MAX = 20
+
+#: Why an attempt was not the last one. Its worker gave it back, because it had to stop or had no room for it.
+HANDED_BACK = "handed_back"
+#: Nobody heard of its end: another claim took over.
+LOST = "lost"
+
+#: Who ended a run that its worker did not end.
+KEEPER = "keeper"
 
 
 @dataclass(frozen=True)
@@ -85,12 +99,17 @@ class Run:
     tasks: Mapping[str, str] = field(default_factory=dict)
     task_records: Mapping[str, Any] = field(default_factory=dict)
     task_records_truncated: bool = False
+    #: Each task of the flow, and those it waits for. Empty until the flow has been built, and when it is too large.
+    graph: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Grows by one at each claim. The newest attempt owns the run; older ones are fenced.
     attempt: int = 0
     #: Fresh for each attempt (FLOW-311), so that a write can be told from a look-alike.
     attempt_id: str | None = None
     worker_id: str | None = None
     instance_id: str | None = None
+    #: What became of the attempts before this one, the oldest first (`_with_this_one`). They are shown, and nothing is
+    #: decided by them: so they are kept as they were read, members of a newer version included (FLOW-551).
+    earlier_attempts: tuple[Mapping[str, Any], ...] = ()
     start_time: float | None = None
     end_time: float | None = None
     error: str | None = None
@@ -102,6 +121,10 @@ class Run:
     api_key_id: str | None = None
     cancel_requested_at: float | None = None
     cancel_reason: str | None = None
+    #: The key of whoever asked. None: nobody did, or without authentication.
+    cancel_requested_by: str | None = None
+    #: KEEPER, or None: a worker ended it, or nobody has yet.
+    ended_by: str | None = None
     #: The run this one repeats.
     rerun_of: str | None = None
     #: Fields a newer version wrote and this one does not know: carried along, never dropped (FLOW-551).
@@ -135,12 +158,16 @@ def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
 
 
 def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
-    """A worker takes the run for one more attempt; every older attempt is fenced from here on (FLOW-347)."""
+    """A worker takes the run for one more attempt; every older attempt is fenced from here on (FLOW-347).
+
+    One that was under way until now is lost: its last sign of life is all that is known of its end.
+    """
     return _changed(
         run,
         status=_target(run, "claim"),
         attempt=run.attempt + 1,
         attempt_id=attempt_id,
+        earlier_attempts=_with_this_one(run, LOST, run.heartbeat_at),
         worker_id=owner.worker_id,
         instance_id=owner.instance_id,
         start_time=now,
@@ -149,13 +176,29 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
         tasks={},
         task_records={},
         task_records_truncated=False,
+        graph={},
         error=None,
     )
 
 
 def hand_back(run: Run, now: float) -> Run:
     """A worker that must go gives the run away: nobody owns it, and the next delivery may claim it at once."""
-    return _changed(run, attempt_id=None, worker_id=None, instance_id=None, updated_at=now)
+    earlier = _with_this_one(run, HANDED_BACK, now)
+    return _changed(run, attempt_id=None, worker_id=None, instance_id=None, earlier_attempts=earlier, updated_at=now)
+
+
+def _with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, Any], ...]:
+    """The attempts that are over, once the one under way is. Nobody's run has none under way."""
+    if run.attempt_id is None:
+        return run.earlier_attempts
+    past = {
+        "attempt": run.attempt,
+        "worker_id": run.worker_id,
+        "started_at": run.start_time,
+        "ended_at": ended_at,
+        "why": why,
+    }
+    return (*run.earlier_attempts, past)[-EARLIER_ATTEMPTS_MAX:]
 
 
 def beat(run: Run, progress: Progress, now: float) -> Run:
@@ -167,13 +210,17 @@ def beat(run: Run, progress: Progress, now: float) -> Run:
         tasks=progress.tasks or run.tasks,
         task_records=progress.task_records or run.task_records,
         task_records_truncated=progress.truncated or (run.task_records_truncated and not progress.task_records),
+        graph=progress.graph or run.graph,
     )
 
 
-def ask_cancel(run: Run, reason: str | None, now: float) -> Run:
-    """Somebody wants it stopped (FLOW-175). The first request is the one that counts (FLOW-177)."""
+def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) -> Run:
+    """Somebody wants it stopped (FLOW-175), by the key they have. The first request is the one that counts
+    (FLOW-177)."""
     status = _target(run, "ask_cancel")
-    return _changed(run, status=status, cancel_requested_at=now, cancel_reason=reason, updated_at=now)
+    return _changed(
+        run, status=status, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by, updated_at=now
+    )
 
 
 def mark_cancel_overdue(run: Run, seconds: float, now: float) -> Run:
@@ -182,8 +229,11 @@ def mark_cancel_overdue(run: Run, seconds: float, now: float) -> Run:
     return _changed(run, error=f"{text.err_id}: {text.en} ({seconds:g} s)", updated_at=now)
 
 
-def conclude(run: Run, outcome: Outcome, now: float) -> Run:
-    """The one end of a run (FLOW-379 to FLOW-384). A cancel request outranks whatever the work did (FLOW-20)."""
+def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None) -> Run:
+    """The one end of a run (FLOW-379 to FLOW-384). A cancel request outranks whatever the work did (FLOW-20).
+
+    `ended_by`: KEEPER, unless a worker does it.
+    """
     error, reason = run.error, run.reason
     if run.status is RunState.CANCELLING:
         status, error = _target(run, "cancel"), outcome.error or run.error
@@ -204,6 +254,8 @@ def conclude(run: Run, outcome: Outcome, now: float) -> Run:
         tasks=_settle_tasks(progress.tasks or run.tasks, status),
         task_records=_settle_records(progress.task_records or run.task_records, status),
         task_records_truncated=progress.truncated or (run.task_records_truncated and not progress.task_records),
+        graph=progress.graph or run.graph,
+        ended_by=ended_by,
     )
 
 

@@ -34,10 +34,14 @@ _OPTIONAL = (
     "api_key_id",
     "cancel_requested_at",
     "cancel_reason",
+    "cancel_requested_by",
+    "ended_by",
     "rerun_of",
 )
 #: FLOW-360: what goes first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
+#: What goes after the records: a run must not be lost for a picture of it, nor for its history.
+_DISPENSABLE = ("graph", "earlier_attempts")
 
 
 def to_snapshot(run: Run) -> dict[str, Any]:
@@ -67,6 +71,10 @@ def to_snapshot(run: Run) -> dict[str, Any]:
             snapshot[name] = value
     if run.params_truncated:
         snapshot["params_truncated"] = True
+    if run.graph:
+        snapshot["graph"] = run.graph
+    if run.earlier_attempts:
+        snapshot["earlier_attempts"] = list(run.earlier_attempts)
     if run.extra:
         snapshot.update(run.extra)
     return snapshot
@@ -87,12 +95,31 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known["status"] = RunState(known["status"])
         _check_instants(known)
         known["tags"] = tuple(known.get("tags", ()))
+        known["graph"] = _graph_of(known.get("graph"))
+        known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
         known.setdefault("heartbeat_at", known["updated_at"])
         return Run(**known, extra=extra)
     except (KeyError, OverflowError, TypeError, ValueError) as error:  # JSON has integers that no float can hold
         raise Corrupt(f"not a run snapshot: {error}") from error
+
+
+def _graph_of(value: Any) -> dict[str, tuple[str, ...]]:
+    """What is of another form is a stranger's, and no reason not to execute the run: it counts as absent."""
+    if not isinstance(value, dict):
+        return {}
+    is_graph = all(
+        isinstance(names, list | tuple) and all(type(name) is str for name in names) for names in value.values()
+    )
+    return {task: tuple(names) for task, names in value.items()} if is_graph else {}
+
+
+def _attempts_of(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """As `_graph_of`."""
+    if not isinstance(value, list | tuple) or not all(isinstance(attempt, dict) for attempt in value):
+        return ()
+    return tuple(value)
 
 
 def _check_instants(known: Mapping[str, Any]) -> None:
@@ -127,7 +154,7 @@ def encode_fitting(run: Run, bytes_max: int) -> bytes:
     data = encode(snapshot)
     if len(data) <= bytes_max:
         return data
-    if not run.task_records:
+    if not (run.task_records or run.graph or run.earlier_attempts):
         raise SnapshotTooLargeError(f"the snapshot takes {len(data)} bytes; {bytes_max} are allowed")
     return encode(compact_run_snapshot(snapshot, bytes_max))
 
@@ -135,8 +162,8 @@ def encode_fitting(run: Run, bytes_max: int) -> bytes:
 def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, Any]:
     """A snapshot of at most `max_bytes` in its encoded form; the argument stays as it is (FLOW-359 to FLOW-361).
 
-    First the bulky members of every task record go, then the records. Raises SnapshotTooLargeError when
-    that is not enough.
+    First the bulky members of every task record go, then the records, then the graph, then what is known of earlier
+    attempts. Raises SnapshotTooLargeError when that is not enough.
     """
     compact = {**snapshot, "task_records_truncated": bool(snapshot.get("task_records_truncated", False))}
     if len(encode(compact)) <= max_bytes:
@@ -149,6 +176,11 @@ def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, 
         size = len(encode(compact))
         if size <= max_bytes:
             return compact
+    for name in _DISPENSABLE:
+        if compact.pop(name, None) is not None:
+            size = len(encode(compact))
+            if size <= max_bytes:
+                return compact
     raise SnapshotTooLargeError(f"the snapshot takes {size} bytes without any task record; {max_bytes} are allowed")
 
 
@@ -163,6 +195,8 @@ def encode_smallest(run: Run, bytes_max: int) -> bytes:
         "task_records_truncated": run.task_records_truncated or bool(run.task_records),
         "error": f"{error} {run.error}"[:ERROR_LENGTH_MAX] if run.error else error,
     }
+    for name in _DISPENSABLE:
+        snapshot.pop(name, None)
     reductions: tuple[dict[str, Any], ...] = ({}, {"tasks": {}}, {"error": error, "tags": snapshot["tags"][:1]})
     for reduction in reductions:
         snapshot |= reduction

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.list_runs import list_runs, list_whole_runs
-from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.cursors import LENGTH_MAX, write_cursor
 from pyoco_server.doors.http.list_query import KINDS, LIMIT_DEFAULT, LIMIT_MAX, ListQuery, read_list_query
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.ports.index.port import Place, Summary
 
@@ -26,7 +26,7 @@ async def get_runs(request: Request) -> Response:
     await state.settled()
     if asked.whole:
         whole = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
-        return _answer(asked, [to_snapshot(run) for run in whole.items], whole.next)
+        return _answer(asked, [shown_run(run) for run in whole.items], whole.next)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
     return _answer(asked, [_line(line) for line in page.items], page.next)
 
@@ -75,6 +75,11 @@ OPERATIONS: tuple[Operation, ...] = (
             schemas.query("kind", {"type": "string", "enum": list(KINDS)}, "Kind of run."),
             schemas.query(
                 "workflow_yaml_sha256", {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}, "Runs of this flow.yaml."
+            ),
+            schemas.query(
+                "run_id",
+                {"type": "string", "pattern": "^[0-9a-fA-F-]{4,36}$"},
+                "How the run id begins, with 4 characters or more.",
             ),
             schemas.query(
                 "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many."

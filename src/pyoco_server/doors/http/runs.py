@@ -13,13 +13,13 @@ from pyoco_server.actions.explain_wait import Wait, explain_wait
 from pyoco_server.actions.read import WorkerFacts, read_run, worker_facts
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.run import Caller, Run, Submission
-from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.core.waiting import waits
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.forms import read_workflow_form
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import read_body, read_reason, wants_records
+from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State, caller_of, state_of
 from pyoco_server.doors.http.submissions import (
     KEY_PARAMETER,
@@ -105,14 +105,14 @@ async def cancel_run(request: Request) -> Response:
     reason = read_reason(await read_body(request))
     stored = await cancel(state.backend, caller_of(request), request.path_params["run_id"], reason)
     state.written(stored.revision)
-    snapshot = to_snapshot(stored.run)
+    snapshot = shown_run(stored.run)
     del snapshot["task_records"]
     return json_answer(snapshot)
 
 
 def _public(found: Stored, facts: WorkerFacts | None, wait: Wait | None, *, records: bool) -> dict[str, Any]:
     """FLOW-88 to FLOW-93."""
-    snapshot = to_snapshot(found.run)
+    snapshot = shown_run(found.run)
     if not records:
         del snapshot["task_records"]
     if facts is not None:
@@ -169,7 +169,10 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run_id}",
         endpoint=get_run,
         summary="Read a run",
-        description="A run that no worker has taken says in `waiting` why, if that can be told.",
+        description=(
+            "A run that no worker has taken says in `waiting` why, if that can be told. `last_change` is what happened "
+            "to it last, and who did it."
+        ),
         parameters=(
             schemas.path_run_id,
             schemas.query(

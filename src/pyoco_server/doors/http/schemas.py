@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyoco_server.core.change import DoerKind, What
 from pyoco_server.core.names import TAG_PATTERN
+from pyoco_server.core.run import HANDED_BACK, KEEPER, LOST
 from pyoco_server.core.states import RunState, TaskState
 from pyoco_server.core.waiting import WaitReason
 
@@ -105,7 +107,12 @@ _SNAPSHOT: dict[str, Any] = {
     "api_key_id": TEXT,
     "cancel_requested_at": NUMBER,
     "cancel_reason": TEXT,
+    "cancel_requested_by": TEXT,
+    "ended_by": {"type": "string", "enum": [KEEPER]},
     "rerun_of": {"type": "string", "format": "uuid"},
+    "graph": {"type": "object", "additionalProperties": TEXTS},
+    "earlier_attempts": array_of(ref("RunAttempt")),
+    "last_change": ref("RunLastChange"),
     "worker_alive": FLAG,
     "worker_heartbeat_at": or_null(NUMBER),
     "worker_tags": or_null(TEXTS),
@@ -192,6 +199,31 @@ SCHEMAS: dict[str, Any] = {
         {"run_id": {"type": "string", "format": "uuid"}, "submitted_at": NUMBER, "age_seconds": NUMBER},
         ["age_seconds"],
         "The run that has waited longest before this one. Of another tenant's, only the age is told.",
+    ),
+    "RunAttempt": object_of(
+        {
+            "attempt": COUNT,
+            "worker_id": or_null(TEXT),
+            "started_at": or_null(NUMBER),
+            "ended_at": NUMBER,
+            "why": {"type": "string", "enum": [HANDED_BACK, LOST]},
+        },
+        ["attempt", "worker_id", "started_at", "ended_at", "why"],
+        "An attempt that was not the last one: its worker gave it back, or nobody heard of its end. Of a lost one, "
+        "`ended_at` is the last sign of life.",
+    ),
+    "RunLastChange": object_of(
+        {
+            "what": {"type": "string", "enum": list(What)},
+            "at": NUMBER,
+            "by": object_of(
+                {"kind": {"type": "string", "enum": list(DoerKind)}, "id": or_null(TEXT)},
+                ["kind", "id"],
+                "Without authentication, whoever asked is a `caller` like any other.",
+            ),
+        },
+        ["what", "at", "by"],
+        "What happened to the run last, when, and who did it.",
     ),
     "RunTasks": object_of(
         {name: _SNAPSHOT[name] for name in ("run_id", "flow_name", "status", "tasks")}

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.watch import Watch, Watching, Word, watch
-from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import encode_json
 from pyoco_server.doors.http.event_stream import EventStream
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import Malformed, wants_records
+from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.errors import Corrupt, Problem
 from pyoco_server.logs import get_logger
@@ -106,7 +106,7 @@ def _data(word: Word, *, records: bool) -> bytes:
     """O(size of the run) the first time. Raises Corrupt."""
     made = _DATA[records].get(word)
     if made is None:
-        snapshot = to_snapshot(word.stored.run)
+        snapshot = shown_run(word.stored.run)
         if not records:
             del snapshot["task_records"]
         made = b'data: {"run_id":%s,"snapshot":%s,"ts":' % (encode_json(_run_id(word)), encode_json(snapshot))

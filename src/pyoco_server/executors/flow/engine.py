@@ -14,6 +14,7 @@ from pyoco.trace.backend import TraceBackend
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
+from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.records import plain_records
 from pyoco_server.executors.flow.told import told
 
@@ -40,6 +41,7 @@ class EngineRun:
         self._job, self._resolve = job, resolve
         # FLOW-378. The engine treats a context made with another status as already over (ENG-5).
         self._context = RunContext(run_id=job.run_id, status=RunStatus.RUNNING)
+        self._graph: Mapping[str, tuple[str, ...]] = {}
 
     def execute(self) -> Outcome:
         """Build the flow and run it. Never raises: what a task throws is an outcome, SystemExit included (FLOW-327)."""
@@ -53,6 +55,7 @@ class EngineRun:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (somebody else's resolver: any exception is its outcome)
             return Failed(message=f"building the flow failed: {told(error)}")  # FLOW-323
+        self._graph = graph_of(flow)
         try:
             # A copy: tasks may change what they are given (ENG-7), and the record shows what was submitted.
             Engine(trace_backend=_SILENCE).run(flow, params=dict(self._job.params), run_context=self._context)
@@ -79,10 +82,10 @@ class EngineRun:
         for _ in range(5):
             try:
                 tasks = self._tasks()
-                return Progress(tasks, plain_records(_records(self._context, tasks)))
+                return Progress(tasks, plain_records(_records(self._context, tasks)), graph=self._graph)
             except RuntimeError:  # a value grew while we walked it
                 time.sleep(0.001)
-        return Progress()
+        return Progress(graph=self._graph)
 
     def _tasks(self) -> dict[str, str]:
         """Tasks as they were started, the rest by name: the engine keeps them in a set, in no order."""

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,8 +100,10 @@ class Child:
         while (asked := self._receive_question()) is not None:
             # Read in this order: a question about an earlier job must not meet the one that runs now.
             run, about_this = self._run, asked[1:] == wire.number(self._jobs)
-            if asked.startswith(wire.PROGRESS):
+            if asked.startswith((wire.PROGRESS, wire.GRAPH)):
                 progress = run.progress() if run is not None and about_this else None
+                if progress is not None and asked.startswith(wire.PROGRESS):
+                    progress = replace(progress, graph={})
                 self._control.send(wire.pack_progress(progress, self._bytes_max) if progress is not None else b"")
             elif asked.startswith(wire.CANCEL) and run is not None and about_this:
                 run.ask_cancel()

@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.errors import UsageError
@@ -99,6 +101,8 @@ class Host:
         self._unanswered: asyncio.Future[bytes | None] | None = None
         #: The run that the unanswered question was asked about.
         self._asked_about = 0
+        #: Of the flow that runs, once the host has told it.
+        self._graph: Mapping[str, tuple[str, ...]] = {}
         self._killed_because: str | None = None
         self.runs = 0
         #: What is wrong with plug-ins in wheels, by the directory of the wheel. Runs that do not want them are fine.
@@ -177,6 +181,7 @@ class Host:
     def run(self, data: bytes) -> asyncio.Future[bytes | None]:
         """One job, as it came from the queue. The answer is a packed outcome; None: the host is gone."""
         self.runs += 1
+        self._graph = {}
         self._work.write(wire.frame(data))
         return self._work_reader.next(wire.number(self.runs))
 
@@ -193,7 +198,8 @@ class Host:
         """None when the host does not answer: busy in code that holds the interpreter, or about to end."""
         async with self._asking:
             if self._unanswered is None:
-                self._control.write(wire.frame(wire.PROGRESS + wire.number(self.runs)))
+                word = wire.PROGRESS if self._graph else wire.GRAPH
+                self._control.write(wire.frame(word + wire.number(self.runs)))
                 self._unanswered, self._asked_about = self._control_reader.next(), self.runs
             done, _ = await asyncio.wait({self._unanswered}, timeout=_PROGRESS_SECONDS)
             if not done:  # the question stands; the next call waits for the same answer
@@ -202,10 +208,12 @@ class Host:
             if not body or self._asked_about != self.runs:  # about an earlier run: it tells nothing of this one
                 return None
             try:
-                return wire.unpack_progress(body)
+                progress = wire.unpack_progress(body)
             except ValueError:
                 self._give_up(self._control_reader)
                 return None
+            self._graph = self._graph or progress.graph
+            return replace(progress, graph=self._graph)  # each time: the write that carries it may fail
 
     def ask_cancel(self) -> None:
         self._control.write(wire.frame(wire.CANCEL + wire.number(self.runs)))

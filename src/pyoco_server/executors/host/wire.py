@@ -2,8 +2,8 @@
 
 work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
                  host -> worker  READY, with what is wrong with wheels, or a FAULT; then one outcome per job
-control socket   worker -> host  PROGRESS or CANCEL, with the number of the job it is about
-                 host -> worker  one progress per PROGRESS
+control socket   worker -> host  PROGRESS, GRAPH or CANCEL, with the number of the job it is about
+                 host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH
 
 The tasks are in the host's process, and can write there what they like. So `unpack_...` believes nothing: what is not
 of the right form raises ValueError.
@@ -24,6 +24,7 @@ from pyoco_server.executors.flow.records import slim_records
 __all__ = [
     "CANCEL",
     "FAULT",
+    "GRAPH",
     "PROGRESS",
     "READY",
     "Frames",
@@ -41,6 +42,8 @@ __all__ = [
 READY = b"R"
 FAULT = b"!"
 PROGRESS = b"p"
+#: As PROGRESS, from a worker that does not know the graph yet. A graph never changes, so it is told once.
+GRAPH = b"g"
 CANCEL = b"c"
 
 _HEAD = struct.Struct("<I")
@@ -116,12 +119,17 @@ def _encoded(document: dict[str, Any]) -> bytes:
 def _pack(document: dict[str, Any], progress: Progress, bytes_max: int) -> bytes:
     """Encoded once when it is small. A huge record costs the host that made it, and the worker never sees it whole."""
     document |= {"tasks": progress.tasks, "records": progress.task_records, "truncated": progress.truncated}
+    if progress.graph:
+        document["graph"] = progress.graph
     body = _encoded(document)
     if len(body) <= bytes_max:
         return body
     document |= {"records": slim_records(progress.task_records), "truncated": True}
     body = _encoded(document)
-    return body if len(body) <= bytes_max else _encoded(document | {"records": {}})
+    if len(body) <= bytes_max:
+        return body
+    body = _encoded(document | {"records": {}})
+    return body if len(body) <= bytes_max else _encoded(document | {"records": {}, "graph": {}})
 
 
 def pack_progress(progress: Progress, bytes_max: int) -> bytes:
@@ -164,7 +172,18 @@ def _progress_of(document: Mapping[str, Any]) -> Progress:
         raise ValueError("no states of tasks")
     if not isinstance(records, dict) or not all(isinstance(record, dict) for record in records.values()):
         raise ValueError("no records of tasks")
-    return Progress(tasks, records, bool(truncated))
+    return Progress(tasks, records, bool(truncated), _graph_of(document))
+
+
+def _graph_of(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    graph = document.get("graph")
+    if graph is None:
+        return {}
+    if not isinstance(graph, dict) or not all(isinstance(names, list) for names in graph.values()):
+        raise ValueError("no graph of tasks")
+    if not all(isinstance(name, str) for names in graph.values() for name in names):
+        raise ValueError("no names of tasks")
+    return {task: tuple(names) for task, names in graph.items()}
 
 
 def _refuse_constant(word: str) -> None:

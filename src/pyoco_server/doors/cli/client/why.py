@@ -17,7 +17,19 @@ from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["explain", "why"]
 
-_FIELDS = ("run_id", "status", "reason", "error", "waiting", "worker_id", "worker_alive", "attempt", "cancel_reason")
+_FIELDS = (
+    "run_id",
+    "status",
+    "reason",
+    "error",
+    "waiting",
+    "worker_id",
+    "worker_alive",
+    "attempt",
+    "cancel_reason",
+    "earlier_attempts",
+    "last_change",
+)
 
 
 @click.command("why", cls=Command, example="pyoco-client why RUN_ID")
@@ -56,6 +68,32 @@ def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
         yield str(snapshot["waiting"]["message"])
     else:
         yield from _activity(snapshot, now)
+    yield from _history(snapshot, now)
+
+
+def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
+    """What became of earlier attempts, and what happened last. An older server tells of neither."""
+    earlier = snapshot.get("earlier_attempts") or ()
+    for past in earlier:
+        ended_at = past.get("ended_at")
+        ago = f", {span(now - ended_at)} ago" if ended_at is not None else ""
+        became = "was handed back" if past.get("why") == "handed_back" else "was lost; last sign of life"
+        yield f"Attempt {past.get('attempt')} on {past.get('worker_id') or 'a worker'} {became}{ago}."
+    if not earlier and (snapshot.get("attempt") or 0) > 1:
+        yield f"This is attempt {snapshot['attempt']}: earlier ones were lost with their worker or its host."
+    change = snapshot.get("last_change")
+    if change is not None:
+        what = str(change["what"]).replace("_", " ")
+        yield f"Last change: {what} {span(now - change['at'])} ago by {_name(change['by'])}."
+
+
+def _name(doer: Mapping[str, Any]) -> str:
+    kind, name = doer["kind"], doer["id"]
+    if kind == "keeper":
+        return "the keeper"
+    if kind == "caller":
+        return "a caller"
+    return f"key {name}" if kind == "api_key" else str(name or "a worker")
 
 
 def _failure(snapshot: Mapping[str, Any]) -> Iterator[str]:
@@ -81,8 +119,6 @@ def _activity(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
         yield f"{worker} runs it" + (f" since {span(now - began)}." if began is not None else ".")
     else:
         yield "Nobody has taken it yet, and the server does not tell why."
-    if (snapshot.get("attempt") or 0) > 1:
-        yield f"This is attempt {snapshot['attempt']}: earlier ones were lost with their worker or its host."
     if worker and snapshot.get("worker_alive") is False:
         yield f"{worker} has gone silent; another worker takes over when its claim runs out."
     if snapshot.get("error"):

@@ -1,0 +1,93 @@
+"""What last happened to a run, when, and who did it: told from its record alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pyoco_server.core.run import KEEPER, Run
+from pyoco_server.core.states import RunState
+
+__all__ = ["Change", "Doer", "DoerKind", "What", "last_change"]
+
+
+class What(StrEnum):
+    """The moves that are told. A heartbeat is none."""
+
+    SUBMITTED = "submitted"
+    STARTED = "started"
+    HANDED_BACK = "handed_back"
+    CANCEL_REQUESTED = "cancel_requested"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class DoerKind(StrEnum):
+    #: Authentication is off, so nobody is told apart.
+    CALLER = "caller"
+    API_KEY = "api_key"
+    WORKER = "worker"
+    KEEPER = "keeper"
+
+
+@dataclass(frozen=True)
+class Doer:
+    kind: DoerKind
+    #: The key's, or the worker's. None: there is none, or it is not known.
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    what: What
+    at: float
+    by: Doer
+
+
+def last_change(run: Run) -> Change:
+    """The last move of the run. O(1).
+
+    A cancelled run whose worker was gone may be ended by the next worker that gets its job; the record does not say
+    by which, and its own worker is named.
+    """
+    if run.is_terminal:
+        doer = Doer(DoerKind.KEEPER) if run.ended_by == KEEPER else Doer(DoerKind.WORKER, run.worker_id)
+        return Change(_ENDS[run.status], _first(run.end_time, run.updated_at), doer)
+    if run.status is RunState.CANCELLING:
+        at = _first(run.cancel_requested_at, run.updated_at)
+        return Change(What.CANCEL_REQUESTED, at, _asker(run.cancel_requested_by))
+    if run.status is RunState.PENDING:
+        return Change(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
+    if run.attempt > 0 and run.attempt_id is None:
+        return _hand_back(run)
+    return Change(What.STARTED, _first(run.start_time, run.updated_at), Doer(DoerKind.WORKER, run.worker_id))
+
+
+_ENDS = {
+    RunState.COMPLETED: What.COMPLETED,
+    RunState.FAILED: What.FAILED,
+    RunState.CANCELLED: What.CANCELLED,
+}
+
+
+def _asker(api_key_id: str | None) -> Doer:
+    return Doer(DoerKind.CALLER) if api_key_id is None else Doer(DoerKind.API_KEY, api_key_id)
+
+
+def _hand_back(run: Run) -> Change:
+    """Who had it stands among the earlier attempts, unless they had to go for their size, or an older version wrote."""
+    last = run.earlier_attempts[-1] if run.earlier_attempts else {}
+    worker_id = last.get("worker_id")
+    doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
+    return Change(What.HANDED_BACK, _first(_instant(last.get("ended_at")), run.updated_at), doer)
+
+
+def _first(at: float | None, otherwise: float) -> float:
+    return otherwise if at is None else at
+
+
+def _instant(value: Any) -> float | None:
+    """A stranger may have written it, and JSON has integers that no float can hold."""
+    return float(value) if type(value) in (int, float) and 0 <= value < 1e12 else None
