@@ -323,6 +323,10 @@ class LetterIndexContract:
                 key: (count, newest[key]) for key, count in groups.items()
             }
             assert await index.total(tenant_id) == len(mine)
+            times = [letter.timestamp for letter in mine]
+            since = times[len(times) // 2] if times else NOW
+            assert await index.recent(tenant_id, since, 1000) == sum(each > since for each in times)
+            assert await index.recent(tenant_id, 0.0, 3) == min(3, len(mine))
 
     async def test_counts_are_kept_through_everything(self, index: LetterIndex) -> None:
         items = some_letters(200)

@@ -154,6 +154,89 @@ class TestOnce:
         assert ended(tally) == {("hello", "COMPLETED"): 1}
 
 
+class Heard:
+    """Who listens to the tally."""
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.ended: list[str] = []
+
+    def on_submitted(self, run: Run) -> None:
+        self.submitted.append(run.run_id)
+
+    def on_ended(self, run: Run) -> None:
+        self.ended.append(run.run_id)
+
+
+class TestListener:
+    @pytest.fixture
+    def heard(self) -> Heard:
+        return Heard()
+
+    @pytest.fixture
+    def feed(self, heard: Heard) -> Feed:
+        return Feed(Tally(Clock(), heard))
+
+    def test_each_run_is_told_of_twice(self, feed: Feed, heard: Heard) -> None:
+        runs = [a_run(submitted_at=BEGAN + number) for number in range(3)]
+        for run in runs:
+            running = taken(run, 1.0)
+            feed.say(run, running, beat(running, NOTHING_YET, BEGAN + 2), hand_back(running, BEGAN + 3))
+            again = taken(hand_back(running, BEGAN + 3), 5.0, BERT)
+            feed.say(again, done(again, 1.0), run.run_id)
+        assert heard.submitted == heard.ended == [run.run_id for run in runs]
+
+    def test_a_submission_that_was_passed_over_is_told_with_the_next_word(self, feed: Feed, heard: Heard) -> None:
+        """The store keeps the newest word only: a quick worker has changed it already"""
+        first, second, third = (a_run(submitted_at=BEGAN + 1) for _ in range(3))
+        feed.say(taken(first, 1.0), done(taken(second, 1.0), 1.0), conclude(third, Failed(message="x"), BEGAN + 3))
+        feed.say(done(taken(first, 1.0), 1.0))
+        assert heard.submitted == [first.run_id, second.run_id, third.run_id]
+        assert heard.ended == [second.run_id, third.run_id, first.run_id]
+
+    def test_what_was_submitted_before_we_watched_is_history_and_its_end_is_not(self, feed: Feed, heard: Heard) -> None:
+        old = a_run(submitted_at=BEGAN - 5)
+        feed.say(taken(old, 1.0), done(taken(old, 1.0), 1.0))
+        assert (heard.submitted, heard.ended) == ([], [old.run_id])
+
+    def test_history_and_repetitions_are_not_told(self, heard: Heard) -> None:
+        feed = Feed(Tally(Clock(), heard), caught_up=False)
+        feed.say(a_run(submitted_at=BEGAN + 1), done(taken(a_run(), 1.0), 1.0), caught_up=False)
+        feed.say(a_run(submitted_at=BEGAN + 1), caught_up=True)
+        assert (heard.submitted, heard.ended) == ([], [])
+        items = feed.say(a_run(submitted_at=BEGAN + 1), done(taken(a_run(), 1.0), 1.0))
+        feed.repeat(items)
+        assert (len(heard.submitted), len(heard.ended)) == (1, 1)
+
+    def test_what_is_kept_in_mind_is_bounded_and_nothing_is_told_twice(
+        self, feed: Feed, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pyoco_server.loops.tally._SUBMITTED_MAX", 3)
+        clock = Clock(BEGAN + 1000)
+        feed._tally._clock = clock
+        runs = [a_run(submitted_at=BEGAN + 1 + number) for number in range(10)]
+        for run in runs:
+            feed.say(run)
+        feed.say(*(taken(run, 1.0) for run in runs))
+        assert heard.submitted == [run.run_id for run in runs]
+        assert len(feed._tally._submitted) == 3
+        late = a_run(submitted_at=BEGAN + 50)
+        feed.say(taken(late, 1.0))
+        assert heard.submitted[-1] == late.run_id
+
+    def test_a_record_from_the_future_hides_nothing(
+        self, feed: Feed, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pyoco_server.loops.tally._SUBMITTED_MAX", 1)
+        runs = [a_run(submitted_at=BEGAN + 10**9), a_run(), a_run(), taken(a_run(submitted_at=BEGAN + 1), 1.0)]
+        feed.say(*runs)
+        assert heard.submitted == [run.run_id for run in runs]
+
+    def test_a_strangers_record_breaks_nothing(self, feed: Feed, heard: Heard) -> None:
+        feed.say(replace(a_run(submitted_at=BEGAN + 1), run_id=["r"]))  # type: ignore[arg-type]  # that is the point
+        assert heard.submitted == []
+
+
 class TestRedeliveries:
     def test_every_attempt_beyond_the_first_is_counted_as_it_begins(self, tally: Tally) -> None:
         feed = Feed(tally)
@@ -234,7 +317,7 @@ class TestNames:
 
 def test_a_change_that_is_no_end_costs_next_to_nothing() -> None:
     """It is on the way of every change of every run. A generous bound: the figure itself is in the benchmarks"""
-    tally = Tally()
+    tally = Tally(listener=Heard())
     Feed(tally)
     running = taken(a_run(), 1.0)
     items = tuple(Stored(replace(running, run_id=str(number)), number) for number in range(1, 20_001))

@@ -6,13 +6,14 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pyoco_server.actions.measure import Lag
 from pyoco_server.core.run import Run
-from pyoco_server.core.states import TERMINAL
+from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.runs.port import Changes, Stored
 
-__all__ = ["OTHER_FLOWS", "Ends", "Histogram", "Tally"]
+__all__ = ["OTHER_FLOWS", "Ends", "Histogram", "Listener", "Tally"]
 
 #: How many flows are told apart. Names are the users' own: without a limit each new one would cost memory for ever.
 _FLOWS_MAX = 200
@@ -22,6 +23,10 @@ OTHER_FLOWS = "(other)"
 _NAME_LENGTH_MAX = 512
 #: Runs on a second or later attempt that are kept in mind. The oldest is forgotten first.
 _REPEATED_MAX = 10_000
+#: Runs whose submission was told of last: some 1 MB. A feed that is behind by more submissions passes some over.
+_SUBMITTED_MAX = 5_000
+#: What a run is in its first record, and in no other.
+_FIRST = RunState.PENDING
 
 
 class Histogram:
@@ -49,6 +54,14 @@ class Ends:
     duration: Histogram = field(default_factory=Histogram)
 
 
+class Listener(Protocol):
+    """Hears of each run twice: when it was submitted, and when it has ended. Must be quick and must not raise."""
+
+    def on_submitted(self, run: Run) -> None: ...
+
+    def on_ended(self, run: Run) -> None: ...
+
+
 class Tally:
     """Listens to the feed. What was there before this process watched is history, and is not counted.
 
@@ -59,8 +72,8 @@ class Tally:
     run: figures of several gateways are views of the same runs, not parts of a sum.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.time, listener: Listener | None = None) -> None:
+        self._clock, self._listener = clock, listener
         #: By flow and end.
         self.ends: dict[tuple[str, str], Ends] = {}
         #: Attempts beyond a run's first.
@@ -74,6 +87,10 @@ class Tally:
         self._live_since = 0.0
         #: Everything up to here has been counted or is history.
         self._revision = 0
+        #: Runs whose submission has been told of, and when it was. Whatever was submitted up to `_submitted_until` has
+        #: been told of, or is history.
+        self._submitted: dict[str, float] = {}
+        self._submitted_until = 0.0
 
     def on_changes(self, changes: Changes) -> None:
         """A listener of the feeder: O(changes), and next to nothing for a run that has not ended. Never raises."""
@@ -85,7 +102,9 @@ class Tally:
             self._revision = max(counted, items[-1].revision)
         if not self._is_live:
             if changes.caught_up:
-                self._is_live, self._live_since = True, self._clock()
+                self._is_live = True
+                self._live_since = self._submitted_until = self._clock()
+                self._submitted.clear()
             return
         for item in items:
             if item.revision <= counted:
@@ -96,8 +115,12 @@ class Tally:
             run = item.run
             if run.attempt not in (1, 0):
                 self._on_repeat(run)
+            if self._listener is not None and (run.submitted_at > self._submitted_until or run.status is _FIRST):
+                self._on_submission(run, self._listener)
             if run.status in TERMINAL:
                 self._on_end(run)
+                if self._listener is not None:
+                    self._listener.on_ended(run)
 
     def _on_repeat(self, run: Run) -> None:
         if type(run.attempt) is not int or run.attempt < 2 or type(run.run_id) is not str:
@@ -112,6 +135,19 @@ class Tally:
             self._attempts[run.run_id] = run.attempt
             if len(self._attempts) > _REPEATED_MAX:
                 del self._attempts[next(iter(self._attempts))]
+
+    def _on_submission(self, run: Run, listener: Listener) -> None:
+        """Its first record, which is written once; or a later one: the store keeps the newest word only, and a quick
+        worker changes a run before the feed has told of it."""
+        if type(run.run_id) is not str or run.run_id in self._submitted:
+            return
+        self._submitted[run.run_id] = run.submitted_at
+        if len(self._submitted) > _SUBMITTED_MAX:
+            oldest = next(iter(self._submitted))
+            # Not beyond now: one record from the future must not hide what comes.
+            until = min(self._submitted.pop(oldest), self._clock())
+            self._submitted_until = max(self._submitted_until, until)
+        listener.on_submitted(run)
 
     def _on_end(self, run: Run) -> None:
         if run.start_time is None or run.end_time is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,12 +16,14 @@ from starlette.types import Message, Receive
 from pyoco_server.errors import InvalidListQuery, Problem, Refused, TooLarge, TooSlow
 
 __all__ = [
+    "NOT_AN_INSTANT",
     "Malformed",
     "MalformedQuery",
     "chunks_of",
     "decode",
     "read_body",
     "read_flag",
+    "read_instant",
     "read_reason",
     "wants_records",
     "wrong",
@@ -32,6 +35,11 @@ JSON_BYTES_MAX = 1024 * 1024
 BODY_SECONDS_MAX = 30.0
 #: The same words as in settings (FLOW-517).
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+#: A number as JSON has it, of a length that is no work to read.
+_NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+NOT_AN_INSTANT = "must be a number of seconds since 1970, not negative"
 
 
 class Malformed(Refused):
@@ -137,6 +145,12 @@ def read_reason(body: bytes) -> str | None:
 def read_flag(text: str) -> bool | None:
     """What a word of a query means, in whatever case; None: neither true nor false."""
     return _FLAGS.get(text.lower())
+
+
+def read_instant(text: str) -> float | None:
+    """Unix seconds of a query; None: they are none (see NOT_AN_INSTANT)."""
+    number = float(text) if _NUMBER.fullmatch(text) else -1.0
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 def wants_records(query: QueryParams) -> bool:

@@ -8,6 +8,7 @@ from typing import cast
 from starlette.requests import Request
 
 from pyoco_server.core.run import Caller
+from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.turns import Turns
@@ -17,6 +18,7 @@ from pyoco_server.loops.hub import Hub, Lookout
 from pyoco_server.loops.key_uses import KeyUses
 from pyoco_server.loops.letter_feeder import LetterFeeder
 from pyoco_server.loops.tally import Tally
+from pyoco_server.loops.trend import TrendSampler
 from pyoco_server.ports.backend import GatewayBackend
 
 __all__ = ["State", "caller_of", "state_of"]
@@ -34,7 +36,10 @@ DOWNLOADS_MAX = 32
 class State:
     def __init__(self, backend: GatewayBackend) -> None:
         self.backend = backend
-        self.hub, self.tally = Hub(), Tally()
+        #: The last hour, as this gateway has heard of it.
+        self.trend = Trend()
+        self._sampler = TrendSampler(backend, self.trend, self._lists_are_true)
+        self.hub, self.tally = Hub(), Tally(backend.clock, self._sampler)
         self.feeder = IndexFeeder(backend.runs, backend.index, self.hub.on_changes, self.tally.on_changes)
         self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
         self.letter_feeder = LetterFeeder(backend.letters, backend.letter_index)
@@ -47,15 +52,21 @@ class State:
         await self.feeder.start()
         await self.letter_feeder.start()
         await self.lookout.start()
+        await self._sampler.start()
         if self.backend.config.http_auth_mode != "none":
             await self.key_uses.start()
 
     async def stop(self) -> None:
         self.hub.close()
+        await self._sampler.stop()
         await self.lookout.stop()
         await self.key_uses.stop()
         await self.letter_feeder.stop()
         await self.feeder.stop()
+
+    async def _lists_are_true(self) -> bool:
+        """Without waiting for it."""
+        return self.backend.is_up() and await self.feeder.caught_up(0)
 
     def written(self, revision: int) -> None:
         self._revision = max(self._revision, revision)

@@ -117,3 +117,6 @@ class LetterIndex(Protocol):
 
     async def total(self, tenant_id: str = EVERYBODY) -> int:
         """How many there are, in however many groups. O(groups)."""
+
+    async def recent(self, tenant_id: str, since: float, limit: int) -> int:
+        """How many of the newest `limit` letters were written later than this. O(limit)."""

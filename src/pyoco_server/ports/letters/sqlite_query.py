@@ -9,7 +9,7 @@ from pyoco_server.core.dead_letter import read_letter
 from pyoco_server.ports.index.port import EVERYBODY
 from pyoco_server.ports.letters.port import LetterCount, LetterFilter, LetterPage, StoredLetter
 
-__all__ = ["counts", "page", "total"]
+__all__ = ["counts", "page", "recent", "total"]
 
 _GROUPS_MAX = 1000
 #: Above every id: sequences of a stream have 64 bits, and no stream comes near.
@@ -73,4 +73,13 @@ def total(connection: sqlite3.Connection, tenant_id: str) -> int:
     mine = "" if tenant_id == EVERYBODY else "WHERE tenant_id = ?"
     query = f"SELECT COALESCE(SUM(count), 0) FROM counts {mine}"
     (found,) = connection.execute(query, (tenant_id,) if mine else ()).fetchone()
+    return int(found)
+
+
+def recent(connection: sqlite3.Connection, tenant_id: str, since: float, limit: int) -> int:
+    """Letters come in the order of their ids, nearly that of their times: the newest are looked at, and no others."""
+    mine = "" if tenant_id == EVERYBODY else "WHERE tenant_id = :tenant_id"
+    newest = f"SELECT timestamp FROM letters {mine} ORDER BY letter_id DESC LIMIT :limit"
+    values = {"tenant_id": tenant_id, "since": since, "limit": limit}
+    (found,) = connection.execute(f"SELECT count(*) FROM ({newest}) WHERE timestamp > :since", values).fetchone()
     return int(found)

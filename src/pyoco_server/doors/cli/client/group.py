@@ -33,6 +33,7 @@ COMMANDS = {
     "list-vnext": _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"),
     "cancel": _entry("cancel:cancel", "Ask for a run to be stopped, or for many.", "Runs"),
     "dlq": _entry("letters:letters", "Look at dead letters, redrive or delete them.", "Runs"),
+    "queues": _entry("attention:queues", "Show what waits, by tag, the longest queues first.", "Workers and wheels"),
     "workers": _entry("workers:list_workers", "Show the workers, those heard of last first.", "Workers and wheels"),
     "worker-show": _entry("workers:show", "Show a worker, hidden or not.", "Workers and wheels"),
     "worker-hide": _entry("workers:hide", "Leave a worker out of lists; it goes on taking jobs.", "Workers and wheels"),
@@ -50,6 +51,7 @@ COMMANDS = {
     "wheel-delete": _entry(
         "wheels:delete", "Delete a wheel; workers uninstall it with their next look.", "Workers and wheels"
     ),
+    "attention": _entry("attention:attention", "Say what needs attention, the most urgent first.", "Server and setup"),
     "health": _entry("server:health", "Ask whether the gateway is alive; ends with 1 when not.", "Server and setup"),
     "metrics": _entry("server:metrics", "Print the metrics, in the text format of Prometheus.", "Server and setup"),
     "config": _entry(

@@ -49,6 +49,7 @@ def tasks(asked: Asked, run_id: str) -> None:
 
 def _list_options(function: F) -> F:
     for option in (
+        click.option("--run-id", metavar="PREFIX", help="How the run id begins, with 4 characters or more."),
         click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml."),
         click.option(
             "--include",
@@ -71,6 +72,7 @@ def _list_options(function: F) -> F:
     cls=Command,
     example="""\
 pyoco-client list --status FAILED --output table
+pyoco-client list --run-id 3f9a
 pyoco-client list --follow --tag default""",
 )
 @_list_options

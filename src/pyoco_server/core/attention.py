@@ -1,0 +1,282 @@
+"""What a person should look at: from what is known of the deployment to sentences, the most urgent first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pyoco_server.core.trend import FLOW_MINUTES, QUEUE_MINUTES, FlowEnds
+from pyoco_server.core.waiting import STARTING_SECONDS_MAX
+
+__all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
+
+FINDINGS_MAX = 50
+#: Of one kind the worst are told. More would push out what else there is: ten kinds, of which six speak once.
+_OF_A_KIND_MAX = 10
+#: Run ids and worker ids that one finding names.
+NAMES_MAX = 10
+
+#: As long as a run may wait with a free slot before that is odd: by then a worker that was restarted is back.
+_UNSERVED_SECONDS = STARTING_SECONDS_MAX
+#: Fewer failures may be one person trying something out.
+_FAILURES_MIN = 5
+#: One in five is more than a network does that is bad at times; from one in two on the flow does not do its work.
+_FAILURES_WARNING, _FAILURES_DANGER = 0.2, 0.5
+#: A queue grows when it has become longer by half and by as many runs as a person would not submit by hand, and is not
+#: on its way down again: what was submitted in one go, and is being worked off, needs nobody.
+_GROWTH_RATIO, _GROWTH_MIN = 1.5, 50
+#: What has waited for less time is a burst of this minute.
+_GROWTH_SECONDS = 60.0
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    #: Work is lost, or stands still, and nothing of this will change by itself.
+    DANGER = "danger"
+    #: Work goes on, but somebody should look.
+    WARNING = "warning"
+
+
+class Kind(StrEnum):
+    """What it is. In the order of their urgency: what comes first may be the cause of what follows."""
+
+    #: This gateway has no connection to NATS.
+    NATS_DOWN = "nats_down"
+    #: NATS has refused to store something for want of room.
+    STORE_FULL = "store_full"
+    #: Lists of this gateway are not true at the moment.
+    INDEX_BEHIND = "index_behind"
+    #: Runs wait for a tag that no live worker serves.
+    TAG_WITHOUT_WORKER = "tag_without_worker"
+    #: A worker has gone silent and still has runs in hand.
+    WORKERS_LOST = "workers_lost"
+    #: Many runs of a flow failed lately.
+    FAILING_FLOW = "failing_flow"
+    #: More runs are submitted for a tag than are worked off.
+    GROWING_QUEUE = "growing_queue"
+    #: There are dead letters.
+    DEAD_LETTERS = "dead_letters"
+    #: Runs are RUNNING by their record, and nobody has heard of them for a while.
+    STALE_RUNS = "stale_runs"
+    #: Workers could not install a wheel.
+    WHEEL_FAILURES = "wheel_failures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueFacts:
+    """A tag with waiting runs."""
+
+    tag: str
+    depth: int
+    oldest_at: float
+    workers_alive: int
+    #: Ten and two minutes ago; None: not known.
+    depth_before: int | None = None
+    depth_lately: int | None = None
+
+
+@dataclass(frozen=True)
+class LostWorker:
+    """A silent worker, the runs it still has, and those of them that the caller may know of."""
+
+    worker_id: str
+    runs: int
+    run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the rules look at. What could not be found out is empty."""
+
+    now: float
+    is_up: bool = True
+    store_full: bool = False
+    #: It is full, and only a restart of NATS helps.
+    store_stuck: bool = False
+    lists_true: bool = True
+    queues: tuple[QueueFacts, ...] = ()
+    lost: tuple[LostWorker, ...] = ()
+    flows: tuple[FlowEnds, ...] = ()
+    letters: int = 0
+    #: Of the last hour.
+    letters_new: int = 0
+    #: There are more new ones: counting was stopped there.
+    letters_new_capped: bool = False
+    #: RUNNING, without a heartbeat for longer than FLOW-30 allows.
+    stale: tuple[str, ...] = ()
+    stale_capped: bool = False
+    wheel_failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to look at."""
+
+    kind: Kind
+    level: Level
+    #: How many runs, letters or workers it is about; 1 where there is nothing to count.
+    count: int
+    message: str
+    message_ja: str
+    facts: dict[str, Any]
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Dangers before warnings, each in the order of their kinds, the largest first. O(facts)."""
+    found: list[Finding] = []
+    for rule in _RULES:
+        of_a_kind = sorted(rule(facts), key=lambda each: (_LEVELS[each.level], -each.count, each.message))
+        found += of_a_kind[:_OF_A_KIND_MAX]
+    found.sort(key=lambda each: _LEVELS[each.level])
+    return found[:FINDINGS_MAX]
+
+
+_LEVELS = {level: place for place, level in enumerate(Level)}
+
+#: English and Japanese. Figures stand behind a colon: no plural has to be formed.
+_TEXTS: dict[Kind, tuple[str, str]] = {
+    Kind.NATS_DOWN: (
+        "This gateway has no connection to NATS: nothing can be submitted, and no run shows a change.",
+        "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
+    ),
+    Kind.STORE_FULL: (
+        "NATS has no room to store anything: submissions are refused. {advice}",
+        "NATSの保存領域に空きがなく、runの投入は拒否されます。{advice_ja}",
+    ),
+    Kind.INDEX_BEHIND: (
+        "Lists of this gateway are not true at the moment: its index is being made, or hears of no change.",
+        "このgatewayの一覧は現在正確ではありません。索引を作成中か、変更を受信できていません",
+    ),
+    Kind.TAG_WITHOUT_WORKER: (
+        "No worker serves tag {tag}. Waiting: {depth}. Start one with: pyoco-worker --tags {word}",
+        "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: "
+        "pyoco-worker --tags {word}",
+    ),
+    Kind.WORKERS_LOST: (
+        "Worker {worker_id} has gone silent with work in hand. Its runs: {runs}. Another worker takes them over when "
+        "their claim runs out.",
+        "worker {worker_id} がrunを実行したまま応答していません。実行中だったrun: {runs}件。"
+        "占有期限が切れると別のworkerが引き継ぎます",
+    ),
+    Kind.FAILING_FLOW: (
+        "Flow {flow} fails. Failed in the last {minutes} minutes: {failed} of {ended}.",
+        "フロー {flow} が失敗しています。直近{minutes}分間の失敗: {failed}/{ended}件",
+    ),
+    Kind.GROWING_QUEUE: (
+        "The queue of tag {tag} grows. Waiting: {depth}; {minutes} minutes ago: {depth_before}. More workers or slots "
+        "would help.",
+        "タグ {tag} の待ち行列が伸びています。待機中: {depth}件、{minutes}分前: {depth_before}件。"
+        "workerまたはスロットの追加を検討してください",
+    ),
+    Kind.DEAD_LETTERS: (
+        "There are dead letters: {count}. New within the last hour: {new}. Redrive or delete them.",
+        "dead letterがあります: {count}件。直近1時間の新着: {new_ja}。再投入するか削除してください",
+    ),
+    Kind.STALE_RUNS: (
+        "Runs are RUNNING, and nobody has heard of them for a while: {stale}.",
+        "RUNNINGのまま更新が途絶えているrunがあります: {stale_ja}",
+    ),
+    Kind.WHEEL_FAILURES: (
+        "Workers could not install a wheel: {workers}. Their records say which, and why.",
+        "wheelをインストールできなかったworkerがいます: {workers}台。wheel名と理由はworkerの情報を確認してください",
+    ),
+}
+
+
+def _finding(kind: Kind, level: Level, count: int, facts: dict[str, Any], **words: object) -> Finding:
+    english, japanese = _TEXTS[kind]
+    words = {**facts, **words}
+    return Finding(kind, level, count, english.format(**words), japanese.format(**words), facts)
+
+
+def _nats(facts: Facts) -> Iterator[Finding]:
+    if not facts.is_up:
+        yield _finding(Kind.NATS_DOWN, Level.DANGER, 1, {})
+
+
+def _store(facts: Facts) -> Iterator[Finding]:
+    if facts.store_full:
+        advice = "Make room, and restart NATS." if facts.store_stuck else "Make room."
+        advice_ja = "空きを作り、NATSを再起動してください" if facts.store_stuck else "空きを作ってください"
+        told = {"stuck": facts.store_stuck}
+        yield _finding(Kind.STORE_FULL, Level.DANGER, 1, told, advice=advice, advice_ja=advice_ja)
+
+
+def _index(facts: Facts) -> Iterator[Finding]:
+    """Without NATS lists stand still, of course: that is told already."""
+    if facts.is_up and not facts.lists_true:
+        yield _finding(Kind.INDEX_BEHIND, Level.WARNING, 1, {})
+
+
+def _is_unserved(facts: Facts, queue: QueueFacts) -> bool:
+    return not queue.workers_alive and facts.now - queue.oldest_at >= _UNSERVED_SECONDS
+
+
+def _unserved(facts: Facts) -> Iterator[Finding]:
+    for queue in facts.queues:
+        if queue.depth and _is_unserved(facts, queue):
+            told = {"tag": queue.tag, "depth": queue.depth, "oldest_at": queue.oldest_at}
+            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, queue.depth, told, word=shlex.quote(queue.tag))
+
+
+def _lost(facts: Facts) -> Iterator[Finding]:
+    """A danger though others take the work over: it takes them half a minute and an attempt, and a machine is gone."""
+    for worker in facts.lost:
+        if worker.runs:
+            told = {"worker_id": worker.worker_id, "run_ids": list(worker.run_ids[:NAMES_MAX])}
+            yield _finding(Kind.WORKERS_LOST, Level.DANGER, worker.runs, told, runs=worker.runs)
+
+
+def _failing(facts: Facts) -> Iterator[Finding]:
+    for each in facts.flows:
+        if each.failed >= _FAILURES_MIN and each.failed >= _FAILURES_WARNING * each.ended:
+            level = Level.DANGER if each.failed >= _FAILURES_DANGER * each.ended else Level.WARNING
+            told = {"flow": each.flow, "failed": each.failed, "ended": each.ended}
+            yield _finding(Kind.FAILING_FLOW, level, each.failed, told, minutes=FLOW_MINUTES)
+
+
+def _growing(facts: Facts) -> Iterator[Finding]:
+    for queue in facts.queues:
+        before = queue.depth_before
+        if before is None or _is_unserved(facts, queue):  # without a worker it can only grow: that is told already
+            continue
+        has_grown = queue.depth >= max(before * _GROWTH_RATIO, before + _GROWTH_MIN)
+        is_draining = queue.depth_lately is not None and queue.depth < queue.depth_lately
+        if has_grown and not is_draining and facts.now - queue.oldest_at >= _GROWTH_SECONDS:
+            told = {"tag": queue.tag, "depth": queue.depth, "depth_before": before}
+            yield _finding(Kind.GROWING_QUEUE, Level.WARNING, queue.depth, told, minutes=QUEUE_MINUTES)
+
+
+def _letters(facts: Facts) -> Iterator[Finding]:
+    """Old ones, too: they expire unseen, and with them the way to redrive them."""
+    if facts.letters:
+        told = {"count": facts.letters, "new": facts.letters_new}
+        new, new_ja = _some(facts.letters_new, facts.letters_new_capped)
+        # The figures of `facts` are numbers, the words of the sentence are text.
+        yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, told, new=new, new_ja=new_ja)
+
+
+def _stale(facts: Facts) -> Iterator[Finding]:
+    if facts.stale:
+        stale, stale_ja = _some(len(facts.stale), facts.stale_capped)
+        told = {"run_ids": list(facts.stale[:NAMES_MAX])}
+        yield _finding(Kind.STALE_RUNS, Level.WARNING, len(facts.stale), told, stale=stale, stale_ja=stale_ja)
+
+
+def _wheels(facts: Facts) -> Iterator[Finding]:
+    workers = len(facts.wheel_failures)
+    if workers:
+        told = {"worker_ids": list(facts.wheel_failures[:NAMES_MAX])}
+        yield _finding(Kind.WHEEL_FAILURES, Level.WARNING, workers, told, workers=workers)
+
+
+def _some(count: int, capped: bool) -> tuple[str, str]:
+    return (f"{count} or more", f"{count}件以上") if capped else (str(count), f"{count}件")
+
+
+#: In the order of the kinds.
+_RULES = (_nats, _store, _index, _unserved, _lost, _failing, _growing, _letters, _stale, _wheels)

@@ -1,0 +1,97 @@
+"""`queues` and `attention`: what waits, and what a person should look at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import has_colour, print_json, print_table, safe, span
+from pyoco_server.doors.cli.shell import Command
+
+__all__ = ["attention", "queues"]
+
+_COLUMNS = ("tag", "depth", "10 min ago", "oldest", "per minute", "done in", "workers", "slots", "busy")
+_COLOURS = {"danger": "red", "warning": "yellow"}
+
+_output = click.option(
+    "--output",
+    type=click.Choice(["json", "table"]),
+    help="[default: table on a terminal, else json]",
+    metavar="json|table",
+)
+
+
+def _is_table(output: str | None) -> bool:
+    return (output or ("table" if sys.stdout.isatty() else "json")) == "table"
+
+
+@click.command("queues", cls=Command, example="pyoco-client queues\npyoco-client queues --output json")
+@_output
+@click.pass_obj
+def queues(asked: Asked, output: str | None) -> None:
+    """Show what waits, by tag, the longest queues first.
+
+    Tags of live workers for which nothing waits come last. How a queue was ten minutes ago, and how fast it is worked
+    off, is left empty while the gateway has not watched for long enough.
+    """
+    with calling(asked) as client:
+        found = client.list_queues()
+    if _is_table(output):
+        print_table([_row(queue) for queue in found["items"]], _COLUMNS)
+    else:
+        print_json(found)
+
+
+def _row(queue: Mapping[str, Any]) -> dict[str, Any]:
+    pace = queue["drained_per_minute"]
+    return {
+        "tag": queue["tag"],
+        "depth": queue["depth"],
+        "10 min ago": queue["depth_before"],
+        "oldest": _span(queue["oldest_age_seconds"]),
+        "per minute": None if pace is None else f"{pace:.1f}",
+        "done in": _span(queue["eta_seconds"]),
+        "workers": queue["workers_alive"],
+        "slots": queue["slots"],
+        "busy": queue["slots_busy"],
+    }
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else span(seconds)
+
+
+@click.command(
+    "attention",
+    cls=Command,
+    example="pyoco-client attention\npyoco-client attention --fail --output table",
+)
+@_output
+@click.option("--fail", is_flag=True, help="End with 1 when there is any danger.")
+@click.pass_obj
+def attention(asked: Asked, output: str | None, fail: bool) -> int:
+    """Say what needs attention, the most urgent first.
+
+    A danger: work is lost or stands still. A warning: work goes on, but somebody should look.
+    """
+    with calling(asked) as client:
+        found = client.get_attention()
+    if not _is_table(output):
+        print_json(found)
+    elif found["items"]:
+        for item in found["items"]:
+            click.echo(f"{_level(item['level'])}  {safe(item['message'])}")
+    else:
+        click.echo("Nothing needs attention.")
+    return int(fail and any(item["level"] == "danger" for item in found["items"]))
+
+
+def _level(level: str) -> str:
+    """Of one width, in its colour where there are colours. A newer gateway may have further levels."""
+    word = f"{safe(level):7}"
+    return click.style(word, fg=_COLOURS[level]) if level in _COLOURS and has_colour(sys.stdout) else word

@@ -1,0 +1,231 @@
+"""What needs attention: a table of rules, and sentences in two languages."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyoco_server.core import attention
+from pyoco_server.core.attention import Facts, Kind, Level, LostWorker, QueueFacts, findings
+from pyoco_server.core.trend import FlowEnds
+
+NOW = 1_700_000_000.0
+WELL = Facts(now=NOW)
+QUEUE = QueueFacts(tag="gpu", depth=200, oldest_at=NOW - 60, workers_alive=1, depth_before=100, depth_lately=150)
+
+
+def queue(**more: Any) -> Facts:
+    return replace(WELL, queues=(replace(QUEUE, **more),))
+
+
+def flow(ended: int, failed: int) -> Facts:
+    return replace(WELL, flows=(FlowEnds("main", ended, failed),))
+
+
+def lost(runs: int, *run_ids: str) -> Facts:
+    return replace(WELL, lost=(LostWorker("anna", runs, run_ids),))
+
+
+D, W = Level.DANGER, Level.WARNING
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        (WELL, None),
+        (replace(WELL, is_up=False), (Kind.NATS_DOWN, D, 1, {})),
+        (replace(WELL, is_up=False, lists_true=False), (Kind.NATS_DOWN, D, 1, {})),
+        (replace(WELL, lists_true=False), (Kind.INDEX_BEHIND, W, 1, {})),
+        (replace(WELL, store_full=True), (Kind.STORE_FULL, D, 1, {"stuck": False})),
+        (replace(WELL, store_full=True, store_stuck=True), (Kind.STORE_FULL, D, 1, {"stuck": True})),
+        # Nobody serves it, and that is no matter of a restart.
+        (
+            queue(workers_alive=0, oldest_at=NOW - 30),
+            (Kind.TAG_WITHOUT_WORKER, D, 200, {"tag": "gpu", "depth": 200, "oldest_at": NOW - 30}),
+        ),
+        (
+            queue(workers_alive=0, oldest_at=NOW - 90),  # that it grows, too, says nothing more
+            (Kind.TAG_WITHOUT_WORKER, D, 200, {"tag": "gpu", "depth": 200, "oldest_at": NOW - 90}),
+        ),
+        (queue(workers_alive=0, oldest_at=NOW - 29.9), None),
+        (queue(workers_alive=1, oldest_at=NOW - 9000, depth_before=None), None),
+        # It grows: by half, by many, not on its way down, and not only just now.
+        (queue(), (Kind.GROWING_QUEUE, W, 200, {"tag": "gpu", "depth": 200, "depth_before": 100})),
+        (
+            queue(depth=50, depth_before=0),
+            None,  # it was longer two minutes ago
+        ),
+        (
+            queue(depth=50, depth_before=0, depth_lately=50),
+            (Kind.GROWING_QUEUE, W, 50, {"tag": "gpu", "depth": 50, "depth_before": 0}),
+        ),
+        (queue(depth=49, depth_before=0, depth_lately=0), None),
+        (queue(depth=149), None),
+        (queue(depth=1499, depth_before=1000, depth_lately=1200), None),
+        (queue(depth_before=None), None),
+        (queue(depth_lately=None), (Kind.GROWING_QUEUE, W, 200, {"tag": "gpu", "depth": 200, "depth_before": 100})),
+        (queue(depth_lately=201), None),
+        (queue(oldest_at=NOW - 59), None),
+        # Its worker is gone; it had runs.
+        (lost(2, "r1"), (Kind.WORKERS_LOST, D, 2, {"worker_id": "anna", "run_ids": ["r1"]})),
+        (lost(0), None),
+        (lost(12, *map(str, range(12))), (Kind.WORKERS_LOST, D, 12, {"worker_id": "anna", "run_ids": [*"0123456789"]})),
+        # It fails: at least five times, and one in five.
+        (flow(5, 5), (Kind.FAILING_FLOW, D, 5, {"flow": "main", "failed": 5, "ended": 5})),
+        (flow(4, 4), None),
+        (flow(10, 5), (Kind.FAILING_FLOW, D, 5, {"flow": "main", "failed": 5, "ended": 10})),
+        (flow(11, 5), (Kind.FAILING_FLOW, W, 5, {"flow": "main", "failed": 5, "ended": 11})),
+        (flow(25, 5), (Kind.FAILING_FLOW, W, 5, {"flow": "main", "failed": 5, "ended": 25})),
+        (flow(26, 5), None),
+        (replace(WELL, letters=3), (Kind.DEAD_LETTERS, W, 3, {"count": 3, "new": 0})),
+        (replace(WELL, letters=30, letters_new=2), (Kind.DEAD_LETTERS, W, 30, {"count": 30, "new": 2})),
+        (replace(WELL, stale=("a", "b")), (Kind.STALE_RUNS, W, 2, {"run_ids": ["a", "b"]})),
+        (replace(WELL, wheel_failures=("w",)), (Kind.WHEEL_FAILURES, W, 1, {"worker_ids": ["w"]})),
+    ],
+)
+def test_a_rule_finds_what_it_is_for_and_nothing_else(facts: Facts, wanted: tuple[Any, ...] | None) -> None:
+    found = [(each.kind, each.level, each.count, each.facts) for each in findings(facts)]
+    assert found == ([] if wanted is None else [wanted])
+
+
+EVERYTHING = Facts(
+    now=NOW,
+    is_up=True,
+    lists_true=False,
+    store_full=True,
+    store_stuck=True,
+    queues=(QUEUE, replace(QUEUE, tag="a; rm {x}", workers_alive=0, depth=7)),
+    lost=(LostWorker("anna", 3, ("r1",)),),
+    flows=(FlowEnds("main", 20, 11),),
+    letters=1234,
+    letters_new=1000,
+    letters_new_capped=True,
+    stale=("s1", "s2"),
+    wheel_failures=("w1", "w2"),
+)
+
+
+def test_every_kind_is_told_in_both_languages() -> None:
+    """FLOW-566"""
+    found = findings(EVERYTHING) + findings(replace(WELL, is_up=False))
+    assert {each.kind: (each.message, each.message_ja) for each in found} == {
+        "nats_down": (
+            "This gateway has no connection to NATS: nothing can be submitted, and no run shows a change.",
+            "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
+        ),
+        "store_full": (
+            "NATS has no room to store anything: submissions are refused. Make room, and restart NATS.",
+            "NATSの保存領域に空きがなく、runの投入は拒否されます。空きを作り、NATSを再起動してください",
+        ),
+        "index_behind": (
+            "Lists of this gateway are not true at the moment: its index is being made, or hears of no change.",
+            "このgatewayの一覧は現在正確ではありません。索引を作成中か、変更を受信できていません",
+        ),
+        "tag_without_worker": (
+            "No worker serves tag a; rm {x}. Waiting: 7. Start one with: pyoco-worker --tags 'a; rm {x}'",
+            "タグ a; rm {x} を担当するworkerがいません。待機中: 7件。次のコマンドで起動してください: "
+            "pyoco-worker --tags 'a; rm {x}'",
+        ),
+        "workers_lost": (
+            "Worker anna has gone silent with work in hand. Its runs: 3. Another worker takes them over when their "
+            "claim runs out.",
+            "worker anna がrunを実行したまま応答していません。実行中だったrun: 3件。"
+            "占有期限が切れると別のworkerが引き継ぎます",
+        ),
+        "failing_flow": (
+            "Flow main fails. Failed in the last 15 minutes: 11 of 20.",
+            "フロー main が失敗しています。直近15分間の失敗: 11/20件",
+        ),
+        "growing_queue": (
+            "The queue of tag gpu grows. Waiting: 200; 10 minutes ago: 100. More workers or slots would help.",
+            "タグ gpu の待ち行列が伸びています。待機中: 200件、10分前: 100件。"
+            "workerまたはスロットの追加を検討してください",
+        ),
+        "dead_letters": (
+            "There are dead letters: 1234. New within the last hour: 1000 or more. Redrive or delete them.",
+            "dead letterがあります: 1234件。直近1時間の新着: 1000件以上。再投入するか削除してください",
+        ),
+        "stale_runs": (
+            "Runs are RUNNING, and nobody has heard of them for a while: 2.",
+            "RUNNINGのまま更新が途絶えているrunがあります: 2件",
+        ),
+        "wheel_failures": (
+            "Workers could not install a wheel: 2. Their records say which, and why.",
+            "wheelをインストールできなかったworkerがいます: 2台。wheel名と理由はworkerの情報を確認してください",
+        ),
+    }
+    assert {each.kind for each in found} == set(Kind), "a kind without a rule"
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_both_sentences_of_a_kind_say_the_same_things(kind: Kind) -> None:
+    """Each names the same figures; `x_ja` is the Japanese form of `x`."""
+    english, japanese = (
+        {name.removesuffix("_ja") for _, name, _, _ in string.Formatter().parse(text) if name}
+        for text in attention._TEXTS[kind]
+    )
+    assert english == japanese
+    assert re.search("[ぁ-ん]", attention._TEXTS[kind][1])
+    assert attention._TEXTS[kind][0].isascii()
+
+
+def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
+    found = findings(replace(EVERYTHING, flows=(FlowEnds("main", 100, 30), FlowEnds("other", 6, 6))))
+    assert [(each.level, each.kind) for each in found] == [
+        (D, Kind.STORE_FULL),
+        (D, Kind.TAG_WITHOUT_WORKER),
+        (D, Kind.WORKERS_LOST),
+        (D, Kind.FAILING_FLOW),
+        (W, Kind.INDEX_BEHIND),
+        (W, Kind.FAILING_FLOW),
+        (W, Kind.GROWING_QUEUE),
+        (W, Kind.DEAD_LETTERS),
+        (W, Kind.STALE_RUNS),
+        (W, Kind.WHEEL_FAILURES),
+    ]
+
+
+def test_no_kind_pushes_out_the_others() -> None:
+    many = replace(
+        EVERYTHING,
+        queues=tuple(
+            replace(QUEUE, tag=f"{kind}{number}", depth=200 + number, workers_alive=kind == "a")
+            for number in range(500)
+            for kind in "ab"
+        ),
+        lost=tuple(LostWorker(f"w{number}", 1, ()) for number in range(500)),
+        flows=tuple(FlowEnds(f"f{number}", 100, number) for number in range(100)),
+    )
+    found = findings(many)
+    assert len(found) <= 50
+    assert {each.kind for each in found} == set(Kind) - {Kind.NATS_DOWN}
+    assert [each.facts["flow"] for each in found if each.kind is Kind.FAILING_FLOW] == [f"f{99 - n}" for n in range(10)]
+    assert found[1].facts["tag"] == "b499"
+
+
+def test_only_ten_are_named_and_all_are_counted() -> None:
+    names = tuple(f"n{number}" for number in range(100))
+    found = findings(replace(WELL, stale=names, stale_capped=True, wheel_failures=names))
+    assert [each.count for each in found] == [100, 100]
+    assert [list(each.facts.values()) for each in found] == [[list(names[:10])]] * 2
+    assert found[0].message.endswith(": 100 or more.")
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_names_of_any_letters_are_told_as_they_are(tag: str, name: str) -> None:
+    """A stranger's record may hold one: braces are no places to fill."""
+    facts = replace(
+        EVERYTHING,
+        queues=(replace(QUEUE, tag=tag, workers_alive=0), replace(QUEUE, tag=tag)),
+        lost=(LostWorker(name, 1, (name,)),),
+        flows=(FlowEnds(name, 9, 9),),
+    )
+    for each in findings(facts):
+        assert tag in each.message or "tag" not in each.facts
+        assert name in each.message_ja or not {"flow", "worker_id"} & each.facts.keys()
