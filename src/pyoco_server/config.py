@@ -156,9 +156,18 @@ class NatsBackendConfig:
         "", PEPPER, "GA", "Secret mixed into the hashes of API keys; keep it from workers.", secret=True
     )
     dashboard_lang: Literal["auto", "ja", "en"] = declare(
-        "auto", choice("auto", "ja", "en"), "G", "Language of the dashboard; `auto` = the server's.", lenient=True
+        "auto",
+        choice("auto", "ja", "en"),
+        "G",
+        "Language of the dashboard. `auto`: that of the gateway's locale (`LC_ALL`, `LC_MESSAGES`, `LANG`).",
+        lenient=True,
     )
-    dashboard_read_only: bool = declare(False, FLAG, "G", "The dashboard shows and does not act.")
+    dashboard_read_only: bool = declare(
+        False,
+        FLAG,
+        "G",
+        "The dashboard shows and does not act; changes from any browser are refused, programs' are not.",
+    )
 
     def __post_init__(self) -> None:
         check_all(self)

@@ -13,6 +13,7 @@ PyocoError
 ├── KeyMissing            no API key (401)
 ├── KeyRefused            an API key that does not open (403)
 ├── RateLimited           too many bad API keys from one address (429)
+├── DashboardReadOnly     a browser asked for a change, and the dashboard may only look (403)
 ├── NotFound              (404)
 │   ├── RunNotFound
 │   ├── LetterNotFound
@@ -50,6 +51,7 @@ __all__ = [
     "CallableRefused",
     "Conflict",
     "Corrupt",
+    "DashboardReadOnly",
     "FlowNotResolved",
     "InvalidFlow",
     "InvalidJob",
@@ -222,6 +224,12 @@ CATALOGUE: dict[int, Text] = {
             "このゲートウェイの同時転送数が上限に達しています",
             "Try again later, or ask another gateway.",
         ),
+        Text(
+            35,
+            "The dashboard is read-only.",
+            "ダッシュボードは読み取り専用です",
+            "Use pyoco-client, or start the gateway without PYOCO_DASHBOARD_READ_ONLY.",
+        ),
     )
 }
 
@@ -333,6 +341,13 @@ class RateLimited(PyocoError):
     ) -> None:
         super().__init__(message, problems=problems)
         self.retry_after_seconds = retry_after_seconds
+
+
+class DashboardReadOnly(PyocoError):
+    """The dashboard is read-only: a browser may look and not act."""
+
+    number = 35
+    phrase = "dashboard is read-only"
 
 
 class Conflict(PyocoError):

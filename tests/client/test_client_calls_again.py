@@ -308,7 +308,7 @@ async def test_a_query_holds_what_was_given_and_nothing_else(make: MakeClient) -
     async with scripted(*[answer({"items": [], "next_cursor": None})] * 9) as server, make(server.url) as client:
         await client.list_runs()
         await client.list_runs("FAILED", "f&g", "gpu", 5, ["full", "x"], "0" * 64, kind="flow")
-        await client.list_runs_vnext(updated_after=1.5, cursor="c=")
+        await client.list_runs_vnext(updated_after=1.5, cursor="c=", run_id="3f9a")
         await client.list_workers("all", include_hidden=True)
         await client.delete_letters(reason="max deliver", all=False)
     assert [asked.path for asked in server.asked] == [
@@ -316,7 +316,7 @@ async def test_a_query_holds_what_was_given_and_nothing_else(make: MakeClient) -
         "/runs?status=FAILED&flow=f%26g&tag=gpu&include=full&include=x&workflow_yaml_sha256="
         + "0" * 64
         + "&kind=flow&limit=5",
-        "/runs?updated_after=1.5&cursor=c%3D&envelope=true",
+        "/runs?run_id=3f9a&updated_after=1.5&cursor=c%3D&envelope=true",
         "/workers?scope=all&include_hidden=true",
         "/dlq?reason=max+deliver&all=false",
     ]

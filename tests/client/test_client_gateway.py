@@ -52,6 +52,10 @@ class TestRuns:
             assert (await client.get_run(named["run_id"]))["params"]["mode"] == "バッチ"
             assert (await client.get_tasks(named["run_id"]))["flow_name"] == "mine"
             assert "pyoco_runs_total" in await client.get_metrics()
+            assert [queue["depth"] for queue in (await client.list_queues())["items"]] == [2]
+            assert (await client.get_attention())["items"] == []
+            recent = await client.get_recent_metrics(after=time.time())
+            assert (recent["step_seconds"], recent["completed"]) == (10, [])
 
     async def test_are_submitted_together_and_again(self, make: MakeClient, url: str) -> None:
         async with make(url) as client:

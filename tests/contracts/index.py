@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,11 +14,11 @@ from typing import Any, Protocol
 import pytest
 
 from contracts.runs import NOW, a_run
-from pyoco_server.core.outcome import Failed
-from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.outcome import Completed, Failed
+from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, hand_back
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
-from pyoco_server.ports.index.port import EVERYBODY, Index, Mark, Page, RunFilter, Summary
+from pyoco_server.ports.index.port import EVERYBODY, Held, Index, Mark, Page, RunFilter, Summary
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["IndexContract", "MakeIndex", "feed", "ids", "opened"]
@@ -57,6 +58,7 @@ def expected(runs: list[Run], wanted: RunFilter) -> list[str]:
             and wanted.kind in {None, run.kind}
             and wanted.workflow_yaml_sha256 in {None, run.workflow_yaml_sha256}
             and (wanted.tag is None or wanted.tag in {run.tag, *run.tags})
+            and run.run_id.startswith(wanted.run_id_prefix or "")
         )
 
     return [run.run_id for run in sorted(runs, key=lambda run: (run.updated_at, run.run_id), reverse=True) if fits(run)]
@@ -108,10 +110,11 @@ class IndexContract:
         assert await ids(index, limit=7) == expected(runs, RunFilter())[:7]
 
     async def test_every_filter_and_any_two_of_them_hold(self, index: Index) -> None:
-        """FLOW-99, FLOW-104, FLOW-113, FLOW-275"""
+        """FLOW-99, FLOW-104, FLOW-113, FLOW-275; and the beginning of a run id"""
         dice = random.Random(7)
         runs = [
             a_run(
+                run_id=f"{dice.choice(['ab', 'af', 'b0'])}{uuid.UUID(int=dice.getrandbits(128))}"[:36],
                 kind=dice.choice(["flow", "exec"]),
                 status=dice.choice(list(RunState)),
                 flow_name=dice.choice(["f", "g"]),
@@ -125,7 +128,7 @@ class IndexContract:
         ]
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
         wanted: dict[str, Any] = {"kind": "flow", "status": "PENDING", "flow": "f", "tag": "a", "tenant_id": "t"}
-        wanted["workflow_yaml_sha256"] = "s" * 64
+        wanted |= {"workflow_yaml_sha256": "s" * 64, "run_id_prefix": "af"}
         for one, value in wanted.items():
             for other, more in (*wanted.items(), ("status", "FAILED"), ("tag", "c")):
                 filters = {one: value, other: more}
@@ -133,6 +136,31 @@ class IndexContract:
                     want = expected(runs, RunFilter(**filters))
                     assert await ids(index, limit, **filters) == want[:limit], filters
         assert await ids(index, **wanted) == expected(runs, RunFilter(**wanted))
+
+    @pytest.mark.parametrize("many", [0, 2100], ids=["few begin so", "many begin so"])
+    async def test_runs_are_found_by_the_beginning_of_their_id(self, index: Index, many: int) -> None:
+        """Exactly those: its neighbours in the order of ids are others, and no character stands for another."""
+        ends = ("-0000-4000-8000-000000000000", "-ffff-4fff-bfff-ffffffffffff")
+        starts = ("00000000", "000abcde", "000abcdf", "000abce0", "ffffffff", "fffffffe")
+        runs = [a_run(run_id=start + end, updated_at=NOW + n) for n, start in enumerate(starts) for end in ends]
+        runs += [a_run(run_id=f"000abcdf-0000-4000-9000-{n:012x}", updated_at=NOW - n) for n in range(many)]
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
+        for prefix in (
+            "000a",
+            "000abcd",
+            "000abcdf",
+            "000abcdf-",
+            "f",
+            "ffffffff",
+            "-",
+            "0",
+            runs[1].run_id,
+            "000abcd0",
+        ):
+            want = expected(runs, RunFilter(run_id_prefix=prefix))
+            assert await ids(index, 50, run_id_prefix=prefix) == want[:50], prefix
+            assert await ids(index, 3, run_id_prefix=prefix, flow="flow", tag="default") == want[:3], prefix
+            assert await ids(index, run_id_prefix=prefix, tenant_id="nobody") == []
 
     async def test_a_newer_revision_replaces_and_an_older_never_wins(self, index: Index) -> None:
         run = a_run(tags=("x",))
@@ -256,6 +284,36 @@ class IndexContract:
         assert found == [older.run_id, running.run_id, old.run_id]
         assert [line.run_id for line in await index.unfinished(0, NOW - 10, 1)] == [older.run_id]
         assert [line.run_id for line in await index.unfinished(NOW - 80, NOW - 10, 9)] == [running.run_id, old.run_id]
+
+    async def test_quiet_runs_are_running_ones_that_nobody_updated(self, index: Index) -> None:
+        """FLOW-30, FLOW-274, FLOW-275"""
+
+        def running(age: float, tenant_id: str | None) -> Run:
+            return claim(a_run(tenant_id=tenant_id), Owner("w", "i"), "1", NOW - age)
+
+        mine, theirs, nobodys, fresh = running(50, "t"), running(90, "u"), running(70, None), running(9, "t")
+        pending, ended = a_run(updated_at=NOW - 99), conclude(running(99, "t"), Completed(), NOW - 99)
+        everything = (mine, theirs, nobodys, fresh, pending, ended)
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
+        assert await index.quiet(EVERYBODY, NOW - 10, 9) == [run.run_id for run in (theirs, nobodys, mine)]
+        assert await index.quiet(EVERYBODY, NOW - 10, 1) == [theirs.run_id]
+        assert await index.quiet("t", NOW - 10, 9) == [mine.run_id]
+        assert await index.quiet("nobody", NOW, 9) == []
+
+    async def test_held_runs_are_told_with_their_worker_and_tenant(self, index: Index) -> None:
+        mine = claim(a_run(tenant_id="t"), Owner("anna", "i"), "1", NOW)
+        stopping = ask_cancel(claim(a_run(), Owner("bert", "i"), "1", NOW), None, NOW)
+        handed_back = hand_back(claim(a_run(), Owner("bert", "i"), "1", NOW), NOW)
+        ended = conclude(claim(a_run(), Owner("anna", "i"), "1", NOW), Completed(), NOW)
+        everything = (mine, stopping, handed_back, ended, a_run())
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
+        found = await index.held([*(run.run_id for run in everything), "nobody", "'\0日本"])
+        assert found == [
+            Held(mine.run_id, "anna", "t"),
+            Held(stopping.run_id, "bert", None),
+            Held(handed_back.run_id, None, None),
+        ]
+        assert await index.held([]) == []
 
     async def test_a_closed_index_says_so(self, make_index: MakeIndex) -> None:
         index = make_index()

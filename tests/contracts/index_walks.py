@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,6 +37,9 @@ FILTERS: list[dict[str, Any]] = [
     {"flow": "f", "tag": "x", "status": "COMPLETED"},
     {"updated_after": NOW + 8},
     {"updated_after": NOW + 8, "tag": "a", "status": "RUNNING"},
+    {"run_id_prefix": "a"},
+    {"run_id_prefix": "a", "tenant_id": "t", "tag": "a"},
+    {"run_id_prefix": "b", "updated_after": NOW + 8, "status": "RUNNING"},
 ]
 
 
@@ -49,6 +53,7 @@ def fits(run: Run, wanted: RunFilter) -> bool:
         and wanted.workflow_yaml_sha256 in {None, run.workflow_yaml_sha256}
         and (wanted.tag is None or wanted.tag in {run.tag, *run.tags})
         and (wanted.updated_after is None or run.updated_at > wanted.updated_after)
+        and run.run_id.startswith(wanted.run_id_prefix or "")
     )
 
 
@@ -77,6 +82,7 @@ class World:
     def _submitted(self) -> Run:
         now = self._tick()
         return a_run(
+            run_id=self.dice.choice("ab") + str(uuid.UUID(int=self.dice.getrandbits(128)))[1:],
             flow_name=self.dice.choice("fg"),
             tag=self.dice.choice("ab"),
             tags=tuple(self.dice.sample(["a", "b", "x", "y"], self.dice.randrange(3))),
@@ -291,7 +297,8 @@ class IndexWalksContract:
         [Place(0, 0.0, ""), Place(2**63 - 1, 1e308, "x" * 5000), Place(5, 5e-324, "\0'\""), Place(0, 1e300, "日本")],
     )
     async def test_any_place_is_answered(self, index: Index, place: Place) -> None:
-        await index.apply(tuple(Stored(a_run(updated_at=NOW + n), n + 1) for n in range(5)), Mark("e", 5))
+        runs = [a_run(run_id=f"a{n}", updated_at=NOW + n) for n in range(5)]
+        await index.apply(tuple(Stored(run, n + 1) for n, run in enumerate(runs)), Mark("e", 5))
         for wanted in FILTERS:
             page = await index.page(RunFilter(**wanted), 5, place)
             assert len(page.items) in {0, 5}

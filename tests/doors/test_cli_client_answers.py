@@ -37,6 +37,8 @@ CALLS = {
     "dlq redrive --all": ["--yes"],
     "dlq delete": ["1"],
     "dlq delete --all": ["--yes"],
+    "queues": ["--output", "table"],
+    "attention": ["--output", "table"],
     "workers": ["--output", "table"],
     "worker-show": ["x"],
     "worker-hide": ["x"],

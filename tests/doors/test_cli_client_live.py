@@ -364,9 +364,41 @@ def test_a_picture_does_without_what_it_does_not_know() -> None:
             {"status": "RUNNING", "worker_id": "w", "start_time": 95.0, "attempt": 2, "worker_alive": False},
             [
                 "w runs it since 5.0 s.",
-                "This is attempt 2: earlier ones were lost with their worker or its host.",
                 "w has gone silent; another worker takes over when its claim runs out.",
+                "This is attempt 2: earlier ones were lost with their worker or its host.",
             ],
+        ),
+        (
+            {
+                "status": "RUNNING",
+                "worker_id": "w",
+                "attempt": 3,
+                "earlier_attempts": [
+                    {"attempt": 1, "worker_id": "v", "started_at": 20.0, "ended_at": 40.0, "why": "handed_back"},
+                    {"attempt": 2, "worker_id": None, "started_at": 45.0, "ended_at": 50.0, "why": "lost"},
+                ],
+                "last_change": {"what": "started", "at": 90.0, "by": {"kind": "worker", "id": "w"}},
+            },
+            [
+                "w runs it.",
+                "Attempt 1 on v was handed back, 1 m 00 s ago.",
+                "Attempt 2 on a worker was lost; last sign of life, 50 s ago.",
+                "Last change: started 10 s ago by w.",
+            ],
+        ),
+        (
+            {
+                "status": "CANCELLING",
+                "last_change": {"what": "cancel_requested", "at": 98.0, "by": {"kind": "api_key", "id": "k1"}},
+            },
+            ["It was asked to stop; nobody runs it.", "Last change: cancel requested 2.0 s ago by key k1."],
+        ),
+        (
+            {
+                "status": "CANCELLED",
+                "last_change": {"what": "cancelled", "at": 98.0, "by": {"kind": "keeper", "id": None}},
+            },
+            ["It was cancelled: no reason was given.", "Last change: cancelled 2.0 s ago by the keeper."],
         ),
         ({"status": "RUNNING", "worker_id": "w", "tasks": {"a": "RUNNING"}}, ["w runs it.", "Running tasks: a"]),
     ],

@@ -61,6 +61,10 @@ def test_a_run_is_submitted_read_and_listed(client: Client, own_tag: str) -> Non
     assert client("tasks", run_id).result["tasks"] == {}
     assert [run["run_id"] for run in client("list", "--tag", own_tag, "--status", "PENDING").result] == [run_id]
     assert client("list", "--tag", own_tag, "--flow", "other").result == []
+    for command in ("list", "list-vnext"):
+        found = client(command, "--tag", own_tag, "--run-id", run_id[:8].upper()).result
+        assert [run["run_id"] for run in (found if command == "list" else found["items"])] == [run_id]
+    assert client("list", "--run-id", "abc").code != 0
 
 
 def test_params_are_merged_and_later_ones_win(
@@ -341,7 +345,9 @@ def test_what_is_wrong_is_told_with_its_place(client: Client) -> None:
 def test_why_tells_what_each_run_is_about(client: Client, site: Site, own_tag: str) -> None:
     waiting = client("why", site.submitted("hello", tag=own_tag)).result
     assert (waiting["status"], waiting["waiting"]["reason"]) == ("PENDING", "no_worker")
-    assert waiting["explanation"] == [waiting["waiting"]["message"]]
+    assert waiting["explanation"][0] == waiting["waiting"]["message"]
+    assert waiting["explanation"][1].startswith("Last change: submitted ")
+    assert waiting["last_change"]["by"] == {"kind": "caller", "id": None}
     failed = client("why", site.ended("broken"), "--output", "text").out
     assert "It failed (execution_error): RuntimeError: on \\x1b[31mpurpose" in failed
     assert "Task stumble failed: on \\x1b[31mpurpose" in failed

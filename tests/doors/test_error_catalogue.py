@@ -142,6 +142,12 @@ async def _uploads_where_there_is_no_turn(gateway: Gateway) -> httpx.Response:
     return await uploads_wheel(*build_wheel())(gateway)
 
 
+async def _acts_where_it_may_only_look(gateway: Gateway) -> httpx.Response:
+    state: State = gateway.app.state.gateway
+    state.backend = replace(state.backend, config=replace(gateway.config, dashboard_read_only=True))
+    return await gateway.client.post("/runs", json={"flow_name": "f"}, headers={"Origin": "http://gateway"})
+
+
 DOCUMENT = create_app(NatsBackendConfig()).openapi()
 SOMEONE = str(uuid.UUID(int=7, version=4))
 LARGE = "x" * 300_000
@@ -188,6 +194,8 @@ OPEN = [
     Provoked(30, 503, "too many watchers", _watches_where_there_is_no_room, "GET /runs/{run_id}/watch"),
     Provoked(32, 503, "no room on the disk", _uploads_to_a_full_disk, "POST /wheels"),
     Provoked(34, 503, "too many transfers", _uploads_where_there_is_no_turn, "POST /wheels"),
+    Provoked(35, 403, "dashboard is read-only", _acts_where_it_may_only_look, "POST /runs"),
+    Provoked(2, 404, "not found", sends("GET", "/static/none.js"), "GET /static/{path}"),
 ]
 
 

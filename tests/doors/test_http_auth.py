@@ -28,7 +28,7 @@ from servers import config_for
 from waiting import eventually
 
 #: FLOW-45. Whoever adds a path here says that the whole world may call it.
-OPEN = {"/health", "/ready"}
+OPEN = {"/health", "/ready", "/", f"/static/{uuid.UUID(int=0)}"}
 
 MISSING = error(14, "api key required")
 REFUSED = error(15, "api key invalid")
@@ -93,10 +93,10 @@ class TestEntrance:
         ("method", "path"),
         [
             ("GET", "/nothing"),
-            ("GET", "/"),
+            ("GET", "/static"),
             ("GET", "/health/"),
             ("GET", "/health/more"),
-            ("GET", "//health"),
+            ("GET", "/x//health"),
             ("GET", "/HEALTH"),
             ("GET", "/runs/..%2Fhealth"),
             ("OPTIONS", "/runs"),
@@ -288,6 +288,18 @@ class TestTenants:
         assert (await gateway.client.get(f"/runs/{run_id}", headers=other)).status_code == 200
         assert (await gateway.client.post(f"/runs/{run_id}/cancel", headers=other)).status_code == 200
 
+    async def test_a_run_says_which_key_did_what_to_it(self, gateway: Gateway) -> None:
+        """FLOW-272: a key's id is no secret."""
+        one, other = await a_key(gateway, "team-a"), await a_key(gateway, "team-a")
+        run_id = await submit(gateway, one)
+        before = (await gateway.client.get(f"/runs/{run_id}", headers=one)).json()
+        assert before["last_change"]["by"] == {"kind": "api_key", "id": key_id(one)}
+        await gateway.client.post("/runs/cancel", json={"run_ids": [run_id]}, headers=other)
+        after = (await gateway.client.get(f"/runs/{run_id}", headers=one)).json()
+        assert after["cancel_requested_by"] == key_id(other)
+        assert after["last_change"]["what"] == "cancel_requested"
+        assert after["last_change"]["by"] == {"kind": "api_key", "id": key_id(other)}
+
     @pytest.mark.parametrize(
         ("method", "end"), [("GET", ""), ("GET", "?include=full"), ("GET", "/tasks"), ("POST", "/cancel")]
     )
@@ -357,3 +369,24 @@ async def test_a_page_of_another_site_cannot_act(link: Link, nats_url: str, tmp_
         assert (await gateway.client.get("/runs", headers=headers)).status_code == 200
         headers = {"Sec-Fetch-Site": "same-origin"}
         assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://gateway.example:8000"}, 403),
+        ({"Origin": "http://gateway.example"}, 200),
+        ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example"}, 200),
+        ({"Origin": "http://elsewhere.example", "Sec-Fetch-Site": "same-origin"}, 200),
+    ],
+    ids=str,
+)
+async def test_a_browser_that_says_only_where_its_page_came_from_is_believed(
+    link: Link, nats_url: str, tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    """Over plain http a browser leaves `Sec-Fetch-Site` out, and sends `Origin` all the same."""
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        more = {"Host": "gateway.example", **headers}
+        assert (await gateway.client.post("/runs", json={"flow_name": "f"}, headers=more)).status_code == status

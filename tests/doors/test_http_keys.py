@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -26,7 +27,10 @@ from pyoco_server.ports.nats.link import Link
 from servers import config_for
 from waiting import eventually
 
-OPEN = {operation.path for operation in OPERATIONS if operation.open}
+OPEN = {operation.path for operation in OPERATIONS if operation.open and not operation.tail}
+#: Whatever is written below it is the dashboard's: a file, or none.
+FILES = "/static/"
+NOT_FOUND, NOT_ALLOWED = error(2, "not found"), error(2, "method not allowed")
 MISSING, REFUSED = error(14, "api key required"), error(15, "api key invalid")
 TOO_MANY = error(29, "too many bad api keys")
 BAD = {"X-API-Key": f"pyoco_0123456789abcdef_{'x' * 43}"}
@@ -63,6 +67,18 @@ def spellings(path: str) -> set[str]:
         f"{path}/.",
         f"{path}/..",
         f"/health/..{path}",
+        f"/static/..{path}",
+        f"/static/.{path}",
+        f"/static{path}",
+        f"/static/{path}",
+        f"/static/v-0/../..{path}",
+        f"/static/%2e%2e{path}",
+        f"/static/..;{path}",
+        f"/static/..\\{path[1:]}",
+        f"/static%2f..{path}",
+        f"/static{path.replace('/', '%2f')}",
+        f"/staticx/..{path}",
+        f"//static/..{path}",
         f"/health{path}",
         f"/health/../..{path}",
         f"{path}/../health",
@@ -95,6 +111,11 @@ def everywhere() -> list[str]:
 
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "NONSENSE", "get", "")
+
+
+def below_files(method: str) -> tuple[int, Any]:
+    """The answer to whatever is no file: what was not even asked for needs no key."""
+    return (404, NOT_FOUND) if method in {"GET", "HEAD"} else (405, NOT_ALLOWED)
 
 
 async def ask(gateway: Gateway, method: str, path: str, **more: Any) -> tuple[int, Any]:
@@ -130,11 +151,11 @@ class TestEveryWayIn:
     async def test_asks_for_a_key_however_it_is_written(self, gateway: Gateway, path: str) -> None:
         """FLOW-45, FLOW-46, FLOW-262: closed unless it is, letter by letter, a path that is listed as open"""
         for spelling in sorted(spellings(path)):
-            if spelling in OPEN:
-                continue
-            for method in METHODS:
-                status, body = await ask(gateway, method, spelling)
-                assert (status, json.loads(body)) == (401, MISSING), (method, spelling)
+            for read in {spelling, unquote(spelling)} - OPEN:
+                for method in METHODS:
+                    status, body = await ask(gateway, method, read, raw_path=spelling.encode())
+                    wanted = below_files(method) if read.startswith(FILES) else (401, MISSING)
+                    assert (status, json.loads(body)) == wanted, (method, spelling)
 
     @pytest.mark.parametrize("path", sorted(OPEN))
     async def test_that_is_open_has_nothing_behind_it(self, gateway: Gateway, path: str) -> None:
@@ -162,6 +183,7 @@ class TestEveryWayIn:
             b"*",
             b"/workers?x=/health",
         ]
+        targets += [b"/static", b"/Static/main.js", b"//static/main.js", b"/static;/main.js", b"/x/../static/main.js"]
         targets += [b"http://gateway/runs", b"/health%2f..%2fruns", b"/health%00", b"/health;x", b"/Health", b"/ready/"]
         async with listening(gateway.app) as port:
             for target in targets:
@@ -172,6 +194,22 @@ class TestEveryWayIn:
                     answer = await reader.read()
                 writer.close()
                 assert answer.startswith(b"HTTP/1.1 401 "), (target, answer)
+
+    async def test_below_the_dashboards_files_leads_to_files_alone(self, gateway: Gateway) -> None:
+        """FLOW-45, FLOW-258: open for anybody, and no way from there to anything else, as bytes on the wire"""
+        ways = [b"/static/../%s", b"/static/%%2e%%2e/%s", b"/static/%%2e%%2e%%2f%s", b"/static%%2f..%%2f%s"]
+        ways += [b"/static//%s", b"/static/./%s", b"/static/%s", b"/static/%%00/../%s", b"http://gateway/static/../%s"]
+        async with listening(gateway.app) as port:
+            for way in ways:
+                for rest in (b"runs", b"workers", b"openapi.json", b"docs", b"runs%3Flimit=1"):
+                    for method, status in ((b"GET", b"404"), (b"POST", b"405"), (b"DELETE", b"405")):
+                        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                        target = way % rest
+                        writer.write(b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % (method, target))
+                        async with asyncio.timeout(5):
+                            answer = await reader.read()
+                        writer.close()
+                        assert answer.startswith(b"HTTP/1.1 %s " % status), (method, target, answer)
 
 
 class TestAKey:

@@ -26,8 +26,9 @@ from waiting import eventually
 
 
 def run_at(updated_at: float, number: int = 0, **more: Any) -> Run:
-    fields: dict[str, Any] = {"flow_name": "hello", "tag": "default", "submitted_at": 1.0, "heartbeat_at": 1.0} | more
-    return Run(run_id=f"00000000-0000-4000-8000-{number:012d}", updated_at=updated_at, **fields)
+    fields: dict[str, Any] = {"flow_name": "hello", "tag": "default", "submitted_at": 1.0, "heartbeat_at": 1.0}
+    fields["run_id"] = f"00000000-0000-4000-8000-{number:012d}"
+    return Run(updated_at=updated_at, **fields | more)
 
 
 async def put(gateway: Gateway, *runs: Run) -> None:
@@ -120,6 +121,37 @@ class TestList:
         for query, wanted in table:
             assert await ids(gateway, **query) == [run.run_id for run in wanted], query
             assert await ids(gateway, **query, include="all") == [run.run_id for run in wanted], query
+
+    async def test_a_run_is_found_by_the_beginning_of_its_id(self, gateway: Gateway) -> None:
+        """In either case of letters, with any other filter, in both forms, page by page"""
+        starts = ("3f9a0000", "3f9a0001", "3f9b0000", "3f9a")
+        runs = [
+            run_at(float(n + 1), tag="ab"[n % 2], run_id=f"{start:f<8}-0000-4000-8000-{n:012x}")
+            for n, start in enumerate(starts)
+        ]
+        await put(gateway, *runs)
+        table: list[tuple[dict[str, Any], list[int]]] = [
+            ({"run_id": "3f9a"}, [3, 1, 0]),
+            ({"run_id": "3F9A"}, [3, 1, 0]),
+            ({"run_id": "3f9a000"}, [1, 0]),
+            ({"run_id": "3f9a0001-"}, [1]),
+            ({"run_id": runs[2].run_id}, [2]),
+            ({"run_id": runs[2].run_id.upper()}, [2]),
+            ({"run_id": "3f9c"}, []),
+            ({"run_id": "----"}, []),
+            ({"run_id": "3f9a", "tag": "b"}, [3, 1]),
+            ({"run_id": "3f9a", "tag": "b", "status": "FAILED"}, []),
+            ({"run_id": "3f9a", "limit": 2}, [3, 1]),
+            ({"run_id": "3f9a", "include": "full"}, [3, 1, 0]),
+        ]
+        for query, wanted in table:
+            assert await ids(gateway, **query) == [runs[n].run_id for n in wanted], query
+        first = (await gateway.client.get("/runs?run_id=3f9a&envelope=true&limit=2")).json()
+        rest = await gateway.client.get("/runs", params={"run_id": "3F9A", "cursor": first["next_cursor"]})
+        assert [run["run_id"] for run in rest.json()["items"]] == [runs[0].run_id]
+        for other in ({}, {"run_id": "3f9b"}):
+            query = {"cursor": first["next_cursor"]} | other
+            assert (await gateway.client.get("/runs", params=query)).status_code == 422
 
     async def test_the_limit_is_50_unless_told(self, gateway: Gateway) -> None:
         """FLOW-100"""

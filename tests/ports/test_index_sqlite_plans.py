@@ -100,6 +100,34 @@ class TestPlans:
                 # Moves that are few are sorted; everything else is in order already.
                 assert len(sorts) <= ("NOT INDEXED" in text), (text, plan)
 
+    @pytest.mark.parametrize("place", PLACES)
+    @pytest.mark.parametrize("probe_max", [0, 2000], ids=["many begin so", "few begin so"])
+    @pytest.mark.parametrize("tenants_max", [0, 4], ids=["of many tenants", "of few tenants"])
+    def test_a_run_id_that_begins_so_leads_when_few_do(
+        self,
+        connection: sqlite3.Connection,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+        probe_max: int,
+        tenants_max: int,
+    ) -> None:
+        """Those few are found by the primary key and sorted, whatever else is asked; otherwise the others lead."""
+        monkeypatch.setattr(sqlite_query, "_TENANTS_MAX", tenants_max)
+        monkeypatch.setattr(sqlite_query, "_PROBE_MAX", probe_max)
+        for names in itertools.chain.from_iterable(itertools.combinations(FILTERS, count) for count in range(4)):
+            given: dict[str, Any] = {name: FILTERS[name] for name in names}
+            wanted = RunFilter(run_id_prefix="ab", **given)
+            for text, plan in plans(
+                connection, lambda wanted=wanted: sqlite_query.page(connection, wanted, 50, PLACES[place])
+            ):
+                scans = [step for step in plan if step.startswith("SCAN") and not step.startswith(FINE)]
+                assert scans == [], (text, plan)
+                if "group_concat" in text:  # the page, after what is looked up for it
+                    by_id = plan.count("SEARCH r USING PRIMARY KEY (run_id>? AND run_id<?)")
+                    assert by_id == (probe_max > 0), (text, plan)
+                    sorts = [step for step in plan if "TEMP B-TREE" in step]
+                    assert len(sorts) <= by_id + ("NOT INDEXED" in text), (text, plan)
+
     def test_one_filter_with_tenant_and_status_is_one_walk(self, connection: sqlite3.Connection) -> None:
         for name in ("flow", "workflow_yaml_sha256", "kind"):
             wanted = RunFilter(tenant_id="t", status="FAILED", **{name: FILTERS[name]})  # type: ignore[arg-type]
@@ -112,6 +140,8 @@ class TestPlans:
             lambda: sqlite_counts.counts(connection),
             lambda: sqlite_counts.ahead(connection, "default", NOW, "x", 10),
             lambda: sqlite_counts.unfinished(connection, 0.0, NOW, 10),
+            lambda: sqlite_counts.quiet(connection, "", NOW, 10),
+            lambda: sqlite_counts.quiet(connection, "t", NOW, 10),
         ):
             for text, plan in plans(connection, ask):
                 assert not [step for step in plan if step.startswith("SCAN") and not step.startswith(FINE)], (

@@ -113,7 +113,7 @@ class Up:
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Everything with the examples, shared by the tests that leave it running."""
-    up = Up(tmp_path_factory.mktemp("up"), "--with-examples")
+    up = Up(tmp_path_factory.mktemp("up"), "--with-examples", "--dashboard-lang", "ja")
     yield up.until_up()
     up.kill()
 
@@ -130,6 +130,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     yield start
     for up in started:
         up.kill()
+
+
+def test_the_first_printed_address_is_the_dashboards(system: Up) -> None:
+    """FLOW-244, FLOW-255: in the language of the command line"""
+    [word, address] = next(line for line in system.said.splitlines() if "http://" in line).split()
+    answer = httpx.get(address, timeout=30)
+    assert (word, answer.status_code) == ("open", 200)
+    assert '<html lang="ja" ' in answer.text
 
 
 def test_the_printed_line_leads_from_nothing_to_a_completed_run(system: Up) -> None:

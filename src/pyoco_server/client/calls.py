@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from pyoco_server.client.forms import Form, frame
 from pyoco_server.client.results import (
+    Attention,
     DlqCounts,
     DlqMessageDeleted,
     DlqMessageDetail,
@@ -20,7 +21,9 @@ from pyoco_server.client.results import (
     DlqMessagesRedriven,
     DlqPage,
     Health,
+    Queues,
     Ready,
+    RecentMetrics,
     RunAccepted,
     RunBatchAnswer,
     RunListResponse,
@@ -47,14 +50,17 @@ __all__ = [
     "delete_letters",
     "delete_wheel",
     "fetch_wheel",
+    "get_attention",
     "get_letter",
     "get_metrics",
+    "get_recent_metrics",
     "get_run",
     "get_tasks",
     "get_worker",
     "health",
     "key_headers",
     "list_letters",
+    "list_queues",
     "list_runs",
     "list_runs_vnext",
     "list_wheel_history",
@@ -139,6 +145,18 @@ def get_metrics() -> Call[str]:
     return Call(method="GET", path="/metrics", reads=Reads.TEXT)
 
 
+def get_recent_metrics(after: float | None) -> Call[RecentMetrics]:
+    return Call(method="GET", path="/metrics/recent", query=_given({"after": after}))
+
+
+def list_queues() -> Call[Queues]:
+    return Call(method="GET", path="/queues")
+
+
+def get_attention() -> Call[Attention]:
+    return Call(method="GET", path="/attention")
+
+
 # Runs
 
 
@@ -175,6 +193,7 @@ def run_filters(
     include: Sequence[str] | None,
     workflow_yaml_sha256: str | None,
     kind: str | None,
+    run_id: str | None,
 ) -> dict[str, Any]:
     """What the lists of runs have in common."""
     return {
@@ -184,6 +203,7 @@ def run_filters(
         "include": words(include) or None,
         "workflow_yaml_sha256": workflow_yaml_sha256,
         "kind": kind,
+        "run_id": run_id,
     }
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 __all__ = [
+    "Attention",
+    "AttentionItem",
     "DlqCounts",
     "DlqGroup",
     "DlqMessage",
@@ -23,12 +25,17 @@ __all__ = [
     "LettersDeletedBy",
     "LettersRedrivenBy",
     "Problem",
+    "Queue",
+    "Queues",
     "Ready",
+    "RecentMetrics",
     "RunAccepted",
+    "RunAttempt",
     "RunBatchAnswer",
     "RunBatchItem",
     "RunBatchLine",
     "RunChange",
+    "RunLastChange",
     "RunListResponse",
     "RunRepeated",
     "RunSnapshot",
@@ -68,6 +75,76 @@ class Ready(TypedDict):
     store: NotRequired[bool]
     #: Whether only a restart of NATS would help. Told when the gateway is not ready.
     stuck: NotRequired[bool]
+
+
+class Queue(TypedDict):
+    """The runs that wait for one tag, and who serves it."""
+
+    tag: str
+    depth: int
+    #: When the oldest of them was submitted; None: nothing waits.
+    oldest_at: float | None
+    oldest_age_seconds: float | None
+    workers_alive: int
+    slots: int
+    slots_busy: int
+    #: Ten minutes ago; None: not known, yet.
+    depth_before: int | None
+    #: Runs of this tag that ended per minute; None: not known, yet.
+    drained_per_minute: float | None
+    #: Until what waits now is worked off at that pace; None: nothing waits, or nobody works.
+    eta_seconds: float | None
+
+
+class Queues(TypedDict):
+    """The queues as they were at this instant, the longest first."""
+
+    at: float
+    items: list[Queue]
+
+
+#: A word of Python's own, which cannot be written as a field.
+_From = TypedDict("_From", {"from": float})
+
+
+class RecentMetrics(_From):
+    """What happened in steps of ten seconds, oldest first, by column. None: there is nothing to tell of that step.
+
+    `from` is when the first step began. All columns have the same length.
+    """
+
+    now: float
+    step_seconds: int
+    submitted: list[int]
+    completed: list[int]
+    failed: list[int]
+    cancelled: list[int]
+    in_flight: list[int | None]
+    waiting: list[int | None]
+    wait_p50: list[float | None]
+    wait_p95: list[float | None]
+    wait_p99: list[float | None]
+    run_p50: list[float | None]
+    run_p95: list[float | None]
+    run_p99: list[float | None]
+
+
+class AttentionItem(TypedDict):
+    """One thing to look at. `facts` is what it was concluded from, by kind."""
+
+    kind: str
+    level: Literal["danger", "warning"]
+    count: int
+    message: str
+    message_ja: str
+    facts: dict[str, Any]
+
+
+class Attention(TypedDict):
+    """What to look at, the most urgent first. Nothing: all is well, as far as the gateway can tell."""
+
+    at: float
+    items: list[AttentionItem]
 
 
 class Problem(TypedDict):
@@ -124,6 +201,31 @@ class RunWaiting(TypedDict):
     oldest_ahead: RunAhead | None
 
 
+class RunAttempt(TypedDict):
+    """An attempt that was not the last one. Of a lost one, `ended_at` is the last sign of life."""
+
+    attempt: int
+    worker_id: str | None
+    started_at: float | None
+    ended_at: float
+    why: Literal["handed_back", "lost"]
+
+
+class RunDoer(TypedDict):
+    """Who did something to a run. Without authentication, whoever asked is a `caller` like any other."""
+
+    kind: Literal["caller", "api_key", "worker", "keeper"]
+    id: str | None
+
+
+class RunLastChange(TypedDict):
+    """What happened to a run last, when, and who did it."""
+
+    what: Literal["submitted", "started", "handed_back", "cancel_requested", "completed", "failed", "cancelled"]
+    at: float
+    by: RunDoer
+
+
 class _RunFields(TypedDict, total=False):
     kind: str
     tag: str
@@ -146,7 +248,12 @@ class _RunFields(TypedDict, total=False):
     api_key_id: str
     cancel_requested_at: float
     cancel_reason: str
+    cancel_requested_by: str
+    ended_by: Literal["keeper"]
     rerun_of: str
+    graph: dict[str, list[str]]
+    earlier_attempts: list[RunAttempt]
+    last_change: RunLastChange
     worker_alive: bool
     worker_heartbeat_at: float | None
     worker_tags: list[str] | None

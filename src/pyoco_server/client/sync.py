@@ -15,6 +15,7 @@ from pyoco_server.client import calls
 from pyoco_server.client.files import Landing
 from pyoco_server.client.io_sync import Stream, closing, in_thread, sleep
 from pyoco_server.client.results import (
+    Attention,
     DlqCounts,
     DlqMessageDeleted,
     DlqMessageDetail,
@@ -25,7 +26,9 @@ from pyoco_server.client.results import (
     Health,
     LettersDeletedBy,
     LettersRedrivenBy,
+    Queues,
     Ready,
+    RecentMetrics,
     RunAccepted,
     RunBatchAnswer,
     RunBatchItem,
@@ -123,6 +126,18 @@ class PyocoHttpClient:
         """The figures of this moment, in the text format of Prometheus."""
         return self._wire.call(calls.get_metrics())
 
+    def get_recent_metrics(self, after: float | None = None) -> RecentMetrics:
+        """What happened in the last hour, in steps of ten seconds. `after`: only steps that began later than this."""
+        return self._wire.call(calls.get_recent_metrics(after))
+
+    def list_queues(self) -> Queues:
+        """What waits, by tag, the longest queues first; and who serves them."""
+        return self._wire.call(calls.list_queues())
+
+    def get_attention(self) -> Attention:
+        """What a person should look at, the most urgent first."""
+        return self._wire.call(calls.get_attention())
+
     # Runs
 
     def submit_run(
@@ -160,7 +175,7 @@ class PyocoHttpClient:
         """The tasks of a run, with what is known of each."""
         return self._wire.call(calls.get_tasks(run_id))
 
-    def list_runs(
+    def list_runs(  # noqa: PLR0913  (FLOW-410)
         self,
         status: str | None = None,
         flow: str | None = None,
@@ -170,9 +185,11 @@ class PyocoHttpClient:
         workflow_yaml_sha256: str | None = None,
         *,
         kind: str | None = None,
+        run_id: str | None = None,
     ) -> list[RunSummary]:
-        """The newest runs that fit, newest update first; 50 unless `limit` says otherwise, 200 at most."""
-        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind)
+        """The newest runs that fit, newest update first; 50 unless `limit` says otherwise, 200 at most. `run_id` is how
+        an id begins, with four characters or more."""
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
         return self._wire.call(calls.list_runs({**filters, "limit": limit}))
 
     def list_runs_vnext(  # noqa: PLR0913, PLR0917  (FLOW-411)
@@ -187,9 +204,10 @@ class PyocoHttpClient:
         cursor: str | None = None,
         *,
         kind: str | None = None,
+        run_id: str | None = None,
     ) -> RunListResponse:
         """One page of runs. `next_cursor`, given as `cursor` with the same filters, brings the next one."""
-        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind)
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
         asked = {**filters, "limit": limit, "updated_after": updated_after, "cursor": cursor}
         return self._wire.call(calls.list_runs_vnext(asked))
 
@@ -203,10 +221,11 @@ class PyocoHttpClient:
         updated_after: float | None = None,
         *,
         kind: str | None = None,
+        run_id: str | None = None,
         page_size: int = 200,
     ) -> Stream[RunSummary]:
         """Every run that fits, page by page, each page when it is needed. A run that changes meanwhile comes once."""
-        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind)
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
         asked = {**filters, "limit": page_size, "updated_after": updated_after}
         cursor: str | None = None
         while True:

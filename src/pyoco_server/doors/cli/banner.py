@@ -43,6 +43,7 @@ def banner(facts: Facts) -> str:
         "",
         f"pyoco-server {metadata.version('pyoco-server')} is up",
         "",
+        f"  open   {address}/",
         f"  API    {address}",
         f"  docs   {address}/docs",
         f"  NATS   {redact_url(facts.nats_url)}",

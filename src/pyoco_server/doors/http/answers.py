@@ -14,6 +14,7 @@ from pyoco_server.errors import (
     CATALOGUE,
     Conflict,
     Corrupt,
+    DashboardReadOnly,
     KeyMissing,
     KeyRefused,
     NotFound,
@@ -32,6 +33,7 @@ __all__ = ["encode_json", "error_answer", "error_body", "json_answer", "plain_er
 STATUS: dict[type[PyocoError], int] = {
     KeyMissing: 401,
     KeyRefused: 403,
+    DashboardReadOnly: 403,
     NotFound: 404,
     TooSlow: 408,
     Conflict: 409,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,15 +16,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from pyoco_server.doors.dashboard.page import open_dashboard
 from pyoco_server.doors.http import (
+    attention,
     cancel_many,
+    dashboard,
     dlq,
     health,
     lists,
     metrics,
+    queues,
     repeat,
     runs,
     schemas,
+    trends,
     watch,
     wheels,
     workers,
@@ -41,7 +47,8 @@ __all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 
 log = get_logger(__name__)
 
-_MODULES = (health, runs, lists, cancel_many, repeat, watch, workers, wheels, dlq, metrics)
+_RUNS = (runs, lists, cancel_many, repeat, watch)
+_MODULES = (health, *_RUNS, workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
 SCHEMAS = {name: schema for module in (schemas, *_MODULES) for name, schema in module.SCHEMAS.items()}
 
@@ -73,6 +80,7 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_backend() as backend:
+            app.state.dashboard = await asyncio.to_thread(open_dashboard, backend.config, app.version)
             state = app.state.gateway = State(backend)
             try:
                 await state.start()

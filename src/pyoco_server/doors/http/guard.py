@@ -22,7 +22,7 @@ from pyoco_server.doors.http.answers import error_answer, plain_error
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
-from pyoco_server.errors import KeyRefused, PyocoError
+from pyoco_server.errors import DashboardReadOnly, KeyRefused, PyocoError
 from pyoco_server.logs import get_logger
 
 __all__ = ["Guard", "Table"]
@@ -36,6 +36,8 @@ class _Node:
 
     steps: dict[str, _Node] = field(default_factory=dict)
     any: _Node | None = None
+    #: What takes the rest of the path, however long, and even when it is empty.
+    rest: _Node | None = None
     operations: dict[str, tuple[Operation, tuple[str, ...]]] = field(default_factory=dict)
 
 
@@ -47,11 +49,16 @@ class Table:
         for operation in operations:
             node = self._root
             names = []
-            for segment in operation.path.split("/")[1:]:
+            segments = operation.path.split("/")[1:]
+            for place, segment in enumerate(segments, 1):
                 if segment.startswith("{"):
                     names.append(segment.strip("{}"))
-                    node.any = node.any or _Node()
-                    node = node.any
+                    if operation.tail and place == len(segments):
+                        node.rest = node.rest or _Node()
+                        node = node.rest
+                    else:
+                        node.any = node.any or _Node()
+                        node = node.any
                 else:
                     node = node.steps.setdefault(segment, _Node())
             node.operations[operation.method] = (operation, tuple(names))
@@ -94,10 +101,13 @@ def _matches(
         yield from _matches(step, segments, at + 1, values)
     if node.any is not None and segments[at]:
         yield from _matches(node.any, segments, at + 1, (*values, segments[at]))
+    if node.rest is not None:
+        yield node.rest, (*values, "/".join(segments[at:]))
 
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_CROSS_SITE = (b"sec-fetch-site", b"cross-site")
+#: A browser sends the second with every change a page asks for, and the first where it trusts the address.
+_OF_A_PAGE = frozenset({b"sec-fetch-site", b"origin"})
 
 OnError = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -108,15 +118,18 @@ class Guard:
     def __init__(self, app: ASGIApp, operations: tuple[Operation, ...], on_error: OnError) -> None:
         self._app, self._on_error = app, on_error
         self._table = Table(operations)
-        self._open = frozenset(operation.path for operation in operations if operation.open)
+        opened = [operation for operation in operations if operation.open]
+        self._open = frozenset(operation.path for operation in opened if not operation.tail)
+        #: Everything below these is one operation's: whatever is written there, the table finds no other.
+        self._open_below = tuple(operation.path.rpartition("{")[0] for operation in opened if operation.tail)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in _SAFE and _CROSS_SITE in scope["headers"]:
-            # A browser says so of itself: somebody's page tries to use a server that trusts whoever reaches it.
-            log.info("refused a request from another site's page", path=scope["path"])
-            await plain_error(403, "cross-site request", 2)(scope, receive, send)
+        refusal = None if scope["method"] in _SAFE else _refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
-        if scope["path"] not in self._open:
+        is_open = scope["path"] in self._open or scope["path"].startswith(self._open_below)
+        if not is_open:
             state: State = scope["app"].state.gateway
             if state.backend.config.http_auth_mode == "none":
                 scope["caller"] = NOBODY
@@ -135,6 +148,7 @@ class Guard:
             await self._pass_on(scope, receive, send)
             return
         operation, scope["path_params"] = found
+        assert operation.open or not is_open, "an open path led to an operation that asks for a key"
         request = Request(scope, receive)
         began = time.perf_counter()
         try:
@@ -155,6 +169,35 @@ class Guard:
         answer = plain_error(405, "method not allowed", 2)
         answer.headers["Allow"] = ", ".join(methods)
         await answer(scope, receive, send)
+
+
+def _refusal(scope: Scope) -> Response | None:
+    """The answer to a browser that may not do this, by what it says of itself: no page can change these headers, nor
+    leave them out. A program sends none of them and is not meant: it shows a key, or is trusted like every other.
+    """
+    told: dict[bytes, bytes] = dict(scope["headers"])
+    if _is_of_another_site(told):
+        # Somebody's page tries to use a server that trusts whoever reaches it.
+        log.info("refused a request from another site's page", path=scope["path"])
+        return plain_error(403, "cross-site request", 2)
+    state: State = scope["app"].state.gateway
+    if state.backend.config.dashboard_read_only and not _OF_A_PAGE.isdisjoint(told):
+        error = DashboardReadOnly()
+        log.info("refused a change from a browser: the dashboard is read-only", path=scope["path"], error=error)
+        return error_answer(error)
+    return None
+
+
+def _is_of_another_site(told: dict[bytes, bytes]) -> bool:
+    """A browser says so itself where it trusts the address. Over plain http to another machine it tells only where the
+    page came from: that has to be us, by the name under which we, or the proxy before us, were asked."""
+    site = told.get(b"sec-fetch-site")
+    if site is not None:
+        return site == b"cross-site"
+    origin = told.get(b"origin")
+    if origin is None:
+        return False
+    return origin.partition(b"://")[2] not in (told.get(b"host"), told.get(b"x-forwarded-host"))
 
 
 def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
@@ -10,7 +9,13 @@ from starlette.datastructures import QueryParams
 
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.http.cursors import BadCursor, read_cursor
-from pyoco_server.doors.http.requests import MalformedQuery, read_flag, wants_records
+from pyoco_server.doors.http.requests import (
+    NOT_AN_INSTANT,
+    MalformedQuery,
+    read_flag,
+    read_instant,
+    wants_records,
+)
 from pyoco_server.errors import Problem
 from pyoco_server.ports.index.port import EVERYBODY, Place, RunFilter
 
@@ -21,11 +26,22 @@ LIMIT_MAX = 200
 KINDS = ("exec", "flow", "pack")
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+#: How a run id begins. With fewer characters it would be no filter to speak of.
+_RUN_ID_PREFIX = re.compile(r"[0-9a-fA-F-]{4,36}", re.ASCII)
 _LIMIT = re.compile(r"[0-9]{1,4}", re.ASCII)
-#: A number as JSON has it, of a length that is no work to read.
-_NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 #: Each of these has one value. Whatever else is asked is passed over.
-_ONCE = ("status", "flow", "tag", "kind", "workflow_yaml_sha256", "limit", "updated_after", "cursor", "envelope")
+_ONCE = (
+    "status",
+    "flow",
+    "tag",
+    "kind",
+    "workflow_yaml_sha256",
+    "run_id",
+    "limit",
+    "updated_after",
+    "cursor",
+    "envelope",
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,7 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
         kind=reader.one_of("kind", KINDS),
         workflow_yaml_sha256=sha256,
         updated_after=reader.updated_after(),
+        run_id_prefix=reader.run_id_prefix(),
     )
     limit, envelope = reader.limit(), reader.envelope()
     after = reader.cursor(wanted)
@@ -92,6 +109,12 @@ class _Reader:
             self._wrong("workflow_yaml_sha256", "must be 64 hex digits")
         return None if text is None else text.lower()
 
+    def run_id_prefix(self) -> str | None:
+        text = self._given.get("run_id")
+        if text is not None and not _RUN_ID_PREFIX.fullmatch(text):
+            self._wrong("run_id", "must be the first 4 to 36 characters of a run id")
+        return None if text is None else text.lower()
+
     def limit(self) -> int:
         text = self._given.get("limit", str(LIMIT_DEFAULT))
         limit = int(text) if _LIMIT.fullmatch(text) else 0
@@ -103,10 +126,10 @@ class _Reader:
         text = self._given.get("updated_after")
         if text is None:
             return None
-        number = float(text) if _NUMBER.fullmatch(text) else -1.0
-        if not (math.isfinite(number) and number >= 0):
-            self._wrong("updated_after", "must be a number of seconds since 1970, not negative")
-        return number
+        instant = read_instant(text)
+        if instant is None:
+            self._wrong("updated_after", NOT_AN_INSTANT)
+        return instant
 
     def envelope(self) -> bool:
         flag = read_flag(self._given.get("envelope", "false"))

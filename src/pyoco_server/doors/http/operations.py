@@ -52,13 +52,15 @@ class Operation:
     #: Error statuses besides 401, 403, 429 and 503, and 408 where there is a body.
     errors: tuple[int, ...] = ()
     open: bool = False
+    #: The last parameter is the rest of the path, slashes included.
+    tail: bool = False
     tags: tuple[str, ...] = field(default=("runs",))
     meter: Meter = field(default_factory=Meter, compare=False)
 
 
 _WORDS = {
     401: "No API key was sent (only with authentication on).",
-    403: "The API key does not open this server (only with authentication on).",
+    403: "The API key does not open this server (only with authentication on), or a browser may not make this change.",
     404: "There is no such thing, or it belongs to another tenant.",
     408: "The body stopped coming; the connection is closed.",
     409: "It does not fit what is there; `detail` says why.",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pyoco_server.ports.runs.port import Removed, Stored
 
-__all__ = ["EVERYBODY", "Ahead", "Counts", "Index", "Mark", "Page", "Place", "RunFilter", "Summary", "Waiting"]
+__all__ = ["EVERYBODY", "Ahead", "Counts", "Held", "Index", "Mark", "Page", "Place", "RunFilter", "Summary", "Waiting"]
 
 #: Authentication is off: every run is visible.
 EVERYBODY = ""
@@ -27,6 +28,8 @@ class RunFilter:
     workflow_yaml_sha256: str | None = None
     #: Strictly later than this (FLOW-102).
     updated_after: float | None = None
+    #: How the run id begins: characters of a UUID in lower case, at least one.
+    run_id_prefix: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,15 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A run that somebody executes, by its record, and whose it is; None: nobody's."""
+
+    run_id: str
+    worker_id: str | None
+    tenant_id: str | None
+
+
+@dataclass(frozen=True)
 class Mark:
     """How far the index has read: a revision of one particular store."""
 
@@ -133,7 +145,8 @@ class Index(Protocol):
         """Wait until this revision has been taken in: whoever wrote it can then read it. False: not in time."""
 
     async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
-        """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves."""
+        """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves; with the
+        beginning of a run id O(runs that begin so), or as without it when those are thousands."""
 
     async def counts(self) -> Counts:
         """O(statuses + tags with waiting runs)."""
@@ -143,3 +156,10 @@ class Index(Protocol):
 
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         """Runs that have not ended and were last updated between these instants, oldest first. O(limit * log runs)."""
+
+    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[str]:
+        """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant: their ids, oldest
+        first. O(limit + log runs)."""
+
+    async def held(self, run_ids: Sequence[str]) -> list[Held]:
+        """Which of these runs are RUNNING or CANCELLING now. O(run_ids * log runs)."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_query, sqlite_schema
-from pyoco_server.ports.index.port import Ahead, Counts, Mark, Page, Place, RunFilter, Summary
+from pyoco_server.ports.index.port import Ahead, Counts, Held, Mark, Page, Place, RunFilter, Summary
 from pyoco_server.ports.runs.port import Removed, Stored
 from pyoco_server.ports.sqlite.file import SqliteFile
 
@@ -68,6 +68,12 @@ class SqliteIndex:
 
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         return await self._file.read(lambda connection: sqlite_counts.unfinished(connection, after, before, limit))
+
+    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[str]:
+        return await self._file.read(lambda connection: sqlite_counts.quiet(connection, tenant_id, before, limit))
+
+    async def held(self, run_ids: Sequence[str]) -> list[Held]:
+        return await self._file.read(lambda connection: sqlite_counts.held(connection, run_ids))
 
     async def _note(self, revision: int) -> None:
         async with self._changed:

@@ -1,0 +1,171 @@
+"""`GET /` and `GET /static/{path}`: the dashboard's page and its files."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.doors.dashboard.assets import MEDIA_TYPES, Asset
+from pyoco_server.doors.dashboard.page import Dashboard
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.errors import NotFound
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+#: Asked for again each time, and sent again only when it has changed.
+_FRESH = "no-cache"
+#: The version is in the address: what is there never changes.
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+#: Our own files and our own API, and nothing else. What a run or a worker says cannot become code (FLOW-259).
+_CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+#: What the page will never ask a browser for.
+_UNUSED = (
+    "accelerometer",
+    "autoplay",
+    "browsing-topics",
+    "camera",
+    "display-capture",
+    "encrypted-media",
+    "fullscreen",
+    "geolocation",
+    "gyroscope",
+    "hid",
+    "idle-detection",
+    "local-fonts",
+    "magnetometer",
+    "microphone",
+    "midi",
+    "payment",
+    "picture-in-picture",
+    "publickey-credentials-get",
+    "screen-wake-lock",
+    "serial",
+    "usb",
+    "xr-spatial-tracking",
+)
+_HEADERS = {
+    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED),
+    "Vary": "Accept-Encoding",
+}
+
+
+async def get_dashboard(request: Request) -> Response:
+    """FLOW-244, FLOW-246"""
+    page = _dashboard_of(request).page
+    if page is None:
+        raise NotFound("the dashboard's files are not installed")
+    return _answer(request, page, _FRESH)
+
+
+async def get_static(request: Request) -> Response:
+    """FLOW-245: by exact name from what was read at the start; a path leads nowhere else."""
+    found = _dashboard_of(request).assets.find(request.path_params["path"])
+    if found is None:
+        raise NotFound("the dashboard has no such file")
+    asset, stays = found
+    return _answer(request, asset, _FOR_EVER if stays else _FRESH)
+
+
+def _dashboard_of(request: Request) -> Dashboard:
+    return cast(Dashboard, request.app.state.dashboard)
+
+
+def _answer(request: Request, asset: Asset, caching: str) -> Response:
+    packed = asset.gzipped if _takes_gzip(request) else None
+    tag = f'"{asset.digest}"' if packed is None else f'"{asset.digest}-gzip"'
+    headers = _HEADERS | {"ETag": tag, "Cache-Control": caching}
+    if _has_it(request, asset):
+        return Response(status_code=304, headers=headers)
+    if packed is not None:
+        headers["Content-Encoding"] = "gzip"
+    # The content type goes in as it is: of `text/*` the framework would make one of its own.
+    return Response(asset.content if packed is None else packed, headers=headers | {"Content-Type": asset.media_type})
+
+
+def _has_it(request: Request, asset: Asset) -> bool:
+    """Whether the browser's copy is the same, in whichever form it has it."""
+    tags = {tag.strip().removeprefix("W/") for tag in _all(request, "if-none-match").split(",")}
+    return not tags.isdisjoint({f'"{asset.digest}"', f'"{asset.digest}-gzip"', "*"})
+
+
+_REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$", re.ASCII | re.IGNORECASE)
+
+
+def _takes_gzip(request: Request) -> bool:
+    """Said by name: `*` and silence get the plain form, which everybody can read."""
+    offers = (offer.strip() for offer in _all(request, "accept-encoding").split(","))
+    return any(offer.partition(";")[0].strip().lower() == "gzip" and not _REFUSED.search(offer) for offer in offers)
+
+
+def _all(request: Request, name: str) -> str:
+    return ",".join(request.headers.getlist(name))
+
+
+SCHEMAS: dict[str, Any] = {}
+
+_NOT_MODIFIED = {304: "It is the one that `If-None-Match` names."}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/",
+        endpoint=get_dashboard,
+        summary="Open the dashboard",
+        description="One page that shows runs, workers and queues. It needs no key; what it shows does.",
+        answer={"description": "The page.", "content": {"text/html": {"schema": schemas.TEXT}}},
+        more_answers=_NOT_MODIFIED,
+        errors=(404,),
+        open=True,
+        tags=("dashboard",),
+    ),
+    Operation(
+        method="GET",
+        path="/static/{path}",
+        endpoint=get_static,
+        summary="Read a file of the dashboard",
+        description="`path` is the rest of the address, slashes included.",
+        parameters=(
+            {
+                "name": "path",
+                "in": "path",
+                "required": True,
+                "schema": schemas.TEXT,
+                "description": "A file's name, perhaps after `v-` and the version of all files.",
+            },
+        ),
+        answer={
+            "description": "The file.",
+            "content": {kind.partition(";")[0]: {"schema": schemas.TEXT} for kind in MEDIA_TYPES.values()},
+        },
+        more_answers=_NOT_MODIFIED,
+        errors=(404,),
+        open=True,
+        tail=True,
+        tags=("dashboard",),
+    ),
+)
