@@ -24,7 +24,7 @@ def _step(name: str, seconds: float, output: Any = None) -> Any:
     return task(work)
 
 
-def _declined(ctx: Any) -> None:
+def charge(ctx: Any) -> None:
     raise ValueError(f"card {ctx.params.get('card', '****')} was declined by the bank: insufficient funds")
 
 
@@ -33,17 +33,17 @@ def _nightly_report() -> Flow:
     (
         flow
         >> _step("extract_orders", 0.6, {"rows": 18_204})
-        >> (_step("clean_orders", 0.8, {"dropped": 31}) & _step("load_prices", 0.5, {"currencies": 12}))
+        >> [_step("clean_orders", 0.8, {"dropped": 31}), _step("load_prices", 0.5, {"currencies": 12})]
     )
     flow >> _step("join", 0.7, {"rows": 18_173})
-    flow >> (_step("chart_revenue", 0.6) & _step("chart_returns", 0.9) & _step("export_csv", 0.4, {"bytes": 2_418_113}))
+    flow >> [_step("chart_revenue", 0.6), _step("chart_returns", 0.9), _step("export_csv", 0.4, {"bytes": 2_418_113})]
     flow >> _step("publish", 0.3, {"url": "reports/2026-11-14.html"})
     return flow
 
 
 def _charge_cards() -> Flow:
     flow = Flow(name="charge_cards")
-    flow >> _step("load_batch", 0.2, {"cards": 40}) >> task(_declined) >> _step("send_receipts", 0.2)
+    flow >> _step("load_batch", 0.2, {"cards": 40}) >> task(charge) >> _step("send_receipts", 0.2)
     return flow
 
 
@@ -52,7 +52,7 @@ def _train_model() -> Flow:
     (
         flow
         >> _step("fetch_features", 1.0, {"shape": [50_000, 64]})
-        >> (_step("fold_1", 6) & _step("fold_2", 6) & _step("fold_3", 6))
+        >> [_step("fold_1", 6), _step("fold_2", 6), _step("fold_3", 6)]
     )
     flow >> _step("pick_best", 0.5, {"auc": 0.913})
     return flow

@@ -1,0 +1,75 @@
+// What a run says of itself, read with care: it may come from another version, or be odd. No DOM.
+
+/** @typedef {import("./wire.js").Run} Run */
+
+const TERMINAL = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
+const DONE = new Set(["SUCCEEDED", "COMPLETED", "FAILED", "CANCELLED", "SKIPPED"]);
+
+/**
+ * Nothing will happen to the run any more.
+ * @param {string} status
+ */
+export function isTerminal(status) {
+  return TERMINAL.has(status);
+}
+
+/**
+ * Of a task.
+ * @param {string} state
+ */
+export function hasEnded(state) {
+  return DONE.has(state);
+}
+
+/**
+ * @param {unknown} value
+ * @returns {number | null} seconds since 1970, or nothing that a chart can use
+ */
+export function instant(value) {
+  return typeof value === "number" && Number.isFinite(value) && value > 0 && value < 1e11 ? value : null;
+}
+
+/**
+ * Every task the run knows of, in the order of the flow.
+ * @param {Run} run
+ * @returns {string[]}
+ */
+export function taskNames(run) {
+  return [...new Set([run.tasks, run.task_records, run.graph].flatMap((each) => Object.keys(isObject(each) ? each : {})))];
+}
+
+/**
+ * @param {Run} run
+ * @param {string} name
+ * @returns {import("./wire.js").TaskRecord | null}
+ */
+export function recordOf(run, name) {
+  const records = run.task_records;
+  const found = isObject(records) && Object.hasOwn(records, name) ? records[name] : null;
+  return isObject(found) ? /** @type {import("./wire.js").TaskRecord} */ (found) : null;
+}
+
+/**
+ * @param {Run} run
+ * @param {string} name
+ */
+export function stateOf(run, name) {
+  const told = isObject(run.tasks) && Object.hasOwn(run.tasks, name) ? run.tasks[name] : recordOf(run, name)?.state;
+  return typeof told === "string" && told !== "" ? told : "PENDING";
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is Record<string, unknown>}
+ */
+export function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/**
+ * Nobody has it: it was not taken yet, or handed back.
+ * @param {Run} run
+ */
+export function waits(run) {
+  return !run.worker_id && (run.status === "PENDING" || run.status === "RUNNING");
+}

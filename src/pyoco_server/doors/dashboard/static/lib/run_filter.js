@@ -1,0 +1,99 @@
+// Which runs a list shows: as a part of the address, as a question to the gateway, as a command for a terminal.
+
+import { shellWord } from "./parts.js";
+
+/**
+ * @typedef {object} RunFilter
+ * @property {string} [status]
+ * @property {string} [flow]
+ * @property {string} [tag]
+ * @property {string} [kind]
+ * @property {string} [workflow_yaml_sha256]
+ * @property {string} [run_id]  how the id begins
+ */
+/** @typedef {keyof RunFilter} FilterName */
+
+export const STATUSES = ["PENDING", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"];
+export const KINDS = ["flow", "exec", "pack"];
+/** The states that a request to stop leads out of. */
+export const OPEN_STATUSES = ["PENDING", "RUNNING"];
+
+/** @type {FilterName[]} */
+export const FILTER_NAMES = ["status", "flow", "tag", "kind", "workflow_yaml_sha256", "run_id"];
+const CHARACTERS_MAX = 512;
+
+/**
+ * @param {URLSearchParams} query whatever else is in it is passed over
+ * @returns {RunFilter}
+ */
+export function readFilter(query) {
+  /** @type {RunFilter} */
+  const filter = {};
+  for (const name of FILTER_NAMES) {
+    const value = query.get(name)?.trim().slice(0, CHARACTERS_MAX);
+    if (value) filter[name] = value;
+  }
+  return filter;
+}
+
+/**
+ * The filter in one form: two that say the same are the same text.
+ * @param {RunFilter} filter
+ */
+export function filterText(filter) {
+  return new URLSearchParams(FILTER_NAMES.flatMap((name) => (filter[name] ? [[name, filter[name]]] : []))).toString();
+}
+
+/**
+ * What of a filter a run cannot leave. A run changes its status and nothing else of these: asked without the status,
+ * the gateway also tells of the runs that have just left it.
+ * @param {RunFilter} filter
+ * @returns {RunFilter}
+ */
+export function lastingPart(filter) {
+  const { status: _status, ...rest } = filter;
+  return rest;
+}
+
+/**
+ * The body of `POST /runs/cancel` for all that the filter shows; null when there is none: what has ended cannot be
+ * cancelled, and runs are not cancelled by how their id begins.
+ * @param {RunFilter} filter
+ * @param {number} submittedBefore what comes in while we ask is not meant
+ */
+export function cancelBody(filter, submittedBefore) {
+  const { run_id: prefix, ...rest } = filter;
+  if (prefix !== undefined || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
+  const whole = Object.keys(rest).length === 0;
+  return { ...rest, ...(whole ? { all: true } : {}), submitted_before: submittedBefore, limit: 1000 };
+}
+
+/** @type {Record<FilterName, string | null>} */
+const OPTIONS = {
+  status: "--status", flow: "--flow", tag: "--tag", kind: null, workflow_yaml_sha256: "--workflow-yaml-sha256",
+  run_id: "--run-id",
+};
+
+/**
+ * The same list in a terminal. The command has no option for the kind of run.
+ * @param {RunFilter} filter
+ */
+export function listCommand(filter) {
+  const options = FILTER_NAMES.flatMap((name) => {
+    const option = OPTIONS[name];
+    return filter[name] && option ? [option, shellWord(filter[name])] : [];
+  });
+  return ["pyoco-client list", ...options, "--output table"].join(" ");
+}
+
+const WHOLE_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const PART_OF_ID = /^[0-9a-f-]{4,36}$/i;
+
+/**
+ * @param {string} text what somebody typed or pasted into the search
+ * @returns {"whole" | "part" | null} null: cannot be the beginning of an id
+ */
+export function idForm(text) {
+  if (WHOLE_ID.test(text)) return "whole";
+  return PART_OF_ID.test(text) ? "part" : null;
+}

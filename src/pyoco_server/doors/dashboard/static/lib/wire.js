@@ -1,0 +1,188 @@
+// What the gateway sends, as types. Optional members may be missing from older gateways: look before use.
+
+export {};
+
+/**
+ * @typedef {object} WheelSync  what a worker has of the wheel registry
+ * @property {number} [last_sync_at]
+ * @property {string} [status]
+ * @property {string[]} [installed]
+ * @property {string[]} [installing]
+ * @property {{ wheel_name: string, reason: string }[]} [skipped]
+ * @property {{ wheel_name: string, error: string }[]} [failed]  `*`: trouble with all of them
+ * @property {number} [installed_more]
+ * @property {number} [skipped_more]
+ * @property {number} [failed_more]
+ */
+/**
+ * @typedef {object} Worker
+ * @property {string} worker_id
+ * @property {string} state
+ * @property {boolean} [hidden]
+ * @property {string} [instance_id]
+ * @property {number | null} [updated_at]
+ * @property {number} [last_seen_at]
+ * @property {number} [last_heartbeat_at]
+ * @property {number | null} [last_pull_at]
+ * @property {string[]} [tags]
+ * @property {number} [slots]
+ * @property {string[]} [running]
+ * @property {string | null} [last_run_status]
+ * @property {number | null} [stopped_at]
+ * @property {string | null} [stop_reason]
+ * @property {number} [host_restarts]
+ * @property {Record<string, string>} [versions]
+ * @property {WheelSync | null} [wheel_sync]
+ */
+/**
+ * @typedef {object} Queue
+ * @property {string} tag
+ * @property {number} depth
+ * @property {number | null} [oldest_at]
+ * @property {number | null} [oldest_age_seconds]
+ * @property {number} [workers_alive]
+ * @property {number} [slots]
+ * @property {number} [slots_busy]
+ * @property {number | null} [depth_before]  ten minutes ago
+ * @property {number | null} [drained_per_minute]
+ * @property {number | null} [eta_seconds]
+ */
+/**
+ * @typedef {object} Letter
+ * @property {string} id           a number that grows
+ * @property {number} timestamp
+ * @property {string} reason
+ * @property {string | null} [error]
+ * @property {string} [tag]
+ * @property {string[]} [tags]
+ * @property {string} [run_id]
+ * @property {string} [flow_name]
+ * @property {string} [worker_id]
+ * @property {number} [num_delivered]
+ * @property {string} [subject]
+ * @property {string} [api_key_id]
+ */
+/** @typedef {Letter & { run_status?: string, redrivable?: boolean }} LetterDetail */
+/** @typedef {{ reason: string, flow_name: string | null, count: number, newest_at: number }} LetterGroup */
+/** @typedef {{ total: number, groups: LetterGroup[] }} LetterCounts */
+/**
+ * @typedef {object} Wheel
+ * @property {string} name
+ * @property {number} size_bytes
+ * @property {number} modified
+ * @property {string | null} [sha256_hex]
+ * @property {string[]} tags
+ */
+/**
+ * @typedef {object} WheelEvent
+ * @property {string} event_id
+ * @property {number} occurred_at
+ * @property {string} action
+ * @property {string} wheel_name
+ * @property {string[]} [tags]
+ * @property {{ via?: string, remote_addr?: string | null, user_agent?: string | null }} [source]
+ * @property {{ tenant_id?: string | null, api_key_id?: string | null }} [actor]
+ * @property {number | null} [size_bytes]
+ */
+/**
+ * @typedef {object} TaskRecord
+ * @property {string} [state]
+ * @property {number | null} [started_at]
+ * @property {number | null} [ended_at]
+ * @property {number | null} [duration_ms]
+ * @property {string | null} [error]
+ * @property {string | null} [traceback]
+ * @property {unknown} [inputs]
+ * @property {unknown} [output]
+ * @property {unknown} [artifacts]
+ */
+/**
+ * @typedef {object} EarlierAttempt
+ * @property {number} [attempt]
+ * @property {string | null} [worker_id]
+ * @property {number | null} [started_at]
+ * @property {number | null} [ended_at]
+ * @property {string} [why]
+ */
+/** @typedef {{ what: string, at: number, by?: { kind: string, id?: string | null } }} LastChange */
+/**
+ * @typedef {object} Waiting
+ * @property {string} reason
+ * @property {string} message
+ * @property {string} [message_ja]
+ * @property {number} [position]
+ * @property {boolean} [position_capped]
+ * @property {number} [workers_alive]
+ * @property {number} [slots]
+ * @property {number} [slots_busy]
+ * @property {{ run_id?: string, submitted_at?: number, age_seconds: number } | null} [oldest_ahead]
+ */
+/**
+ * @typedef {object} Run  a snapshot, and what the gateway adds to it
+ * @property {string} run_id
+ * @property {string} [kind]
+ * @property {string} flow_name
+ * @property {string} status
+ * @property {string} [tag]
+ * @property {string[]} [tags]
+ * @property {Record<string, unknown>} [params]
+ * @property {boolean} [params_truncated]
+ * @property {Record<string, string>} [tasks]
+ * @property {Record<string, TaskRecord | null>} [task_records]
+ * @property {boolean} [task_records_truncated]
+ * @property {Record<string, string[]>} [graph]     task -> what it waits for
+ * @property {number} [attempt]
+ * @property {EarlierAttempt[]} [earlier_attempts]
+ * @property {number | null} [submitted_at]
+ * @property {number | null} [start_time]
+ * @property {number | null} [end_time]
+ * @property {number | null} [heartbeat_at]
+ * @property {number} [updated_at]
+ * @property {string | null} [error]
+ * @property {string} [reason]
+ * @property {string} [attempt_id]
+ * @property {string} [worker_id]
+ * @property {string} [instance_id]
+ * @property {string} [tenant_id]
+ * @property {string} [api_key_id]
+ * @property {string} [rerun_of]
+ * @property {string} [workflow_yaml_sha256]
+ * @property {number} [workflow_yaml_bytes]
+ * @property {number} [cancel_requested_at]
+ * @property {string} [cancel_reason]
+ * @property {string} [cancel_requested_by]
+ * @property {string} [ended_by]
+ * @property {LastChange} [last_change]
+ * @property {Waiting} [waiting]
+ * @property {boolean} [worker_alive]
+ * @property {number} [worker_heartbeat_at]
+ * @property {string[]} [worker_tags]
+ * @property {string} [worker_state]
+ */
+/**
+ * @typedef {object} RunSummary  one line of `GET /runs`
+ * @property {string} run_id
+ * @property {string} status
+ * @property {number} updated_at
+ * @property {string} [kind]
+ * @property {string} [flow_name]
+ * @property {string} [tag]
+ * @property {string[]} [tags]  labels
+ * @property {number} [submitted_at]
+ * @property {number} [start_time]
+ * @property {number} [end_time]
+ * @property {number} [heartbeat_at]
+ * @property {string} [worker_id]
+ * @property {string} [error]
+ */
+/** @typedef {{ items: RunSummary[], next_cursor: string | null }} RunPage */
+/**
+ * @typedef {object} RunsCancelled  of `POST /runs/cancel`, in runs
+ * @property {number} matched
+ * @property {number} asked
+ * @property {number} already_cancelling
+ * @property {number} already_ended
+ * @property {number} not_found
+ * @property {number} failed
+ * @property {boolean} more  there may be more that fit: ask again
+ */

@@ -1,0 +1,39 @@
+// Every panel of the dashboard, in the order of the menu. A new kind of run adds its panel here, and its sections of the
+// page of a run in `views/run_kinds.js`; nothing else has to know of it.
+
+import { openLetters } from "./views/letters.js";
+import { openMetrics } from "./views/metrics.js";
+import { openQueues } from "./views/queues.js";
+import { openRuns } from "./views/runs.js";
+import { openRun } from "./views/run.js";
+import { openWheels } from "./views/wheels.js";
+import { openWorkers } from "./views/workers.js";
+
+/** @typedef {import("./lib/router.js").Place} Place */
+/**
+ * @typedef {object} View
+ * @property {HTMLElement} element
+ * @property {string} [title]                      for the window's title
+ * @property {(place: Place) => boolean} [moved]   the address changed: true when the view has followed by itself
+ * @property {() => void} [close]                  ends timers and streams
+ * @property {(event: KeyboardEvent) => boolean} [onKey] true when the view has used the key
+ */
+/**
+ * @typedef {object} Panel
+ * @property {string} id
+ * @property {import("./lib/i18n.js").TextKey} title
+ * @property {string} key                          pressed after `g`
+ * @property {(place: Place) => View} open
+ */
+
+/** @type {Panel[]} */
+export const panels = [
+  { id: "runs", title: "runs.title", key: "r", open: (place) => (place.rest.length > 0 ? openRun(place) : openRuns(place)) },
+  { id: "workers", title: "workers.title", key: "w", open: openWorkers },
+  { id: "queues", title: "queues.title", key: "q", open: openQueues },
+  { id: "letters", title: "letters.title", key: "d", open: openLetters },
+  { id: "wheels", title: "wheels.title", key: "p", open: openWheels },
+  { id: "metrics", title: "metrics.title", key: "m", open: openMetrics },
+];
+
+export const home = "runs";

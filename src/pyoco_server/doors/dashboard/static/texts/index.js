@@ -1,0 +1,23 @@
+// The two dictionaries, put together from one file for each part of the page. Both have the same keys: the type checker
+// says so of each part, and a test of the whole.
+
+import * as attention from "./attention.js";
+import * as letters from "./letters.js";
+import * as metrics from "./metrics.js";
+import * as queues from "./queues.js";
+import * as run from "./run.js";
+import * as runs from "./runs.js";
+import * as shell from "./shell.js";
+import * as wheels from "./wheels.js";
+import * as workers from "./workers.js";
+
+export const en = Object.freeze({
+  ...shell.en, ...attention.en, ...runs.en, ...run.en, ...workers.en, ...queues.en, ...letters.en, ...wheels.en,
+  ...metrics.en,
+});
+
+/** @type {Readonly<Record<keyof typeof en, string>>} */
+export const ja = Object.freeze({
+  ...shell.ja, ...attention.ja, ...runs.ja, ...run.ja, ...workers.ja, ...queues.ja, ...letters.ja, ...wheels.ja,
+  ...metrics.ja,
+});

@@ -1,0 +1,281 @@
+// Dead letters one by one: the newest first, more on demand, and all about the one that is open.
+
+import { get, Refused, send } from "../lib/api.js";
+import { act, confirm, mayAct } from "../lib/act.js";
+import { h, put, write } from "../lib/dom.js";
+import { list, texts, whole } from "../lib/fleet.js";
+import { count } from "../lib/format.js";
+import { t, wordFor } from "../lib/i18n.js";
+import { KeyedList } from "../lib/keyed.js";
+import { letterPath, mergePage } from "../lib/letters.js";
+import { actButton, badge, commandBox, facts, json, nothing, refill, since, skeleton } from "../lib/parts.js";
+import { isTrouble } from "../lib/poll.js";
+import { href } from "../lib/router.js";
+import { cell, opener, showSince } from "./fleet_parts.js";
+
+/** @typedef {import("../lib/wire.js").Letter} Letter */
+/** @typedef {import("../lib/wire.js").LetterDetail} LetterDetail */
+/** @typedef {import("../lib/letters.js").LetterFilter} LetterFilter */
+/** @typedef {import("../lib/dom.js").Leaf} Leaf */
+
+const PAGE = 50;
+/** Beyond this nobody reads on; a filter finds the rest. */
+const LETTERS_MAX = 2000;
+const ERROR_CHARACTERS_MAX = 20_000;
+
+export class LettersList {
+  /** @param {{ opened: (id: string | null) => void, changed: () => void }} tell */
+  constructor(tell) {
+    this.tell = tell;
+    /** @type {Letter[]} */
+    this.letters = [];
+    /** @type {string | null} */
+    this.cursor = null;
+    /** Whether more than the first page was asked for: then the cursor is that of the last one. */
+    this.isDeep = false;
+    /** @type {string | null} */
+    this.open = null;
+    /** @type {Letter | null} the open one, when the list does not show it */
+    this.extra = null;
+    /** @type {LetterFilter | null} */
+    this.filter = null;
+    this.stopping = new AbortController();
+    /** @type {KeyedList<Letter>} */
+    this.rows = new KeyedList(h("div", { class: "row-list", role: "list" }), (letter) => String(letter.id),
+      (letter) => new LetterRow(letter, {
+        toggle: () => this.toggle(String(letter.id)), gone: () => this.drop(String(letter.id)), signal: this.stopping.signal,
+      }));
+    this.box = h("div", { class: "rows letter-rows" }, this.rows.element);
+    this.foot = h("div", { class: "stack" }, skeleton(4));
+    this.elsewhere = h("p", { class: "small dim" });
+    this.element = h("div", { class: "stack" }, this.elsewhere, this.box, this.foot);
+    this.box.hidden = true;
+  }
+
+  close() {
+    this.stopping.abort();
+  }
+
+  /** Another filter: what is shown is of no use any more. */
+  forget() {
+    this.letters = [];
+    this.cursor = null;
+    this.isDeep = false;
+    this.filter = null;
+    this.extra = null;
+    this.rows.show([]);
+    this.box.hidden = true;
+    /** @type {any} */ (this.foot).pyocoMade = null;
+    put(this.foot, skeleton(4));
+  }
+
+  /**
+   * The first page again; what was loaded below it stays.
+   * @param {LetterFilter} filter
+   * @param {string | null} open
+   * @param {AbortSignal} signal
+   */
+  async refresh(filter, open, signal) {
+    const page = await get(letterPath(filter, { limit: PAGE }), {}, signal);
+    const items = list(page?.items);
+    const next = page?.next_cursor ?? null;
+    this.filter = filter;
+    this.open = open;
+    this.letters = mergePage(this.letters, items, next === null);
+    await this.lookForOpen(signal);
+    if (!this.isDeep || next === null) this.cursor = next;
+    this.draw();
+  }
+
+  /**
+   * The one in the address may be on a page that was not loaded, or not fit the filter.
+   * @param {AbortSignal} signal
+   */
+  async lookForOpen(signal) {
+    const { open } = this;
+    if (open === null || this.letters.some((letter) => String(letter.id) === open)) this.extra = null;
+    else if (this.extra === null || String(this.extra.id) !== open) {
+      this.extra = await get(`dlq/${encodeURIComponent(open)}`, {}, signal).catch((error) => {
+        if (error instanceof Refused && error.status < 500) return null;
+        throw error;
+      });
+    }
+  }
+
+  async loadMore() {
+    const { filter, cursor } = this;
+    if (filter === null || cursor === null) return;
+    const page = await act(() => get(letterPath(filter, { limit: PAGE, cursor }), {}, this.stopping.signal));
+    if (page === undefined || this.filter !== filter && JSON.stringify(this.filter) !== JSON.stringify(filter)) return;
+    this.isDeep = true;
+    const known = new Set(this.letters.map((letter) => letter.id));
+    this.letters = [...this.letters, ...list(page.items).filter((letter) => !known.has(letter.id))].slice(0, LETTERS_MAX);
+    this.cursor = this.letters.length >= LETTERS_MAX ? null : page.next_cursor ?? null;
+    this.draw();
+  }
+
+  draw() {
+    const extra = this.extra !== null && String(this.extra.id) === this.open && !this.letters.some((each) => each.id === this.extra?.id)
+      ? [this.extra] : [];
+    this.box.hidden = this.letters.length + extra.length === 0;
+    this.rows.show([...extra, ...this.letters]);
+    write(this.elsewhere, extra.length === 0 ? "" : t("letters.elsewhere"));
+    for (const [id, row] of this.rows.rows) /** @type {LetterRow} */ (row).expand(id === this.open);
+    refill(this.foot, [this.letters.length === 0, this.cursor !== null, this.letters.length >= LETTERS_MAX], () => {
+      if (this.letters.length === 0) return [nothing(t("letters.none_here"), h("a", { href: href("letters") }, t("letters.all_groups")))];
+      if (this.letters.length >= LETTERS_MAX) return [h("p", { class: "mark" }, t("letters.too_many", { n: count(LETTERS_MAX) }))];
+      return this.cursor === null ? [] : [actButton(t("letters.load_more"), () => this.loadMore())];
+    });
+  }
+
+  /** @param {string} id */
+  toggle(id) {
+    this.open = this.open === id ? null : id;
+    this.tell.opened(this.open);
+    this.draw();
+  }
+
+  /** @param {string} id */
+  drop(id) {
+    this.letters = this.letters.filter((letter) => letter.id !== id);
+    this.extra = null;
+    if (this.open === id) {
+      this.open = null;
+      this.tell.opened(null);
+    }
+    this.draw();
+    this.tell.changed();
+  }
+}
+
+/** One letter: a line, and all about it once it is opened. */
+class LetterRow {
+  /**
+   * @param {Letter} letter
+   * @param {{ toggle: () => void, gone: () => void, signal: AbortSignal }} tell
+   */
+  constructor(letter, tell) {
+    this.letter = letter;
+    this.tell = tell;
+    this.isOpen = false;
+    this.title = h("span", { class: "clip" });
+    const opens = opener(tell.toggle, this.title);
+    this.opener = opens.button;
+    this.detail = opens.detail;
+    this.error = h("p", { class: "letter-error clip small" });
+    this.at = h("span", { class: "small dim" });
+    this.reason = cell(t("letters.reason"), "reason");
+    this.element = h("div", { class: "row", role: "listitem" },
+      h("div", { class: "letter-line" }, h("div", { class: "name-line" }, this.opener, this.reason.value, this.at), this.error),
+      this.detail);
+  }
+
+  /** @param {Letter} letter */
+  update(letter) {
+    this.letter = letter;
+    write(this.title, letter.flow_name ?? t("letters.no_flow"));
+    write(this.error, String(letter.error ?? "").slice(0, 400) || t("letters.no_error"));
+    refill(this.reason.value, letter.reason, () => [h("span", { class: "tag-note", title: wordFor("letters.why", String(letter.reason)) },
+      wordFor("letters.reason", String(letter.reason)))]);
+    showSince(this.at, letter.timestamp);
+  }
+
+  /** @param {boolean} open */
+  expand(open) {
+    if (open === this.isOpen) return;
+    this.isOpen = open;
+    this.opener.setAttribute("aria-expanded", String(open));
+    this.element.classList.toggle("open", open);
+    this.detail.hidden = !open;
+    if (!open) return;
+    put(this.detail, skeleton(3));
+    void this.look();
+  }
+
+  async look() {
+    const { signal } = this.tell;
+    try {
+      /** @type {LetterDetail} */
+      const detail = await get(`dlq/${encodeURIComponent(this.letter.id)}`, {}, signal);
+      const run = detail.run_id === undefined ? null : await this.runOf(detail.run_id);
+      put(this.detail, ...detailParts(detail, run), this.actions(detail));
+    } catch (error) {
+      if (!isTrouble(error)) throw error;
+      if (signal.aborted) return;
+      if (error instanceof Refused && error.status === 404) put(this.detail, h("p", { class: "mark" }, t("letters.gone")));
+      else {
+        put(this.detail, h("p", { class: "mark" }, error instanceof Refused ? error.words : t("act.unreachable")),
+          actButton(t("letters.again"), () => this.look()));
+      }
+    }
+  }
+
+  /**
+   * What it was submitted with is told by its run, for as long as that is kept.
+   * @param {string} id
+   */
+  async runOf(id) {
+    try {
+      return await get(`runs/${encodeURIComponent(id)}`, {}, this.tell.signal);
+    } catch (error) {
+      if (error instanceof Refused && error.status < 500) return null;
+      throw error;
+    }
+  }
+
+  /** @param {LetterDetail} detail */
+  actions(detail) {
+    const id = String(detail.id);
+    if (!mayAct) return null;
+    const redrive = async () => {
+      const done = await act(() => send("POST", `dlq/${encodeURIComponent(id)}/redrive`), () => t("letters.redriven"));
+      if (done === undefined) return;
+      this.tell.gone();
+      if (typeof done?.run_id === "string") location.hash = href("runs", [done.run_id]);
+    };
+    const remove = async () => {
+      const sure = await confirm({
+        title: t("letters.delete_one"), yes: t("letters.delete"), danger: true,
+        body: [h("p", null, t("letters.delete_note")), commandBox(`pyoco-client dlq delete ${id} --yes`)],
+      });
+      if (sure === null) return;
+      const done = await act(() => send("DELETE", `dlq/${encodeURIComponent(id)}`), () => t("letters.deleted"));
+      if (done !== undefined) this.tell.gone();
+    };
+    return h("div", { class: "row-actions" },
+      detail.redrivable === false ? h("span", { class: "mark" }, t("letters.not_redrivable"))
+        : actButton(t("letters.redrive"), redrive, { icon: "repeat", kind: "primary", title: t("letters.redrive_note") }),
+      actButton(t("letters.delete"), remove, { icon: "trash", kind: "danger" }));
+  }
+}
+
+/**
+ * @param {LetterDetail} detail
+ * @param {any} run
+ * @returns {Leaf[]}
+ */
+function detailParts(detail, run) {
+  const error = String(detail.error ?? "");
+  const params = run?.params;
+  const reason = String(detail.reason);
+  return [
+    h("p", { class: "small" }, h("strong", null, wordFor("letters.reason", reason)), " ", h("code", { class: "dim" }, reason), " ",
+      wordFor("letters.why", reason) === reason ? "" : wordFor("letters.why", reason)),
+    error === "" ? h("p", { class: "dim" }, t("letters.no_error")) : h("pre", { class: "letter-full", tabindex: "0" }, error.slice(0, ERROR_CHARACTERS_MAX)),
+    facts([
+      [t("letters.run"), detail.run_id ? h("span", { class: "name-line" },
+        h("a", { class: "mono", href: href("runs", [detail.run_id]) }, detail.run_id),
+        detail.run_status ? badge(detail.run_status) : h("span", { class: "dim small" }, t("letters.run_gone"))) : null],
+      [t("letters.when"), since(detail.timestamp)],
+      [t("letters.attempts"), detail.num_delivered === undefined ? null : count(whole(detail.num_delivered))],
+      [t("letters.worker"), detail.worker_id ? h("a", { href: href("workers", [], { worker: detail.worker_id }) }, detail.worker_id) : null],
+      [t("letters.tag"), detail.tag],
+      [t("letters.labels"), texts(detail.tags).filter((tag) => tag !== detail.tag).join(", ")],
+      [t("letters.subject"), detail.subject ? h("code", null, detail.subject) : null],
+      [t("letters.key"), detail.api_key_id ? h("code", null, detail.api_key_id) : null],
+      [t("letters.id"), h("span", { class: "mono" }, String(detail.id))],
+    ]),
+    params === undefined || params === null || Object.keys(params).length === 0 ? null
+      : h("div", { class: "stack" }, h("h3", null, t("letters.params")), json(params)),
+  ];
+}

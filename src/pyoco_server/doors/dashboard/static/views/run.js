@@ -1,0 +1,145 @@
+// One run: everything the server knows of it, live.
+
+import { h, put } from "../lib/dom.js";
+import { Signal } from "../lib/events.js";
+import { t, wordFor } from "../lib/i18n.js";
+import { commandBox, nothing, skeleton } from "../lib/parts.js";
+import { href, readPlace } from "../lib/router.js";
+import { RunFeed } from "./run_feed.js";
+import { RunHead } from "./run_head.js";
+import { sectionsOf } from "./run_kinds.js";
+
+/** @typedef {import("../lib/router.js").Place} Place */
+/** @typedef {import("../lib/wire.js").Run} Run */
+/** @typedef {import("./run_kinds.js").Section} Section */
+
+/** An id has no other characters; an address with `..` would be another one. */
+const ID = /^[\w-]{1,100}$/;
+
+/** The list as it was left, with its filters. */
+let list = href("runs");
+addEventListener("hashchange", (event) => {
+  const place = readPlace(new URL(event.oldURL).hash, "runs");
+  if (place.panel === "runs" && place.rest.length === 0) list = href("runs", [], place.query);
+});
+
+/**
+ * @param {Place} place
+ * @returns {import("../panels.js").View}
+ */
+export function openRun(place) {
+  const page = new RunView(String(place.rest[0]), place.query.get("task"));
+  return {
+    element: page.element, title: t("run.title"), close: () => page.close(), moved: (next) => page.moved(next),
+    onKey: (event) => page.onKey(event),
+  };
+}
+
+class RunView {
+  /**
+   * @param {string} id
+   * @param {string | null} task
+   */
+  constructor(id, task) {
+    this.id = id;
+    /** @type {Signal<string | null>} */
+    this.selected = new Signal(task);
+    this.head = new RunHead(id, list);
+    this.notice = h("div", { role: "status" });
+    this.body = h("div", { class: "run-body" }, h("p", { class: "unseen" }, t("run.loading")), skeleton(6));
+    this.element = h("div", { class: "view run-view" }, this.head.element, this.notice, this.body);
+    /** @type {Section[]} */
+    this.sections = [];
+    /** @type {string | null} */
+    this.kind = null;
+    this.feed = new RunFeed(id, {
+      onRun: (run) => this.show(run),
+      onMissing: (seen) => this.tellMissing(seen),
+      onRefused: (words) => this.tellRefused(words),
+    });
+    this.unfollow = this.selected.follow((name) => this.keepPlace(name));
+    if (ID.test(id)) this.feed.start();
+    else this.tellMissing(false);
+  }
+
+  close() {
+    this.feed.stop();
+    this.unfollow();
+    this.head.close();
+    this.closeSections();
+  }
+
+  closeSections() {
+    for (const section of this.sections) section.close?.();
+    this.sections = [];
+  }
+
+  /** @param {Place} place */
+  moved(place) {
+    if (place.panel !== "runs" || place.rest[0] !== this.id) return false;
+    this.selected.set(place.query.get("task"));
+    return true;
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    if (event.key !== "Escape") return false;
+    const target = event.target;
+    if (target instanceof HTMLInputElement) {
+      if (target.value === "") target.blur();
+      return false; // the browser clears it
+    }
+    if (this.selected.value !== null) this.selected.set(null);
+    else location.hash = list;
+    return true;
+  }
+
+  /** The address names the task that is looked at; going back does not go through each. @param {string | null} name */
+  keepPlace(name) {
+    const here = href("runs", [this.id], { task: name });
+    if (location.hash === here || readPlace(location.hash, "").rest[0] !== this.id) return;
+    history.replaceState(history.state, "", here);
+  }
+
+  /** @param {Run} run */
+  show(run) {
+    put(this.notice);
+    this.head.show(run);
+    const kind = typeof run.kind === "string" ? run.kind : "flow";
+    if (kind !== this.kind) this.open(kind);
+    for (const section of this.sections) section.show(run);
+    document.title = `${run.flow_name} · ${wordFor("status", String(run.status))} · pyoco`;
+  }
+
+  /** @param {string} kind */
+  open(kind) {
+    this.kind = kind;
+    this.closeSections();
+    const { main, aside } = sectionsOf(kind);
+    const page = { id: this.id, selected: this.selected };
+    const left = main.map((Class) => new Class(page));
+    const right = aside.map((Class) => new Class(page));
+    this.sections = [...left, ...right];
+    put(this.body,
+      h("div", { class: "run-main" }, left.map((section) => section.element)),
+      h("aside", { class: "run-aside" }, right.map((section) => section.element)));
+  }
+
+  /** @param {boolean} seen */
+  tellMissing(seen) {
+    if (seen) {
+      this.head.retire();
+      put(this.notice, h("div", { class: "run-notice" },
+        h("strong", null, t("run.removed")), h("p", null, t("run.removed.why"))));
+      return;
+    }
+    put(this.body, nothing(t("run.missing"), h("p", null, t("run.missing.why")),
+      h("a", { class: "button", href: href("runs") }, t("run.missing.list")), commandBox("pyoco-client list")));
+  }
+
+  /** @param {string} words */
+  tellRefused(words) {
+    put(this.body, nothing(t("run.refused"), h("p", null, words),
+      h("a", { class: "button", href: list }, t("run.missing.list"))));
+  }
+}

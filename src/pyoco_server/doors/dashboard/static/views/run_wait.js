@@ -1,0 +1,52 @@
+// Why a run has not begun, in the gateway's words.
+
+import { h, write } from "../lib/dom.js";
+import { count, shortId, span } from "../lib/format.js";
+import { sentence, t } from "../lib/i18n.js";
+import { card, facts, refill } from "../lib/parts.js";
+import { href } from "../lib/router.js";
+import { waits } from "../lib/run_facts.js";
+
+/** @typedef {import("../lib/wire.js").Run} Run */
+
+export class WaitSection {
+  constructor() {
+    this.words = h("p", { class: "run-wait-words", "aria-live": "polite" });
+    this.facts = h("div");
+    this.element = card(t("run.waiting"), { class: "run-waiting" }, this.words, this.facts);
+    this.element.hidden = true;
+  }
+
+  /** @param {Run} run */
+  show(run) {
+    this.element.hidden = !waits(run);
+    if (this.element.hidden) return;
+    const told = run.waiting;
+    write(this.words, told === undefined ? t("run.waiting.unknown") : sentence(told));
+    const oldest = told?.oldest_ahead;
+    // An age grows all the time: in steps, so that the rest stays still.
+    const age = typeof oldest?.age_seconds === "number" ? Math.round(oldest.age_seconds / 5) * 5 : null;
+    const made = [told && { ...told, oldest_ahead: null }, oldest?.run_id, age];
+    refill(this.facts, made, () => (told === undefined ? [] : [facts([
+      [t("run.waiting.position"), place(told)],
+      [t("run.waiting.workers"), number(told.workers_alive)],
+      [t("run.waiting.slots"), typeof told.slots === "number"
+        ? t("run.waiting.of", { busy: count(told.slots_busy ?? 0), slots: count(told.slots) }) : null],
+      [t("run.waiting.oldest"), age === null ? null : [
+        oldest?.run_id ? h("a", { class: "mono", href: href("runs", [oldest.run_id]) }, shortId(oldest.run_id)) : null,
+        oldest?.run_id ? " · " : null, span(age),
+      ]],
+    ])]));
+  }
+}
+
+/** @param {import("../lib/wire.js").Waiting} told */
+function place(told) {
+  if (typeof told.position !== "number") return null;
+  return told.position_capped ? t("run.waiting.capped", { n: count(told.position) }) : count(told.position);
+}
+
+/** @param {number | undefined} value */
+function number(value) {
+  return typeof value === "number" ? count(value) : null;
+}

@@ -1,0 +1,235 @@
+// The list of runs: live, thousands of rows, narrowed down by what the address says.
+
+import { mayAct } from "../lib/act.js";
+import { h, put, write } from "../lib/dom.js";
+import { count } from "../lib/format.js";
+import { t } from "../lib/i18n.js";
+import { button, commandBox, nothing, refill, skeleton } from "../lib/parts.js";
+import { cancelBody, filterText, listCommand, readFilter } from "../lib/run_filter.js";
+import { RunList } from "../lib/run_list.js";
+import { Selection } from "../lib/selection.js";
+import { currentKey } from "../lib/session.js";
+import { RunBulk } from "./runs_bulk.js";
+import { RunFilters, goToFilter } from "./runs_filters.js";
+import { RunGrid } from "./runs_grid.js";
+import { gridKey } from "./runs_keys.js";
+import { submitRun } from "./runs_submit.js";
+import { RunSync } from "./runs_sync.js";
+import { RunViews } from "./runs_views.js";
+
+/** @typedef {import("../lib/router.js").Place} Place */
+/** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
+
+/** For this long, whoever comes back finds the list as they left it. */
+const KEPT_MS = 10 * 60 * 1000;
+/** @type {{ query: string, key: string | null, list: RunList, cursor: string | null, activeId: string | null, scroll: number, at: number } | null} */
+let kept = null;
+
+/**
+ * What whoever was here last has left, if it is the same list, not too old, and of the same key: of the same tenant.
+ * @param {string} query
+ */
+function leftBehind(query) {
+  const found = kept;
+  kept = null;
+  const same = found !== null && found.query === query && found.key === currentKey();
+  return same && performance.now() - found.at < KEPT_MS ? found : null;
+}
+
+/**
+ * @param {Place} place
+ * @returns {import("../panels.js").View}
+ */
+export function openRuns(place) {
+  const view = new RunsView(readFilter(place.query));
+  return {
+    element: view.element,
+    moved: (to) => view.moved(to),
+    close: () => view.close(),
+    onKey: (event) => view.onKey(event),
+  };
+}
+
+class RunsView {
+  /** @param {RunFilter} filter */
+  constructor(filter) {
+    this.filter = filter;
+    this.selection = new Selection();
+    this.filters = new RunFilters(() => this.filter);
+    this.views = new RunViews(() => this.filter);
+    this.bulk = new RunBulk(() => ({
+      list: this.list, selection: this.selection, cleared: () => this.unselect(), done: () => this.sync.soon(),
+    }));
+    this.shown = h("span", { class: "number" });
+    this.age = h("time", { "data-as": "ago" });
+    this.ageLine = h("span", { class: "dim", hidden: true }, t("runs.as_of"), " ", this.age);
+    this.cancelAll = button(t("runs.cancel_all"), () => this.bulk.cancelMatching(), { kind: "quiet", icon: "stop" });
+    this.command = h("div", { class: "runs-command" });
+    this.empty = h("div");
+    this.tail = h("p", { class: "runs-tail dim" });
+    this.place = h("div");
+    this.on = this.begin(filter);
+    this.element = h("div", { class: "view runs" },
+      h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.views.element,
+        mayAct ? button(t("runs.submit"), () => submitRun(this.filter), { kind: "primary", icon: "upload" }) : null)),
+      this.filters.element,
+      h("div", { class: "runs-state" }, h("div", { class: "runs-state-words" }, this.shown, this.ageLine),
+        mayAct ? this.cancelAll : null, this.command),
+      this.place, this.empty, this.tail, this.bulk.element);
+    this.tell();
+  }
+
+  get list() {
+    return this.on.list;
+  }
+
+  get grid() {
+    return this.on.grid;
+  }
+
+  get sync() {
+    return this.on.sync;
+  }
+
+  /**
+   * One list with its rows, and the one who keeps it true.
+   * @param {RunFilter} filter
+   * @returns {{ list: RunList, grid: RunGrid, sync: RunSync }}
+   */
+  begin(filter) {
+    const before = leftBehind(filterText(filter));
+    const list = before?.list ?? new RunList(filter);
+    const grid = new RunGrid({
+      list, selection: this.selection, selectable: mayAct, onSelect: () => this.bulk.draw(), onNearEnd: () => void sync.more(),
+    });
+    const sync = new RunSync(list, {
+      needs: () => grid.needs(), apply: (change) => this.apply(change), tell: () => this.tell(),
+    });
+    put(this.place, grid.element);
+    if (before) {
+      sync.cursor = before.cursor;
+      grid.activeId = before.activeId;
+      requestAnimationFrame(() => {
+        grid.draw(); // as high as it was
+        scrollTo({ top: before.scroll, behavior: "instant" }); // the frame has gone to the top
+      });
+    }
+    sync.start();
+    this.filters.learn(list.rows);
+    return { list, grid, sync };
+  }
+
+  close() {
+    kept = {
+      query: filterText(this.filter), key: this.sync.key, list: this.list, cursor: this.sync.cursor, activeId: this.grid.activeId,
+      scroll: scrollY, at: performance.now(),
+    };
+    this.sync.stop();
+    this.grid.close();
+    this.bulk.close();
+  }
+
+  /**
+   * Another filter is another list; fields, chips and what is typed stay as they are.
+   * @param {Place} place
+   */
+  moved(place) {
+    if (place.panel !== "runs" || place.rest.length > 0) return false;
+    const filter = readFilter(place.query);
+    if (filterText(filter) === filterText(this.filter)) return true;
+    this.sync.stop();
+    this.grid.close();
+    this.filter = filter;
+    this.unselect();
+    this.filters.draw();
+    this.on = this.begin(filter);
+    this.tell();
+    scrollTo(0, 0);
+    return true;
+  }
+
+  /** @param {() => { newer: number }} change */
+  apply(change) {
+    const selected = this.selection.ids.size;
+    this.grid.apply(change);
+    this.filters.learn(this.list.rows.slice(0, 200));
+    if (this.selection.ids.size !== selected) this.bulk.draw();
+  }
+
+  unselect() {
+    this.selection.clear();
+    this.grid.draw();
+    this.bulk.draw();
+  }
+
+  /** How many, how old, and what else there is to say. */
+  tell() {
+    const { rows, full } = this.list;
+    const { sync } = this;
+    this.grid.complete = sync.loaded && sync.cursor === null && !full;
+    const more = sync.cursor !== null || full;
+    write(this.shown, sync.loaded || rows.length > 0 ? t(more ? "runs.shown.more" : "runs.shown", { n: count(rows.length) }) : "");
+    this.ageLine.hidden = sync.at === null;
+    this.age.dataset.at = String(sync.at);
+    if (sync.at !== null) write(this.age, t("span.now"));
+    this.cancelAll.hidden = cancelBody(this.filter, 0) === null || rows.length === 0;
+    refill(this.command, filterText(this.filter), () => [commandBox(listCommand(this.filter))]);
+    this.grid.element.hidden = rows.length === 0;
+    this.grid.element.setAttribute("aria-busy", String(!sync.loaded));
+    this.tellEmpty();
+    write(this.tail, this.tailWords(rows.length));
+  }
+
+  /** @param {number} shown */
+  tailWords(shown) {
+    if (shown === 0) return "";
+    if (this.list.full) return t("runs.full", { n: count(this.list.rowsMax) });
+    if (this.sync.loadingMore) return t("runs.loading");
+    return this.grid.complete ? t("runs.end") : "";
+  }
+
+  tellEmpty() {
+    const { refused, loaded } = this.sync;
+    const narrowed = filterText(this.filter) !== "";
+    const none = this.list.rows.length === 0;
+    this.empty.hidden = !none && refused === null;
+    const made = [refused?.words, loaded, narrowed, none];
+    refill(this.empty, made, () => {
+      if (refused) return [nothing(t("runs.refused"), h("p", null, refused.words), narrowed ? this.clearButton() : null,
+        button(t("runs.again"), () => this.sync.soon()))];
+      if (!loaded) return [h("p", { class: "unseen", role: "status" }, t("runs.loading")), skeleton(12)];
+      if (narrowed) return [nothing(t("runs.no_match"), h("p", null, t("runs.no_match.note")), this.clearButton())];
+      return [nothing(t("runs.none"), h("p", null, t("runs.none.note")),
+        commandBox("pyoco-client submit --flow-name hello --param name=you"))];
+    });
+  }
+
+  clearButton() {
+    return button(t("runs.clear"), () => goToFilter({}), { kind: "primary" });
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const typing = event.target instanceof HTMLElement &&
+      event.target.matches("input:not([type=checkbox]), textarea, select");
+    if (event.key === "Escape") return this.onEscape(typing);
+    if (typing) return false;
+    if (event.key === "/") {
+      this.filters.search.focus();
+      return true;
+    }
+    return gridKey(this.grid, event);
+  }
+
+  /** @param {boolean} typing */
+  onEscape(typing) {
+    if (document.querySelector(":popover-open")) return false;
+    if (typing) {
+      /** @type {HTMLElement} */ (document.activeElement).blur();
+      return true;
+    }
+    if (this.selection.ids.size === 0) return false;
+    this.unselect();
+    return true;
+  }
+}

@@ -1,0 +1,142 @@
+// What the list shows, chosen with chips and fields, and kept in the address.
+
+import { h, put } from "../lib/dom.js";
+import { t, wordFor } from "../lib/i18n.js";
+import { icon } from "../lib/icons.js";
+import { href } from "../lib/router.js";
+import { FILTER_NAMES, KINDS, STATUSES, filterText, idForm } from "../lib/run_filter.js";
+import { Seen } from "../lib/seen.js";
+
+/** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
+/** @typedef {import("../lib/run_filter.js").FilterName} FilterName */
+
+/** @param {RunFilter} filter */
+export function goToFilter(filter) {
+  location.hash = href("runs", [], new URLSearchParams(filterText(filter)));
+}
+
+export class RunFilters {
+  /** @param {() => RunFilter} current */
+  constructor(current) {
+    this.current = current;
+    this.flows = h("datalist", { id: "runs-flows" });
+    this.tags = h("datalist", { id: "runs-tags" });
+    this.seenFlows = new Seen(this.flows);
+    this.seenTags = new Seen(this.tags);
+    this.search = h("input", {
+      type: "search", placeholder: t("runs.search"), "aria-label": t("runs.search.label"), maxlength: "36", spellcheck: "false",
+      autocomplete: "off", "aria-describedby": "runs-search-trouble", "aria-keyshortcuts": "/",
+    });
+    this.trouble = h("p", { id: "runs-search-trouble", class: "field-trouble", role: "alert", hidden: true });
+    this.kind = h("select", { "aria-label": t("runs.filter.kind"), onchange: () => this.set("kind", this.kind.value) },
+      h("option", { value: "" }, t("runs.kind.any")),
+      ...KINDS.map((kind) => h("option", { value: kind }, wordFor("runs.kind", kind))));
+    this.statuses = h("div", { class: "chips", role: "group", "aria-label": t("runs.filter.status") });
+    this.chips = h("div", { class: "chips" });
+    this.search.addEventListener("keydown", (event) => this.onSearchKey(event));
+    this.search.addEventListener("input", () => this.tell(""));
+    this.element = h("div", { class: "runs-filters" },
+      h("div", { class: "runs-fields", role: "search" },
+        h("label", { class: "runs-search" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/")),
+        this.field("flow", "runs-flows"), this.field("tag", "runs-tags"), this.kind),
+      this.trouble, this.flows, this.tags,
+      h("div", { class: "runs-chips" }, this.statuses, this.chips));
+    this.draw();
+  }
+
+  /**
+   * The gateway looks for exact names, so nothing is asked before the name is whole: Enter, leaving the field, or a
+   * choice from the list.
+   * @param {"flow" | "tag"} name
+   * @param {string} list
+   */
+  field(name, list) {
+    const input = h("input", {
+      type: "text", list, placeholder: t(`runs.filter.${name}`), "aria-label": t(`runs.filter.${name}`), maxlength: "512",
+      autocomplete: "off", spellcheck: "false",
+    });
+    const apply = () => {
+      const value = input.value.trim();
+      if (value === "") return;
+      input.value = "";
+      this.set(name, value);
+    };
+    input.addEventListener("change", apply);
+    input.addEventListener("input", (event) => {
+      if (!(event instanceof InputEvent) || event.inputType === "insertReplacementText") apply(); // picked from the list
+    });
+    return input;
+  }
+
+  /**
+   * @param {FilterName} name
+   * @param {string | undefined} value
+   */
+  set(name, value) {
+    const { [name]: _before, ...rest } = this.current();
+    goToFilter(value ? { ...rest, [name]: value } : rest);
+  }
+
+  draw() {
+    const filter = this.current();
+    const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.chip : undefined;
+    put(this.statuses, ...[undefined, ...STATUSES].map((status) => this.statusChip(status, filter.status)));
+    const others = FILTER_NAMES.filter((name) => name !== "status" && filter[name] !== undefined);
+    put(this.chips, ...others.map((name) => this.chip(name, /** @type {string} */ (filter[name]))),
+      others.length + Number(filter.status !== undefined) > 0
+        ? h("button", { type: "button", class: "button quiet runs-clear", onclick: () => goToFilter({}) }, t("runs.clear"))
+        : null);
+    this.kind.value = KINDS.includes(filter.kind ?? "") ? /** @type {string} */ (filter.kind) : "";
+    if (focused) /** @type {HTMLElement | null} */ (this.element.querySelector(`[data-chip="${CSS.escape(focused)}"]`))?.focus();
+  }
+
+  /**
+   * @param {string | undefined} status undefined: any
+   * @param {string | undefined} chosen
+   */
+  statusChip(status, chosen) {
+    return h("button", {
+      type: "button", class: `chip runs-status-chip ${status ? `status-dot-${status.toLowerCase()}` : ""}`,
+      "data-chip": `status ${status ?? ""}`, "aria-pressed": String(status === chosen),
+      onclick: () => this.set("status", status === chosen ? undefined : status),
+    }, status ? h("i", { class: "runs-dot", "aria-hidden": "true" }) : null, status ? wordFor("status", status) : t("runs.any"));
+  }
+
+  /**
+   * @param {FilterName} name
+   * @param {string} value
+   */
+  chip(name, value) {
+    const shown = name === "kind" ? wordFor("runs.kind", value) : value;
+    return h("button", {
+      type: "button", class: "chip on", "data-chip": name, title: `${t(`runs.filter.${name}`)}: ${value}`,
+      "aria-label": t("runs.filter.remove", { name: t(`runs.filter.${name}`), value }),
+      onclick: () => this.set(name, undefined),
+    }, h("span", { class: "runs-chip-text" }, `${t(`runs.filter.${name}`)}: ${shown}`), icon("close"));
+  }
+
+  /** @param {KeyboardEvent} event */
+  onSearchKey(event) {
+    if (event.key !== "Enter" || event.isComposing) return;
+    const text = this.search.value.trim().toLowerCase();
+    if (text === "") return;
+    const form = idForm(text);
+    if (form === null) return this.tell(t("runs.search.bad"));
+    this.search.value = "";
+    if (form === "whole") location.hash = href("runs", [text]);
+    else goToFilter({ run_id: text }); // whoever has an id wants that run, whatever else the list is narrowed down to
+  }
+
+  /** @param {string} trouble */
+  tell(trouble) {
+    this.trouble.hidden = trouble === "";
+    this.trouble.textContent = trouble;
+    this.search.setAttribute("aria-invalid", String(trouble !== ""));
+  }
+
+  /** @param {import("../lib/wire.js").RunSummary[]} rows */
+  learn(rows) {
+    this.seenFlows.add(rows.map((row) => row.flow_name));
+    this.seenTags.add(rows.flatMap((row) => [row.tag, ...(row.tags ?? [])]));
+  }
+}

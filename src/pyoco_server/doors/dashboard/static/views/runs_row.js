@@ -1,0 +1,210 @@
+// One row of the list of runs. Its elements are made once and filled again and again, with whatever run is there now.
+
+import { now } from "../lib/clock.js";
+import { h, put, write } from "../lib/dom.js";
+import { ago, dateTime, shortId, span } from "../lib/format.js";
+import { t, wordFor } from "../lib/i18n.js";
+import { badge, copy, iconButton, isStale } from "../lib/parts.js";
+import { href } from "../lib/router.js";
+import { barOf, timesOf } from "../lib/run_bars.js";
+
+/** @typedef {import("../lib/run_list.js").Row} Run */
+
+const LABELS_SHOWN = 4;
+
+export class RunRow {
+  /** @param {boolean} selectable */
+  constructor(selectable) {
+    /** @type {Run | null} */
+    this.run = null;
+    this.index = -1;
+    this.badged = "";
+    this.scale = 0;
+    this.check = h("input", { type: "checkbox", tabindex: "-1", "data-do": "select", "aria-label": t("runs.select") });
+    this.status = cell("status");
+    this.flow = h("a", { class: "runs-flow-name", tabindex: "-1", "data-do": "open" });
+    this.kind = h("span", { class: "runs-kind" });
+    this.note = h("div", { class: "runs-note" });
+    this.tag = h("a", { class: "runs-tag", tabindex: "-1" });
+    this.worker = h("a", { class: "runs-worker", tabindex: "-1" });
+    this.waitBar = h("span", { class: "runs-bar-wait" });
+    this.runBar = h("span", { class: "runs-bar-run" });
+    this.track = h("div", { class: "runs-track", "aria-hidden": "true" }, this.waitBar, this.runBar);
+    this.waited = h("span");
+    this.ran = h("span");
+    this.age = h("time", { "data-as": "ago" });
+    this.id = h("code");
+    this.element = h("div", { class: "runs-row", role: "row", tabindex: "-1" },
+      selectable ? cell("check", this.check) : null,
+      this.status,
+      cell("flow", h("div", { class: "runs-line" }, this.flow, this.kind), this.note),
+      cell("where", h("div", { class: "runs-line" }, this.tag), h("div", { class: "runs-line" }, this.worker)),
+      cell("times", this.track, h("div", { class: "runs-numbers" }, this.waited, this.ran)),
+      cell("when", h("div", { class: "runs-line" }, this.age),
+        h("div", { class: "runs-line" }, this.id, this.copyButton())));
+    this.controls = [...this.element.querySelectorAll("a, input, button")];
+  }
+
+  copyButton() {
+    const element = iconButton("copy", t("runs.copy_id"), () => this.run && copy(this.run.run_id));
+    element.setAttribute("tabindex", "-1");
+    return element;
+  }
+
+  /**
+   * @param {Run} run
+   * @param {{ index: number, selected: boolean, active: boolean, scale: number }} now
+   */
+  show(run, { index, selected, active, scale }) {
+    if (this.index !== index) this.element.setAttribute("aria-rowindex", String(index + 2));
+    this.index = index;
+    if (this.check.checked !== selected) this.check.checked = selected;
+    const chosen = String(selected);
+    if (this.element.getAttribute("aria-selected") !== chosen) this.element.setAttribute("aria-selected", chosen);
+    this.activate(active);
+    if (this.run !== run) this.fill(run);
+    else if (this.scale === scale) return;
+    this.scale = scale;
+    this.tick();
+  }
+
+  /**
+   * One row of the grid can be reached with Tab, and what is in it.
+   * @param {boolean} active
+   */
+  activate(active) {
+    const place = active ? 0 : -1;
+    if (this.element.tabIndex === place) return;
+    this.element.tabIndex = place;
+    for (const control of this.controls) /** @type {HTMLElement} */ (control).tabIndex = place;
+  }
+
+  /** @param {Run} run */
+  fill(run) {
+    this.run = run;
+    this.element.dataset.id = run.run_id;
+    this.element.dataset.status = run.status;
+    const name = run.flow_name ?? t("runs.no_flow");
+    link(this.flow, name, href("runs", [run.run_id]));
+    write(this.kind, wordFor("runs.kind", run.kind ?? "flow"));
+    link(this.tag, run.tag ?? "–", href("runs", [], { tag: run.tag }));
+    link(this.worker, run.worker_id ?? "", href("workers", [], { worker: run.worker_id }));
+    this.worker.hidden = run.worker_id === undefined;
+    this.fillNote(run);
+    write(this.id, shortId(run.run_id));
+    this.id.title = run.run_id;
+    this.fillAge(run);
+  }
+
+  /** @param {Run} run */
+  fillNote(run) {
+    const made = JSON.stringify([run.error, run.tags]);
+    if (this.note.dataset.made === made) return;
+    this.note.dataset.made = made;
+    this.note.classList.toggle("runs-error", run.error !== undefined);
+    this.note.title = run.error ?? run.tags?.join(", ") ?? "";
+    const labels = run.tags ?? [];
+    if (run.error !== undefined) put(this.note, run.error);
+    else {
+      put(this.note, ...labels.slice(0, LABELS_SHOWN).map((label) => h("span", { class: "runs-label" }, label)),
+        labels.length > LABELS_SHOWN ? h("span", null, `+${labels.length - LABELS_SHOWN}`) : null);
+    }
+  }
+
+  /** @param {Run} run */
+  fillAge(run) {
+    const at = run.rank;
+    if (this.age.dataset.at === String(at)) return;
+    const stamp = new Date(at * 1000);
+    this.age.dataset.at = String(at);
+    this.age.title = Number.isNaN(stamp.getTime()) ? "" : dateTime(at);
+    write(this.age, ago(now() - at));
+  }
+
+  /** What changes as time goes by: silence, and the lengths of what goes on. */
+  tick() {
+    const run = this.run;
+    if (run === null) return;
+    const stale = isStale(run);
+    const badged = `${run.status} ${stale}`;
+    if (this.badged !== badged) {
+      this.badged = badged;
+      put(this.status, badge(run.status), stale ? badge("STALE") : null);
+    }
+    const times = timesOf(run, now());
+    this.track.hidden = times === null;
+    if (times === null) {
+      write(this.waited, "");
+      write(this.ran, "");
+      return;
+    }
+    const bar = barOf(times, this.scale);
+    this.waitBar.style.width = percent(bar.wait);
+    this.runBar.style.width = percent(bar.run);
+    this.runBar.hidden = times.run === null;
+    this.track.classList.toggle("over", bar.over);
+    const whole = times.live ? Math.floor : Number;
+    write(this.waited, t("runs.waited", { span: span(times.run === null ? whole(times.wait) : times.wait) }));
+    write(this.ran, times.run === null ? "" : t("runs.ran", { span: span(whole(times.run)) }));
+  }
+
+  /** Whether time changes what it shows. */
+  get live() {
+    return this.run !== null && this.run.end_time === undefined;
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {...import("../lib/dom.js").Child} children
+ */
+function cell(name, ...children) {
+  return h("div", { class: `runs-cell runs-${name}`, role: "gridcell" }, ...children);
+}
+
+/**
+ * @param {HTMLAnchorElement} element
+ * @param {string} text
+ * @param {string} address
+ */
+function link(element, text, address) {
+  if (element.textContent !== text) {
+    element.textContent = text;
+    element.title = text;
+  }
+  if (element.getAttribute("href") !== address) element.setAttribute("href", address);
+}
+
+/** @param {number} share */
+function percent(share) {
+  return `${Math.round(share * 1000) / 10}%`;
+}
+
+/** The line above the rows. Its words are the legend of the bars, too. */
+export class RunHead {
+  /** @param {HTMLInputElement | null} all */
+  constructor(all) {
+    this.scale = h("span", { class: "number dim" });
+    this.element = h("div", { class: "runs-row runs-head", role: "row", "aria-rowindex": "1" },
+      all ? head("check", all) : null,
+      head("status", t("runs.col.status")),
+      head("flow", t("runs.col.flow")),
+      head("where", t("runs.col.where")),
+      head("times", h("span", { class: "runs-legend" }, h("i", { class: "runs-bar-wait" }), t("runs.col.waited"),
+        h("i", { class: "runs-bar-run" }), t("runs.col.ran")), this.scale),
+      head("when", t("runs.col.when")));
+  }
+
+  /** @param {number} scale */
+  show(scale) {
+    write(this.scale, t("runs.scale", { span: span(scale) }));
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {...import("../lib/dom.js").Child} children
+ */
+function head(name, ...children) {
+  return h("div", { class: `runs-cell runs-${name}`, role: "columnheader" }, ...children);
+}
