@@ -13,6 +13,7 @@ from bench import (
     authenticated,
     batch,
     commands,
+    dashboard,
     drain,
     latency,
     lists,
@@ -40,6 +41,7 @@ _MEASURES = {
     "commands": commands.main,
     "wheels": wheels.main,
     "wheelsync": wheel_sync.main,
+    "dashboard": dashboard.main,
 }
 
 

@@ -1,0 +1,148 @@
+"""The dashboard in a real browser, on a real stack.
+
+Browser and stack are started by the first test that asks for them and live until this process runs a test that is not
+in this folder: the driver of the browser needs the thread's event loop, which tests elsewhere have for themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Route
+
+from browsers import Watched, open_browser
+from stacks import Stack
+
+HERE = Path(__file__).parent
+
+
+class Shared:
+    """What the tests of this folder share, for as long as this process is in it."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._browser: Browser | None = None
+        self._stack: Stack | None = None
+
+    def browser(self) -> Browser:
+        if self._browser is None:
+            self._browser = self._open.enter_context(open_browser())
+        return self._browser
+
+    def stack(self, folder: Callable[[str], Path]) -> Stack:
+        if self._stack is None:
+            self._stack = Stack(folder("stack"))
+            self._open.callback(self._stack.stop)
+            self._stack.start()
+        return self._stack
+
+    def close(self) -> None:
+        self._browser = self._stack = None
+        self._open.close()
+
+
+SHARED = Shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or HERE not in nextitem.path.parents:
+            SHARED.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call" and report.failed and (watched := item.funcargs.get("watched")):  # type: ignore[attr-defined]
+        watched.shoot(item.name)
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and isinstance(item, pytest.Function):
+            assert not inspect.iscoroutinefunction(item.function), f"{item.nodeid} is async: see tests/browser/conftest"
+
+
+@pytest.fixture
+def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    """The pages of this test. In the end it fails on a console error or warning, a page error, a violated policy, a
+    request that got no answer, and a 5xx: all that it did not declare with `expects_trouble`."""
+    watched = Watched(SHARED.browser())
+    yield watched
+    trouble = watched.settle()
+    if trouble:
+        watched.shoot(request.node.name)
+    watched.close()
+    if trouble:
+        pytest.fail("\n".join(["The browser met trouble:", *trouble[:20]]), pytrace=False)
+
+
+@pytest.fixture
+def expects_trouble(watched: Watched) -> Callable[..., None]:
+    """`expects_trouble(r"503", r"ERR_CONNECTION")`: lines in which one of these is found do not fail the test."""
+    return watched.expects_trouble
+
+
+@pytest.fixture
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """Shared by many tests: break nothing in it, and find your own runs by a tag or an id of your own."""
+    return SHARED.stack(tmp_path_factory.mktemp)
+
+
+@pytest.fixture
+def fresh_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Stack]]:
+    """`fresh_stack("--no-worker", dashboard_read_only="1")`: one of this test's own. It costs two seconds."""
+    started: list[Stack] = []
+
+    def fresh(*options: str, **settings: Any) -> Stack:
+        started.append(Stack(tmp_path_factory.mktemp("own_stack"), *options, **settings))
+        return started[-1].start()
+
+    yield fresh
+    for each in started:
+        each.stop()
+
+
+@pytest.fixture
+def new_page(watched: Watched) -> Callable[..., Page]:
+    """`new_page(stack, color_scheme="dark", viewport=…)`: a page that was not opened yet, in a context of its own."""
+
+    def new(stack: Stack, **context: Any) -> Page:
+        return watched.new_page(stack.address, **context)
+
+    return new
+
+
+@pytest.fixture
+def page(stack: Stack, new_page: Callable[..., Page]) -> Page:
+    """A page for the shared stack, not opened yet: `page.goto("/#/workers")`."""
+    return new_page(stack)
+
+
+@pytest.fixture
+def module_page(stack: Stack, new_page: Callable[..., Page]) -> Page:
+    """For modules alone: a bare page of the gateway, with its policy, on which nothing runs and nothing asks.
+
+    `module_page.evaluate("import('/static/lib/format.js').then((m) => m.span(75))")`
+    """
+    page = new_page(stack)
+    bare = (
+        '<!doctype html><html lang="en" data-auth="none" data-version="0"><title>bare</title><body><div id="app"></div>'
+    )
+
+    def serve(route: Route) -> None:
+        policy = route.fetch().headers.get("content-security-policy", "")
+        route.fulfill(body=bare, content_type="text/html", headers={"content-security-policy": policy})
+
+    page.route(f"{stack.address}/", serve)
+    page.goto("/")
+    return page

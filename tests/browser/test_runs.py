@@ -1,0 +1,179 @@
+"""The list of runs in the browser: live, still under the eye, and usable with keys alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import nats
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from browsers import Watched
+from servers import unique
+from stacks import Stack, aside, until
+
+
+def row(page: Page, run_id: str) -> Locator:
+    return page.locator(f".runs-row[data-id='{run_id}']")
+
+
+def waiting(stack: Stack, count: int) -> tuple[str, list[str]]:
+    """Runs that no worker takes, with a label of their own. Gives the label, and the ids, oldest first."""
+    label = unique("label")
+    runs = [{"flow_name": f"flow_{at}", "tag": unique("nobody"), "tags": [label]} for at in range(count)]
+    answer = stack.ask("POST", "/runs/batch", json={"runs": runs}).json()
+    assert answer["accepted"] == count
+    return label, [item["run_id"] for item in answer["items"]]
+
+
+def asked(watched: Watched, label: str) -> list[dict[str, str]]:
+    """What the list was asked for, as far as it was about these runs."""
+    queries = [parse_qs(urlsplit(url).query) for url in watched.requested if urlsplit(url).path == "/runs"]
+    return [{name: values[0] for name, values in query.items()} for query in queries if query.get("tag") == [label]]
+
+
+def test_a_run_leaves_a_list_of_running_runs_when_it_ends(stack: Stack, page: Page, watched: Watched) -> None:
+    """FLOW-189, FLOW-190, FLOW-250: by a refresh with 5 seconds of overlap and without the status."""
+    label = unique("leaves")
+    page.goto(f"/#/runs?tag={label}&status=RUNNING")
+    expect(page.locator(".nothing")).to_be_visible()
+    run_id = stack.submit("resize_images", {"scale": 15}, tags=[label])
+    expect(row(page, run_id)).to_be_visible()
+    expect(row(page, run_id)).to_have_count(0)
+    assert stack.status(run_id) == "COMPLETED"
+    refreshes = [query for query in asked(watched, label) if "updated_after" in query]
+    assert refreshes
+    assert not any("status" in query for query in refreshes)
+    ended = stack.get(f"/runs/{run_id}")["updated_at"]
+    with page.expect_request(lambda request: f"tag={label}" in request.url) as refresh:
+        pass
+    since = parse_qs(urlsplit(refresh.value.url).query)["updated_after"][0]
+    assert float(since) == pytest.approx(ended - 5, abs=1e-5)
+
+
+def test_a_run_that_is_no_longer_stored_goes_within_a_minute(stack: Stack, page: Page) -> None:
+    """FLOW-191: nobody tells of it, so everything is loaded again."""
+    label, ids = waiting(stack, 3)
+    page.clock.install()
+    page.goto(f"/#/runs?tag={label}")
+    expect(row(page, ids[1])).to_be_visible()
+
+    async def remove() -> None:
+        connection = await nats.connect(stack.nats_url)
+        await (await connection.jetstream().key_value("pyoco_runs")).delete(ids[1])
+        await connection.close()
+
+    aside(remove)
+    until(lambda: len(stack.get("/runs", tag=label)) == 2, what="the index")
+    page.clock.fast_forward(60_000)
+    expect(row(page, ids[1])).to_have_count(0)
+    expect(row(page, ids[0])).to_be_visible()
+
+
+def test_what_one_looks_at_stays_where_it_is(stack: Stack, page: Page, watched: Watched) -> None:
+    """New runs come in above, and a button says so. Pages are loaded as far as one scrolls, and few rows are drawn."""
+    label, ids = waiting(stack, 650)
+    page.goto(f"/#/runs?tag={label}")
+    expect(row(page, ids[-1])).to_be_visible()
+    assert len([query for query in asked(watched, label) if "updated_after" not in query]) == 1, "nobody has scrolled"
+    page.evaluate("scrollTo(0, 5000)")
+    looked_at = page.locator(".runs-body .runs-row").nth(15)
+    looked_at_id = looked_at.get_attribute("data-id") or ""
+    before = row(page, looked_at_id).bounding_box()
+    new = [stack.submit("flow_new", tag="nobody", tags=[label]) for _ in range(2)]
+    pill = page.locator(".runs-pill")
+    expect(pill).to_have_text(re.compile("[12] new"))
+    expect(pill).to_have_text("2 new")
+    assert row(page, looked_at_id).bounding_box() == before
+    assert page.locator(".runs-body .runs-row").count() < 80
+    pill.click()
+    expect(row(page, new[1])).to_be_in_viewport()
+    expect(pill).to_be_hidden()
+    until(lambda: page.evaluate("scrollTo(0, document.body.scrollHeight)") or row(page, ids[0]).count(), what="the end")
+    assert page.locator("[role=grid]").get_attribute("aria-rowcount") == "653"
+
+
+def test_the_list_is_used_with_keys_alone(stack: Stack, page: Page) -> None:
+    """Roving focus, ranges, and a focus that survives what comes in and what goes."""
+    label, ids = waiting(stack, 60)
+    newest = ids[::-1]
+    page.goto(f"/#/runs?tag={label}")
+    expect(row(page, newest[0])).to_be_visible()
+    for key in ("j", "ArrowDown", "k", "j"):
+        page.keyboard.press(key)
+    expect(row(page, newest[1])).to_be_focused()
+    page.keyboard.press("x")
+    page.keyboard.press("Shift+ArrowDown")
+    expect(page.locator(".runs-row[aria-selected=true]")).to_have_count(2)
+    came = stack.submit("flow_new", tag="nobody", tags=[label])
+    expect(row(page, came)).to_be_attached()
+    expect(row(page, newest[2])).to_be_focused()
+    assert row(page, newest[2]).get_attribute("aria-rowindex") == "5"
+    page.keyboard.press("Escape")
+    expect(page.locator(".runs-row[aria-selected=true]")).to_have_count(0)
+    page.keyboard.press("End")
+    expect(row(page, ids[0])).to_be_focused()
+    expect(row(page, ids[0])).to_be_in_viewport()
+    page.keyboard.press("Home")
+    expect(row(page, came)).to_be_focused()
+    page.keyboard.press("PageDown")
+    opened = page.evaluate("document.activeElement.dataset.id")
+    assert opened in newest[3:]
+    page.keyboard.press("Enter")
+    page.wait_for_function("(id) => location.hash === `#/runs/${id}`", arg=opened)
+    page.go_back()
+    expect(row(page, opened)).to_be_in_viewport()
+
+
+def test_a_run_is_found_by_its_id(stack: Stack, page: Page) -> None:
+    run_id = stack.submit("flow_found", tag=unique("nobody"))
+    page.goto("/#/runs?flow=another")
+    expect(page.locator(".nothing")).to_be_visible()
+    page.keyboard.press("/")
+    search = page.get_by_role("searchbox")
+    expect(search).to_be_focused()
+    page.keyboard.type("xyz")
+    page.keyboard.press("Enter")
+    expect(page.locator("#runs-search-trouble")).to_contain_text("hyphens")
+    search.fill(run_id[:13].upper())
+    page.keyboard.press("Enter")
+    expect(row(page, run_id)).to_be_visible()
+    expect(page.locator(".runs-body .runs-row")).to_have_count(1)
+    search.fill(run_id)
+    page.keyboard.press("Enter")
+    page.wait_for_function("(id) => location.hash === `#/runs/${id}`", arg=run_id)
+
+
+def test_a_filter_is_a_part_of_the_address_and_can_be_kept_by_name(stack: Stack, page: Page) -> None:
+    label, ids = waiting(stack, 2)
+    page.goto("/#/runs")
+    page.get_by_role("combobox", name="Tag or label").fill(label)
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Pending", exact=True).click()
+    page.wait_for_function("(tag) => location.hash === `#/runs?status=PENDING&tag=${tag}`", arg=label)
+    expect(page.locator(".runs-body .runs-row")).to_have_count(2)
+    expect(page.locator(".runs-command")).to_contain_text(f"--status PENDING --tag {label}")
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("button", name="Save this view").click()
+    page.locator("dialog input").fill("Mine <b>")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Clear all").click()
+    page.wait_for_function("location.hash === '#/runs'")
+    page.reload()
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("link", name="Mine <b>").click()
+    expect(page.locator(".runs-body .runs-row")).to_have_count(2)
+    expect(row(page, ids[0])).to_be_visible()
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("button", name="Delete the view Mine <b>").click()
+    expect(page.get_by_role("link", name="Mine <b>")).to_have_count(0)
+
+
+def test_a_list_that_is_refused_says_why(page: Page, expects_trouble: Callable[..., None]) -> None:
+    expects_trouble("422")
+    page.goto("/#/runs?status=SLEEPING")
+    expect(page.locator(".nothing")).to_contain_text("ERR-PYOCO-0017")
+    page.locator(".nothing").get_by_role("button", name="Clear all").click()
+    expect(page.locator("main")).not_to_contain_text("ERR-PYOCO-0017")
