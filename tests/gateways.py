@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
@@ -101,9 +101,9 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def listening(app: FastAPI) -> AsyncIterator[int]:
+async def listening(app: FastAPI, http: Literal["httptools", "h11"] = "httptools") -> AsyncIterator[int]:
     """The application behind a real socket, for bytes that no client would send. Gives the port."""
-    settings = uvicorn.Config(app, port=0, http="httptools", ws="none", lifespan="off", log_config=None)
+    settings = uvicorn.Config(app, port=0, http=http, ws="none", lifespan="off", log_config=None)
     server = _Server(settings)
     serving = asyncio.create_task(server.serve())
     try:

@@ -42,7 +42,7 @@ snapshots = st.fixed_dictionaries(
         "earlier_attempts": st.lists(st.fixed_dictionaries({"worker_id": text}), max_size=3),
     },
 )
-#: What goes, in this order, when the records were not enough.
+#: What may go beside the records.
 DISPENSABLE = ("graph", "earlier_attempts")
 
 
@@ -110,17 +110,39 @@ def test_the_records_go_when_their_bulk_was_not_enough() -> None:
     assert compact["task_records_truncated"] is True
 
 
-def test_the_graph_goes_after_the_records_and_the_history_last() -> None:
-    """FLOW-360"""
-    snapshot = a_snapshot({"state": "x" * 100}, graph={"a": ["x" * 100]}, earlier_attempts=[{"worker_id": "x" * 100}])
-    left = []
+def what_is_left(snapshot: dict[str, Any]) -> list[list[str]]:
+    """As there is less and less room."""
+    left: list[list[str]] = []
     for bytes_max in range(len(encode(snapshot)) + 40, 110, -1):
         compact = compact_run_snapshot(snapshot, bytes_max)
         there = [name for name in ("task_records", *DISPENSABLE) if compact.get(name)]
+        there += [name for name in BULKY if name in compact["task_records"].get("t", {})]
         if there not in left:
             left.append(there)
-    assert left == [["task_records", *DISPENSABLE], [*DISPENSABLE], ["earlier_attempts"], []]
-    assert compact["tasks"] == snapshot["tasks"]
+        assert compact["tasks"] == snapshot["tasks"]
+        assert compact["task_records_truncated"] == (compact["task_records"] != snapshot["task_records"])
+    return left
+
+
+@pytest.mark.parametrize(
+    ("bulk", "rest", "graph", "order"),
+    [
+        # The picture alone is enough for a while.
+        (50, 50, 400, ["RGHo", "RHo", "RH", "H", ""]),
+        # What is bulky is larger than the picture, which stays where there is room for it.
+        (600, 50, 100, ["RGHo", "RHo", "RGH", "RH", "H", ""]),
+        (600, 400, 100, ["RGHo", "RHo", "RGH", "RH", "GH", "H", ""]),
+    ],
+)
+def test_a_picture_goes_before_results_and_history_last(bulk: int, rest: int, graph: int, order: list[str]) -> None:
+    """FLOW-359, FLOW-360, FLOW-361"""
+    snapshot = a_snapshot(
+        {"state": "x" * rest, "output": "x" * bulk},
+        graph={"a": ["x" * graph]},
+        earlier_attempts=[{"worker_id": "x" * 100}],
+    )
+    words = {"R": "task_records", "G": "graph", "H": "earlier_attempts", "o": "output"}
+    assert what_is_left(snapshot) == [[words[letter] for letter in each] for each in order]
 
 
 def test_a_snapshot_that_fits_is_only_marked_as_whole() -> None:

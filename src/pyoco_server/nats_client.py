@@ -12,7 +12,7 @@ from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Submission
-from pyoco_server.core.snapshot import to_snapshot
+from pyoco_server.core.snapshot import shown_snapshot
 from pyoco_server.ports.backend import Backend
 
 __all__ = ["PyocoNatsClient"]
@@ -56,11 +56,7 @@ class PyocoNatsClient:
 
     async def get_run(self, run_id: str) -> dict[str, Any]:
         """The latest snapshot, task records included. Raises RunNotFound."""
-        run = (await read_run(self._backend, _NOBODY, run_id)).run
-        snapshot = to_snapshot(run)
-        if run.graph:  # with lists, as it is stored and as HTTP shows it
-            snapshot["graph"] = {task: list(names) for task, names in run.graph.items()}
-        return snapshot
+        return shown_snapshot((await read_run(self._backend, _NOBODY, run_id)).run)
 
     async def close(self) -> None:
         """Hang up. Calling it twice is harmless."""

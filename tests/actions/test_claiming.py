@@ -145,7 +145,7 @@ class TestARunThat:
             {"attempt": 1, "worker_id": "anna", "started_at": began, "ended_at": began + 3, "why": "handed_back"},
             {"attempt": 2, "worker_id": "bert", "started_at": began + 4, "ended_at": began + 4, "why": "lost"},
         )
-        assert (run.graph, run.ended_by) == ({"a": ()}, None)
+        assert (run.graph, run.ended_by) == ({"a": []}, None)
 
     async def test_has_no_room_for_its_history_is_taken_all_the_same(self, backend: Backend, clock: Clock) -> None:
         """FLOW-362: no run fails because it was handed around."""

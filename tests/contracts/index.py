@@ -295,24 +295,30 @@ class IndexContract:
         pending, ended = a_run(updated_at=NOW - 99), conclude(running(99, "t"), Completed(), NOW - 99)
         everything = (mine, theirs, nobodys, fresh, pending, ended)
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
-        assert await index.quiet(EVERYBODY, NOW - 10, 9) == [run.run_id for run in (theirs, nobodys, mine)]
-        assert await index.quiet(EVERYBODY, NOW - 10, 1) == [theirs.run_id]
-        assert await index.quiet("t", NOW - 10, 9) == [mine.run_id]
+        found = await index.quiet(EVERYBODY, NOW - 10, 9)
+        assert found == [
+            Held(theirs.run_id, "w", "u", "default", NOW - 90),
+            Held(nobodys.run_id, "w", None, "default", NOW - 70),
+            Held(mine.run_id, "w", "t", "default", NOW - 50),
+        ]
+        assert await index.quiet(EVERYBODY, NOW - 10, 1) == found[:1]
+        assert await index.quiet("t", NOW - 10, 9) == found[2:]
         assert await index.quiet("nobody", NOW, 9) == []
 
-    async def test_held_runs_are_told_with_their_worker_and_tenant(self, index: Index) -> None:
+    async def test_held_runs_are_told_with_their_worker_tenant_and_tag(self, index: Index) -> None:
         mine = claim(a_run(tenant_id="t"), Owner("anna", "i"), "1", NOW)
         stopping = ask_cancel(claim(a_run(), Owner("bert", "i"), "1", NOW), None, NOW)
-        handed_back = hand_back(claim(a_run(), Owner("bert", "i"), "1", NOW), NOW)
+        handed_back = hand_back(claim(a_run(tag="gpu"), Owner("bert", "i"), "1", NOW), NOW + 1)
         ended = conclude(claim(a_run(), Owner("anna", "i"), "1", NOW), Completed(), NOW)
         everything = (mine, stopping, handed_back, ended, a_run())
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
         found = await index.held([*(run.run_id for run in everything), "nobody", "'\0日本"])
         assert found == [
-            Held(mine.run_id, "anna", "t"),
-            Held(stopping.run_id, "bert", None),
-            Held(handed_back.run_id, None, None),
+            Held(mine.run_id, "anna", "t", "default", NOW),
+            Held(stopping.run_id, "bert", None, "default", NOW),
+            Held(handed_back.run_id, None, None, "gpu", NOW + 1),
         ]
+        assert (await index.quiet(EVERYBODY, NOW + 2, 9))[-1] == found[-1]
         assert await index.held([]) == []
 
     async def test_a_closed_index_says_so(self, make_index: MakeIndex) -> None:

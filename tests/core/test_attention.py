@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import string
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.core import attention
 from pyoco_server.core.attention import Facts, Kind, Level, LostWorker, QueueFacts, findings
-from pyoco_server.core.trend import FlowEnds
+from pyoco_server.core.trend import FlowEnds, Trend
 
 NOW = 1_700_000_000.0
 WELL = Facts(now=NOW)
@@ -71,6 +72,17 @@ D, W = Level.DANGER, Level.WARNING
         (queue(depth_before=None), None),
         (queue(depth_lately=None), (Kind.GROWING_QUEUE, W, 200, {"tag": "gpu", "depth": 200, "depth_before": 100})),
         (queue(depth_lately=201), None),
+        (queue(depth_lately=0, depth_peak=205), None),  # submitted in one go, and on its way down since
+        (
+            queue(depth_lately=0, depth_peak=203),  # a run more or less says nothing
+            (Kind.GROWING_QUEUE, W, 200, {"tag": "gpu", "depth": 200, "depth_before": 100}),
+        ),
+        # Handed back, they wait like all others.
+        (
+            queue(workers_alive=0, depth=0, handed_back=3, oldest_at=NOW - 30),
+            (Kind.TAG_WITHOUT_WORKER, D, 3, {"tag": "gpu", "depth": 3, "oldest_at": NOW - 30}),
+        ),
+        (queue(depth=0, handed_back=3), None),
         (queue(oldest_at=NOW - 59), None),
         # Its worker is gone; it had runs.
         (lost(2, "r1"), (Kind.WORKERS_LOST, D, 2, {"worker_id": "anna", "run_ids": ["r1"]})),
@@ -124,8 +136,9 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "NATSの保存領域に空きがなく、runの投入は拒否されます。空きを作り、NATSを再起動してください",
         ),
         "index_behind": (
-            "Lists of this gateway are not true at the moment: its index is being made, or hears of no change.",
-            "このgatewayの一覧は現在正確ではありません。索引を作成中か、変更を受信できていません",
+            "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too "
+            "slow, or hears of no change.",
+            "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
         ),
         "tag_without_worker": (
             "No worker serves tag a; rm {x}. Waiting: 7. Start one with: pyoco-worker --tags 'a; rm {x}'",
@@ -229,3 +242,41 @@ def test_names_of_any_letters_are_told_as_they_are(tag: str, name: str) -> None:
     for each in findings(facts):
         assert tag in each.message or "tag" not in each.facts
         assert name in each.message_ja or not {"flow", "worker_id"} & each.facts.keys()
+
+
+def growing(depths: list[int], oldest: int) -> list[int]:
+    """The seconds at which a queue is told to grow that is looked at every five of them; `oldest`: since when what
+    waits has waited."""
+    trend, begin, told = Trend(), NOW // 60 * 60, []
+    for second, depth in zip(range(0, 5 * len(depths), 5), depths, strict=True):
+        now = begin + second
+        trend.sample(now, 4, depth, {"a": depth} if depth else {})
+        drain = trend.drain(now, "a")
+        seen = QueueFacts(
+            tag="a",
+            depth=depth,
+            oldest_at=begin + oldest,
+            workers_alive=4,
+            depth_before=drain.depth_before,
+            depth_lately=drain.depth_lately,
+            depth_peak=drain.depth_peak,
+        )
+        if depth and findings(replace(WELL, now=now, queues=(seen,))):
+            told.append(second)
+    return told
+
+
+@pytest.mark.parametrize("burst_at", range(1200, 1260, 5))
+def test_a_burst_that_is_being_worked_off_needs_nobody(burst_at: int) -> None:
+    """Wherever in a minute it comes"""
+    depths = [max(0, 10_000 - 20 * (second - burst_at)) * (second >= burst_at) for second in range(0, 2400, 5)]
+    assert growing(depths, burst_at) == []
+
+
+def test_a_burst_that_stands_still_or_a_queue_that_only_grows_is_told() -> None:
+    assert growing([10_000 * (second >= 1200) for second in range(0, 1800, 5)], 1200) == list(range(1260, 1800, 5))
+    dice = random.Random(5)
+    depths = [second // 6 + dice.randrange(4) for second in range(0, 3000, 5)]
+    told = growing(depths, 0)
+    assert told[0] == 600, "as soon as it is known what was ten minutes ago"
+    assert len(told) > 0.9 * len(range(600, 1800, 5)), "until it is longer by less than half"

@@ -75,7 +75,21 @@ def test_a_change_reads_as_the_wire_has_it() -> None:
 
 @pytest.mark.parametrize(
     "past",
-    [(), ({},), ({"worker_id": 5, "ended_at": "now"},), ({"ended_at": 10**400},), ({"ended_at": float("nan")},)],
+    [
+        (),
+        ({},),
+        *(
+            ({"attempt": 1, "why": "handed_back"} | member,)
+            for member in (
+                {"worker_id": 5, "ended_at": "now"},
+                {"ended_at": 10**400},
+                {"ended_at": float("nan")},
+            )
+        ),
+        # A worker of an older version gave this attempt back: what is told of another one is not about it.
+        ({"attempt": 1, "worker_id": "bert", "ended_at": 5.0, "why": "lost"},),
+        ({"attempt": 0, "worker_id": "bert", "ended_at": 5.0, "why": "handed_back"},),
+    ],
     ids=str,
 )
 def test_a_hand_back_is_told_whatever_a_stranger_wrote_of_it(past: tuple[dict[str, Any], ...]) -> None:

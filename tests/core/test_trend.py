@@ -235,10 +235,44 @@ class TestFlows:
         assert found[0].ended == 1001
         assert len(trend._minutes.now(NOW).ends) == 200
 
+    def test_no_tenant_hides_another_one_behind_many_flows(self) -> None:
+        trend = Trend()
+        for number in range(300):
+            trend.ended_of(NOW, RunState.FAILED, "noisy", f"x{number}", "t")
+            trend.ended_of(NOW, RunState.FAILED, "noisy", "x7", "t")
+        for _ in range(50):
+            trend.ended_of(NOW, RunState.FAILED, "quiet", "billing", "t")
+        trend.ended_of(NOW, RunState.COMPLETED, "new", "first", "t")
+        trend.ended_of(NOW, RunState.FAILED, "noisy", "one more", "t")
+        assert trend.flows(NOW, "quiet") == [FlowEnds("billing", 50, 50)]
+        assert trend.flows(NOW, "new") == [FlowEnds("first", 1, 0)]
+        left = trend.flows(NOW, "noisy")
+        assert len(left) == 198
+        assert FlowEnds("x7", 301, 301) in left, "the one that failed least made room"
+
+    @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 90)), max_size=600))
+    def test_each_tenant_has_its_share(self, ends: list[tuple[int, int]]) -> None:
+        trend = Trend()
+        for tenant, flow in ends:
+            trend.ended_of(NOW, RunState.FAILED, str(tenant), str(flow), "t")
+        found = [len(trend.flows(NOW, str(tenant))) for tenant in range(6)]
+        minute = trend._minutes.now(NOW)
+        assert sum(found) == minute.flows_count == min(200, len(set(ends)))
+        wanted = [len({flow for each, flow in ends if each == tenant}) for tenant in range(6)]
+        assert all(has >= min(wants, 200 // 6) for has, wants in zip(found, wanted, strict=True))
+
+    def test_two_hundred_tenants_and_more_are_bounded(self) -> None:
+        trend = Trend()
+        for tenant in range(500):
+            for flow in "ab":
+                trend.ended_of(NOW, RunState.FAILED, f"t{tenant}", flow, "t")
+        assert [sum(each.ended for each in trend.flows(NOW, f"t{tenant}")) for tenant in (0, 199, 200)] == [1, 1, 0]
+        assert trend._minutes.now(NOW).flows_count == 200
+
 
 class TestQueues:
     def test_nothing_is_known_at_first(self) -> None:
-        assert Trend().drain(NOW, "a") == Drain(None, None, None)
+        assert Trend().drain(NOW, "a") == Drain(None, None, None, None)
 
     def test_what_was_is_known_ten_minutes_later(self) -> None:
         trend = Trend()
@@ -249,6 +283,21 @@ class TestQueues:
         now = NOW + 600
         assert (trend.drain(now, "a").depth_before, trend.drain(now, "a").depth_lately) == (100, 108)
         assert trend.drain(now, "b").depth_before == 0
+
+    def test_the_peak_is_the_most_of_this_minute_and_the_one_before(self) -> None:
+        trend = Trend()
+        for second, depth in ((0, 5), (30, 90), (55, 20), (65, 30), (115, 10), (185, 4)):
+            trend.sample(NOW // 60 * 60 + second, 0, 0, {"a": depth})
+        begin = NOW // 60 * 60
+        assert [trend.drain(begin + at, "a").depth_peak for at in (185, 240)] == [4, 4]
+        assert trend.drain(begin + 185, "b").depth_peak is None
+        early = Trend()
+        for second, depth in ((0, 5), (30, 90), (65, 30)):
+            early.sample(begin + second, 0, 0, {"a": depth})
+        assert early.drain(begin + 70, "a").depth_peak == 90
+        for number in range(300):
+            early.sample(begin + 70, 0, 0, {f"t{number}": 1})
+        assert len(early._minutes.now(begin + 70).peaks) == 200
 
     def test_the_longest_queues_are_kept_and_the_rest_is_not_known(self) -> None:
         trend = Trend()

@@ -20,7 +20,7 @@ from faulty_ports import BEFORE, Trouble, with_trouble
 from gateways import Gateway, ended, fresh_gateway, open_gateway, stored, submit
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Caller, Run, claim, conclude
+from pyoco_server.core.run import Caller, Owner, Run, claim, conclude, hand_back
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.state import State
@@ -156,6 +156,56 @@ async def test_runs_without_a_heartbeat_are_told_once(gateway: Gateway) -> None:
     assert (item["level"], item["count"], item["facts"]) == ("warning", 1, {"run_ids": [stale]})
 
 
+async def test_runs_that_were_handed_back_wait_for_a_worker_as_others_do(gateway: Gateway) -> None:
+    """FLOW-30: nobody executes them, so no heartbeat is missing; they are of a tag, and that has no worker"""
+
+    def back(run: Run) -> Run:
+        return hand_back(run, time.time() - 40)
+
+    for number in (1, 2):
+        await write(gateway, await put(gateway, number, age=100, owner=ANNA, tag="gpu"), back)
+    await put(gateway, 3, age=35, tag="gpu")
+
+    async def counts_all() -> bool:
+        [item] = await tells(gateway, "tag_without_worker")
+        return bool(item["count"] == item["facts"]["depth"] == 3)
+
+    await eventually(counts_all)
+    [item] = await look(gateway)
+    assert item["facts"]["oldest_at"] == pytest.approx(time.time() - 40, abs=10)
+    await announce(gateway, "bert", tags=("gpu",))
+    await tells(gateway)
+
+
+async def test_a_run_that_was_lost_twice_is_told_with_its_last_worker(gateway: Gateway) -> None:
+    """Whichever of the records is read first"""
+    for number, (first, last) in enumerate((("a", "z"), ("z", "a"))):
+        run_id = await put(gateway, number, age=300, owner=Owner(first, "i"))
+        await write(gateway, run_id, lambda run, last=last: claim(run, Owner(last, "i"), "attempt-9", time.time() - 40))
+        await announce(gateway, first, age=300, running=(run_id,))
+        await announce(gateway, last, age=40, running=(run_id,))
+
+        async def is_last_ones(last: str = last, run_id: str = run_id) -> bool:
+            found = [item["facts"] for item in await look(gateway)]
+            return {"worker_id": last, "run_ids": [run_id]} in found
+
+        await eventually(is_last_ones)
+        await write(gateway, run_id, lambda run: conclude(run, Completed(), time.time()))
+    await tells(gateway)
+
+
+async def test_old_records_of_silent_workers_do_not_hide_the_newest(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyoco_server.actions.attend._RUNS_MAX", 8)
+    for number in range(5):
+        await announce(gateway, f"a{number}", age=86_400, running=tuple(f"{number}-{each}" for each in range(4)))
+    mine = await put(gateway, 1, age=60, owner=Owner("just-lost", "i"))
+    await announce(gateway, "just-lost", age=60, running=(mine,))
+    [item] = await tells(gateway, "workers_lost")
+    assert item["facts"] == {"worker_id": "just-lost", "run_ids": [mine]}
+
+
 async def test_a_flow_that_fails_is_told(gateway: Gateway) -> None:
     outcomes: list[Completed | Failed] = [Completed(), Completed(), *(Failed(message="x") for _ in range(5))]
     for outcome in outcomes:
@@ -203,20 +253,43 @@ async def test_a_full_store_is_told(gateway: Gateway, found: StoreState, stuck: 
     assert (item["level"], item["facts"]) == ("danger", {"stuck": stuck})
 
 
-@pytest.mark.parametrize("call", ["index.counts", "index.quiet", "letter_index.total", "registry.all"])
-async def test_what_cannot_be_read_is_told_as_such(gateway: Gateway, call: str) -> None:
+#: What is left when one thing cannot be read.
+LEFT = {
+    "index.counts": ["workers_lost", "dead_letters"],
+    "index.held": ["tag_without_worker", "dead_letters"],
+    "letter_index.total": ["tag_without_worker", "workers_lost"],
+    "letter_index.recent": ["tag_without_worker", "workers_lost"],
+    "registry.all": ["dead_letters"],
+}
+
+
+async def in_trouble(gateway: Gateway) -> None:
+    """Three things to tell, each from another list."""
+    await put(gateway, 1, age=60, tag="gpu")
+    await announce(gateway, "anna", age=25, running=(await put(gateway, 2, age=25, owner=ANNA),))
+    await bury_letter(gateway.backend, a_letter(timestamp=time.time()))
+    await tells(gateway, "tag_without_worker", "workers_lost", "dead_letters")
+
+
+@pytest.mark.parametrize("call", LEFT)
+async def test_what_cannot_be_read_is_told_as_such_and_the_rest_is_told(gateway: Gateway, call: str) -> None:
+    await in_trouble(gateway)
     trouble = Trouble(plan={call: [BEFORE]})
     state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "letter_index", "registry")
-    assert [item["kind"] for item in await look(gateway)] == ["index_behind"]
-    await tells(gateway)
+    assert {item["kind"] for item in await look(gateway)} == {"index_behind", *LEFT[call]}
+    await tells(gateway, "tag_without_worker", "workers_lost", "dead_letters")
 
 
-async def test_what_takes_too_long_is_not_waited_for(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyoco_server.actions.attend._SECONDS_MAX", 0.05)
-    trouble = Trouble(meanwhile={"index.counts": lambda: asyncio.sleep(5)})
-    state(gateway).backend = with_trouble(gateway.backend, trouble, "index")
-    async with asyncio.timeout(3):
-        assert [item["kind"] for item in await look(gateway)] == ["index_behind"]
+@pytest.mark.parametrize("call", LEFT)
+async def test_what_takes_too_long_is_not_waited_for_by_the_rest(
+    gateway: Gateway, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_trouble(gateway)
+    monkeypatch.setattr("pyoco_server.actions.attend._SECONDS_MAX", 0.5)
+    trouble = Trouble(meanwhile={call: lambda: asyncio.sleep(20)})
+    state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "letter_index", "registry")
+    async with asyncio.timeout(5):
+        assert {item["kind"] for item in await look(gateway)} == {"index_behind", *LEFT[call]}
 
 
 class TestTenants:

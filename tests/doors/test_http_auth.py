@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -16,10 +17,13 @@ from typing import Any
 
 import pytest
 from starlette.routing import Route
+from starlette.types import Message
 
-from gateways import Gateway, error, fresh_gateway, open_gateway, stock_of
+from gateways import Gateway, error, fresh_gateway, listening, open_gateway, stock_of
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.run import Run
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.http_api import create_app
@@ -108,6 +112,61 @@ class TestEntrance:
         """FLOW-45"""
         answer = await gateway.client.request(method, path)
         assert (answer.status_code, answer.json()) == (401, MISSING)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"PATCH %2Fstatic/workers/w1",
+            b"PATCH %2fhealth/workers/w1",
+            b"POST %2Fstatic/runs",
+            b"GET static/runs",
+            b"GET %2Fstatic/main.js",
+            b"GET http://gateway/runs",
+            b"OPTIONS *",
+        ],
+    )
+    async def test_a_target_that_is_no_path_opens_nothing(self, gateway: Gateway, line: bytes) -> None:
+        """FLOW-45: read in one way it is open, in another it is an operation that asks for a key"""
+        await gateway.backend.registry.announce(
+            WorkerRecord(
+                worker_id="w1",
+                instance_id="i",
+                state=WorkerState.IDLE,
+                tags=(),
+                last_seen_at=time.time(),
+                last_heartbeat_at=time.time(),
+            )
+        )
+        body = b'{"hidden":true}'
+        ask = b"%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body)
+        async with listening(gateway.app, "h11") as port, asyncio.timeout(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ask)
+            answer = await reader.read()
+            writer.close()
+        head, _, said = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 "), answer
+        assert json.loads(said) == error(2, "bad request target")
+        assert not [each for each in await gateway.backend.registry.all() if each.hidden]
+
+    async def test_an_open_path_leads_to_open_operations_alone(self, gateway: Gateway) -> None:
+        """FLOW-45: should a server ever hand on a path and a raw path that do not fit together"""
+        wanted = [("PATCH", b"/workers/a%2Fb"), ("GET", b"/runs/a%2Fb"), ("GET", b"/workers/%2f")]
+        for method, raw_path in wanted:
+            answered: list[Message] = []
+
+            async def send(message: Message, answered: list[Message] = answered) -> None:
+                answered.append(message)
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            scope = {"type": "http", "method": method, "path": "/static/x", "raw_path": raw_path, "query_string": b""}
+            request = scope | {"headers": [(b"host", b"x")], "client": None, "server": None, "scheme": "http"}
+            await gateway.app(request | {"http_version": "1.1", "root_path": ""}, receive, send)
+            status = answered[0]["status"]
+            # A file is looked for where the path is an open one for this method; all else asks for a key.
+            assert status == (404 if method == "GET" else 401), (method, raw_path)
 
     @pytest.mark.parametrize(
         ("method", "path", "body"),
@@ -376,9 +435,17 @@ async def test_a_page_of_another_site_cannot_act(link: Link, nats_url: str, tmp_
     [
         ({"Origin": "http://elsewhere.example"}, 403),
         ({"Origin": "null"}, 403),
-        ({"Origin": "http://gateway.example:8000"}, 403),
+        ({"Origin": "http://gateway.example.elsewhere.example"}, 403),
+        ({"Origin": "http://"}, 403),
+        ({"Origin": "http://[::2]", "Host": "[::1]:8000"}, 403),
+        ({"Origin": "http://elsewhere.example", "X-Forwarded-Host": "runs.example, elsewhere.example"}, 403),
         ({"Origin": "http://gateway.example"}, 200),
+        ({"Origin": "http://gateway.example:8000"}, 200),
+        ({"Origin": "http://GATEWAY.example", "Host": "Gateway.Example:80"}, 200),
+        ({"Origin": "http://[::1]:3000", "Host": "[::1]:8000"}, 200),
         ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example"}, 200),
+        ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example:443"}, 200),
+        ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example , inner:8080"}, 200),
         ({"Origin": "http://elsewhere.example", "Sec-Fetch-Site": "same-origin"}, 200),
     ],
     ids=str,
@@ -390,3 +457,27 @@ async def test_a_browser_that_says_only_where_its_page_came_from_is_believed(
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
         more = {"Host": "gateway.example", **headers}
         assert (await gateway.client.post("/runs", json={"flow_name": "f"}, headers=more)).status_code == status
+
+
+async def test_a_page_behind_a_proxy_hears_what_the_proxy_must_pass(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """Bounded, and plain text, whatever was sent; a page that the browser itself calls foreign learns nothing"""
+    body = {"flow_name": "f"}
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        headers = {"Host": "127.0.0.1:8000", "Origin": "https://runs.example"}
+        answer = await gateway.client.post("/runs", json=body, headers=headers)
+        assert (answer.status_code, answer.json()) == (
+            403,
+            error(
+                2,
+                "cross-site request: the page came from https://runs.example, but this gateway was asked as "
+                "127.0.0.1:8000; let the proxy pass Host or X-Forwarded-Host",
+            ),
+        )
+        odd = [(b"Host", b"h\xc3\xa9 <b>" + b"x" * 5000), (b"Origin", b"\xff" * 5000), (b"X-Forwarded-Host", b",,")]
+        detail = (await gateway.client.post("/runs", json=body, headers=odd)).json()["detail"]
+        assert detail.isascii()
+        assert detail.isprintable()
+        assert len(detail) < 700
+        headers |= {"Sec-Fetch-Site": "cross-site"}
+        answer = await gateway.client.post("/runs", json=body, headers=headers)
+        assert answer.json() == error(2, "cross-site request")

@@ -21,7 +21,7 @@ FRESH, FOR_EVER = "no-cache", "public, max-age=31536000, immutable"
 FROM_A_PAGE = [
     {"Sec-Fetch-Site": "same-origin", "Origin": "http://gateway"},
     {"Origin": "http://gateway"},
-    {"origin": "null"},
+    {"sec-fetch-site": "same-origin", "origin": "null"},
     {"sec-fetch-site": "none"},
 ]
 
@@ -87,14 +87,27 @@ class TestAFile:
             first = await plain(gateway, path)
             tag = first.headers["etag"]
             assert first.headers["cache-control"] == FRESH
-            for same in (tag, f"W/{tag}", f'"x", {tag}', "*", f'{tag[:-1]}-gzip"'):
+            for same in (tag, f"W/{tag}", f'"x", {tag}', f'"a,b",W/{tag}', "*"):
                 again = await plain(gateway, path, **{"If-None-Match": same})
                 assert (again.status_code, again.content) == (304, b""), same
                 assert again.headers["etag"] == tag
                 assert again.headers["cache-control"] == FRESH
                 assert "content-type" not in again.headers
-            for other in ('"x"', "", tag.strip('"'), f'"{tag}"'):
+            packed = f'{tag[:-1]}-gzip"'
+            for other in ('"x"', "", tag.strip('"'), f'"{tag}"', packed, f"W/{packed}"):
                 assert (await plain(gateway, path, **{"If-None-Match": other})).status_code == 200, other
+
+    async def test_in_one_form_is_no_copy_of_the_other(self, gateway: Gateway) -> None:
+        """What a 304 says of itself is put on the copy: a browser would unpack what is not packed"""
+        forms = {
+            form: (await gateway.client.get("/", headers={"Accept-Encoding": form})) for form in ("identity", "gzip")
+        }
+        tags = {form: answer.headers["etag"] for form, answer in forms.items()}
+        for form in forms:
+            for had, tag in tags.items():
+                headers = {"Accept-Encoding": form, "If-None-Match": tag}
+                answer = await gateway.client.get("/", headers=headers)
+                assert (answer.status_code, answer.headers["etag"]) == (304 if form == had else 200, tags[form])
 
     async def test_is_kept_for_ever_under_its_version_alone(self, gateway: Gateway) -> None:
         version = gateway.app.state.dashboard.assets.version

@@ -13,13 +13,17 @@ import pytest
 from backends import Clock
 from doors.test_openapi import DOCUMENT, faults
 from doors_support import check_refusal
-from gateways import Gateway, ended, fresh_gateway, submit
+from gateways import Gateway, ended, fresh_gateway, stored, submit
+from pyoco_server.actions.list_queues import crowds_by_tag
+from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.outcome import Completed, Failed
+from pyoco_server.core.run import Owner, claim, hand_back
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.trend import COUNTED, MEASURED, Trend
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.runs.port import Stored
 from waiting import eventually
 
 
@@ -49,6 +53,32 @@ async def announce(gateway: Gateway, worker_id: str, age: float = 0.0, **more: A
     fields: dict[str, Any] = {"state": WorkerState.IDLE} | more
     record = WorkerRecord(worker_id=worker_id, instance_id="i", last_seen_at=now, last_heartbeat_at=now, **fields)
     await gateway.backend.registry.announce(record)
+
+
+class Counted(WorkerRecord):
+    """A worker that counts how often somebody asks whether it lives."""
+
+    asked = 0
+
+    def derived_state(self, now: float, disconnect_seconds: float) -> WorkerState:
+        Counted.asked += 1
+        return super().derived_state(now, disconnect_seconds)
+
+
+def test_each_worker_is_looked_at_once_however_many_tags_it_has() -> None:
+    fields: dict[str, Any] = {"instance_id": "i", "state": WorkerState.IDLE, "last_heartbeat_at": 0.0}
+    tags = [f"t{number}" for number in range(100)]
+    workers = [
+        Counted(worker_id=f"w{at}", tags=(*tags[at:], "t99"), last_seen_at=seen, slots=2, running=("r",) * at, **fields)
+        for at, seen in enumerate((100.0, 99.0, 10.0, 98.0))
+    ]
+    Counted.asked = 0
+    crowds = crowds_by_tag(workers, 100.0, 20.0)
+    assert Counted.asked == len(workers)
+    assert list(crowds) == tags
+    for tag, crowd in crowds.items():
+        assert crowd == crowd_of([each for each in workers if tag in each.tags], 100.0, 20.0)
+    assert crowds["t99"] == Crowd(alive=3, slots=6, slots_busy=3, gone=1)
 
 
 class TestQueues:
@@ -89,6 +119,21 @@ class TestQueues:
         first, second = (await get(gateway, "/queues"))["items"]
         assert [first[name] for name in ("depth_before", "drained_per_minute", "eta_seconds")] == [7, 4, 15]
         assert [second[name] for name in ("depth_before", "drained_per_minute", "eta_seconds")] == [0, 0, None]
+
+    async def test_runs_that_were_handed_back_wait_there_too(self, gateway: Gateway) -> None:
+        """Not those of a moment ago: the next worker takes them as it comes"""
+        ages = {"late": 50.0, "new": 1.0}
+        for tag, age in ages.items():
+            run_id = await submit(gateway, tag=tag)
+            await submit(gateway, tag="late" if tag == "late" else "other")
+            found, at = await stored(gateway, run_id), time.time() - age
+            run = hand_back(claim(found.run, Owner("anna", "i"), "1", at - 1), at)
+            written = await gateway.backend.runs.replace(run, found.revision)
+            assert isinstance(written, Stored)
+            state(gateway).written(written.revision)
+        items = (await get(gateway, "/queues"))["items"]
+        assert {item["tag"]: item["depth"] for item in items} == {"late": 2, "other": 1}
+        assert items[0]["oldest_age_seconds"] == pytest.approx(50, abs=10)
 
     async def test_there_are_at_most_a_thousand(self, gateway: Gateway) -> None:
         await submit(gateway, tag="waits")

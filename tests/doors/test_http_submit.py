@@ -65,6 +65,7 @@ class TestSubmit:
             "heartbeat_at": now,
             "updated_at": now,
             "error": None,
+            "last_change": {"what": "submitted", "at": now, "by": {"kind": "caller", "id": None}},
         }
 
     async def test_the_job_is_published_to_exactly_one_subject(self, gateway: Gateway, link: Link) -> None:

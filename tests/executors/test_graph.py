@@ -10,10 +10,13 @@ from pyoco import Flow, task
 from pyoco.core.engine import Engine
 from pyoco.core.models import RunContext, Task
 from pyoco.dsl.graph import build_flow_from_graph
+from pyoco.dsl.nodes import CaseNode, SubFlowNode, SwitchNode, TaskNode
 from pyoco.dsl.syntax import FlowFragment
 
+from pyoco_server.core.outcome import GRAPH_BYTES_MAX as BYTES_MAX
+from pyoco_server.core.outcome import GRAPH_TASKS_MAX as TASKS_MAX
 from pyoco_server.executors.flow.engine import _SILENCE
-from pyoco_server.executors.flow.graph import BYTES_MAX, TASKS_MAX, graph_of
+from pyoco_server.executors.flow.graph import graph_of
 
 
 def step(name: str) -> Task:
@@ -126,6 +129,24 @@ def test_a_graph_of_too_many_bytes_is_not_shown() -> None:
 def test_a_thicket_of_edges_is_given_up_early() -> None:
     some, others = ([f"{letter}{number}" for number in range(240)] for letter in "ab")
     assert graph_of(a_flow(*((name, other) for name in some for other in others))) == {}
+
+
+def shared_branches(number: int) -> Flow:
+    """Both ways of each branch lead to the same next one: the ways through it double with each."""
+    tasks = [step(f"t{place}") for place in range(number)]
+    program = SubFlowNode([TaskNode(step("end"))])
+    for each in tasks:
+        both = [CaseNode(way, program) for way in "ab"]
+        program = SubFlowNode([TaskNode(each), SwitchNode("x", both)])
+    flow = Flow(name="f", tasks=set(tasks), _has_control_flow=True)
+    flow.build_program = lambda: program  # as a user's own flow may
+    return flow
+
+
+def test_a_program_with_too_many_ways_through_it_is_given_up() -> None:
+    assert len(graph_of(shared_branches(8))) == 9
+    assert graph_of(shared_branches(14)) == {}
+    assert graph_of(shared_branches(60)) == {}  # a year, if they were walked
 
 
 @pytest.mark.parametrize(

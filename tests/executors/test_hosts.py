@@ -323,7 +323,7 @@ async def _runs(execution: Execution, task: str) -> bool:
     return progress is not None and progress.tasks.get(task) == "RUNNING"
 
 
-async def _shows(host: Host, graph: dict[str, tuple[str, ...]]) -> bool:
+async def _shows(host: Host, graph: dict[str, list[str]]) -> bool:
     progress = await host.progress()
     return progress is not None and progress.graph == graph
 
@@ -346,7 +346,7 @@ class TestProgress:
 
     async def test_shows_what_follows_what_and_the_graph_is_sent_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A graph never changes: a heartbeat must not pay for it again."""
-        graph = {"first": (), "second": ("first",)}
+        graph: dict[str, list[str]] = {"first": [], "second": ["first"]}
         host = await Host.spawn(settings())
         await host.ready()
         sent: list[bool] = []
@@ -373,7 +373,7 @@ class TestProgress:
             assert outcome is not None
             assert outcome.progress.graph == graph
             running = host.run(work("sleeps", seconds=0.3).data)  # another run, another graph
-            await eventually(lambda: _shows(host, {"sleeps": ()}))
+            await eventually(lambda: _shows(host, {"sleeps": []}))
             await running
         finally:
             host.kill_now()

@@ -19,7 +19,7 @@ from pyoco_server.executors.host.wire import (
     unpack_ready,
 )
 
-GRAPH = {"it": (), "und dann": ("it",)}
+GRAPH: dict[str, list[str]] = {"it": [], "und dann": ["it"]}
 SOME = Progress({"it": "SUCCEEDED"}, {"it": {"output": [1, None, "ü\ud800", 1.5]}}, False, GRAPH)
 ANYTHING = st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda some: st.lists(some, max_size=3))
 DOCUMENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -51,13 +51,16 @@ def test_an_outcome_comes_as_it_went(outcome: Outcome) -> None:
 
 def test_what_does_not_fit_goes_in_order_and_the_states_of_tasks_stay() -> None:
     """FLOW-359, FLOW-360"""
-    some = Progress({"a": "FAILED"}, {"a": {"error": "x" * 200, "output": "x" * 200}}, False, {"a": ("b" * 200,)})
-    shown = []
-    for bytes_max in (1000, 600, 400, 100):
+    some = Progress({"a": "FAILED"}, {"a": {"error": "x" * 300, "output": "x" * 400}}, False, {"a": ["b" * 200]})
+    shown: list[tuple[list[str], bool]] = []
+    for bytes_max in range(1100, 90, -1):
         left = unpack_progress(pack_progress(some, bytes_max))
-        assert (left.tasks, left.truncated) == (some.tasks, bytes_max < 1000)
-        shown.append((list(left.task_records.get("a", {})), bool(left.graph)))
-    assert shown == [(["error", "output"], True), (["error"], True), ([], True), ([], False)]
+        assert (left.tasks, left.truncated) == (some.tasks, left.task_records != some.task_records)
+        there = (list(left.task_records.get("a", {})), bool(left.graph))
+        if there not in shown:
+            shown.append(there)
+    both, error = ["error", "output"], ["error"]
+    assert shown == [(both, True), (both, False), (error, True), (error, False), ([], True), ([], False)]
 
 
 def test_what_is_wrong_with_wheels_comes_as_it_went() -> None:
@@ -103,3 +106,22 @@ def test_a_graph_of_another_form_is_refused(graph: str) -> None:
     for unpack in (unpack_outcome, unpack_progress):
         with pytest.raises(ValueError, match="of tasks"):
             unpack(data)
+
+
+@pytest.mark.parametrize(
+    ("graph", "is_kept"),
+    [
+        ({f"t{number}": [] for number in range(500)}, True),
+        ({f"t{number}": [] for number in range(501)}, False),
+        ({"a": ["x" * (16 * 1024 - 10)]}, True),
+        ({"a": ["x" * (16 * 1024 - 9)]}, False),
+        ({"a": ["あ" * 5500]}, False),
+    ],
+    ids=["tasks", "a task too many", "bytes", "a byte too many", "bytes, not characters"],
+)
+def test_a_graph_that_is_too_large_is_none_whatever_the_host_says(graph: dict[str, list[str]], is_kept: bool) -> None:
+    """A task can send what it likes, and it would stand in every record of the run"""
+    document = {"end": "completed", "tasks": {}, "records": {}, "truncated": False, "graph": graph}
+    data = json.dumps(document).encode()
+    wanted = graph if is_kept else {}
+    assert unpack_progress(data).graph == unpack_outcome(data).progress.graph == wanted

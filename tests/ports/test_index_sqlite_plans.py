@@ -140,8 +140,6 @@ class TestPlans:
             lambda: sqlite_counts.counts(connection),
             lambda: sqlite_counts.ahead(connection, "default", NOW, "x", 10),
             lambda: sqlite_counts.unfinished(connection, 0.0, NOW, 10),
-            lambda: sqlite_counts.quiet(connection, "", NOW, 10),
-            lambda: sqlite_counts.quiet(connection, "t", NOW, 10),
         ):
             for text, plan in plans(connection, ask):
                 assert not [step for step in plan if step.startswith("SCAN") and not step.startswith(FINE)], (
@@ -151,6 +149,12 @@ class TestPlans:
                 # Whose run the first of those ahead is, is looked up: one row.
                 reads = [step for step in plan if "SEARCH runs" in step and "USING COVERING INDEX" not in step]
                 assert len(reads) <= text.count("SELECT tenant_id"), (text, plan)
+
+    def test_quiet_runs_are_one_walk_in_their_order(self, connection: sqlite3.Connection) -> None:
+        """Each one that is told is looked at, and no other"""
+        for tenant_id, prefix in (("", "runs_status (status=?"), ("t", "runs_tenant (tenant_id=? AND status=?")):
+            [(_, plan)] = plans(connection, lambda: sqlite_counts.quiet(connection, tenant_id, NOW, 10))  # noqa: B023
+            assert plan == [f"SEARCH runs USING INDEX {prefix} AND at<?)"], plan
 
     def test_changes_find_their_rows_by_key(self, connection: sqlite3.Connection) -> None:
         run = a_run(tags=("x", "y"))

@@ -131,7 +131,7 @@ async def test_whoever_follows_changes_sees_what_whoever_reads_sees(link: Link, 
     plain = await stored(runs)
     newer = await stored(runs, replace(a_run(), extra={"priority": 5, "extra": {"a": 1}, "größe": None}))
     past = {"attempt": 1, "worker_id": None, "ended_at": 5, "of a newer version": [1]}
-    more = await stored(runs, replace(a_run(), graph={"a": (), "b": ("a",)}, earlier_attempts=(past,)))
+    more = await stored(runs, replace(a_run(), graph={"a": [], "b": ["a"]}, earlier_attempts=(past,)))
     async with asyncio.timeout(10), aclosing(runs.changes()) as batches:
         items = (await anext(batches)).items
     assert items == (plain, newer, more)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any, TypeVar
 
-from pyoco_server.actions.list_queues import workers_by_tag
-from pyoco_server.actions.measure import crowd_of
+from pyoco_server.actions.list_queues import QUIET_MAX, crowds_by_tag, quiet_since, read_lines
+from pyoco_server.actions.measure import Crowd
 from pyoco_server.core.attention import Facts, Finding, LostWorker, QueueFacts, findings
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.trend import NOT_KNOWN, Trend
-from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.core.worker_record import ALIVE, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -23,6 +24,8 @@ from pyoco_server.ports.store_state import StoreState
 __all__ = ["attend"]
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 #: Whoever looks for trouble does not wait for it: what is not known by then is told as such.
 _SECONDS_MAX = 1.0
@@ -42,10 +45,11 @@ async def attend(
     """The most urgent first, at most 50. No round trip; within a second. Never raises for an outage: it tells of it.
 
     `runs_listed` and `letters_listed`: whether the indexes are true now. What would be read from one that is not is
-    left out, since nobody knows whether it is so. With authentication on, flows, run ids and dead letters are those of
-    the caller's tenant; tags and workers are shared by all (FLOW-273 to FLOW-276).
+    left out, since nobody knows whether it is so; what cannot be read is left out, too, and the rest is told. With
+    authentication on, flows, run ids and dead letters are those of the caller's tenant; tags and workers are shared by
+    all (FLOW-273 to FLOW-276).
 
-    O(workers + tags + flows), and the limits above.
+    O(workers' tags + tags + flows), and the limits above.
     """
     now, store, is_up = backend.clock(), backend.store_state(), backend.is_up()
     facts = Facts(
@@ -58,86 +62,120 @@ async def attend(
     )
     if not is_up:
         return findings(facts)
-    try:
-        async with asyncio.timeout(_SECONDS_MAX):
-            if letters_listed:
-                facts = await _with_letters(facts, backend, caller)
-            if runs_listed:
-                facts = await _with_runs(facts, backend, trend, caller)
-    except (Unavailable, TimeoutError) as error:
-        log.info("cannot tell everything that needs attention", error=error)
-        facts = replace(facts, lists_true=False)
-    return findings(replace(facts, is_up=backend.is_up()))
+    look = _Look(backend, trend, caller, now, asyncio.get_running_loop().time() + _SECONDS_MAX)
+    parts = [look.letters()] if letters_listed else []
+    parts += [look.runs_and_workers()] if runs_listed else []
+    for told in await asyncio.gather(*parts):
+        facts = replace(facts, **told)
+    return findings(replace(facts, lists_true=facts.lists_true and not look.missed, is_up=backend.is_up()))
 
 
-async def _with_letters(facts: Facts, backend: GatewayBackend, caller: Caller) -> Facts:
-    tenant_id = caller.tenant_id or EVERYBODY
-    new = await backend.letter_index.recent(tenant_id, facts.now - _LETTER_SECONDS, _LETTERS_MAX)
-    total = await backend.letter_index.total(tenant_id)
-    return replace(facts, letters=total, letters_new=new, letters_new_capped=new >= _LETTERS_MAX)
+#: Some members of Facts.
+_Told = dict[str, Any]
 
 
-async def _with_runs(facts: Facts, backend: GatewayBackend, trend: Trend, caller: Caller) -> Facts:
-    now, config = facts.now, backend.config
-    workers = await backend.registry.all()
-    silence = config.worker_disconnect_timeout_sec
-    silent = [each for each in workers if each.derived_state(now, silence) is WorkerState.DISCONNECTED]
-    lost = await _lost(backend, silent)
-    stale = await _stale(backend, caller, now, {run.run_id for runs in lost.values() for run in runs})
-    return replace(
-        facts,
-        queues=await _queues(backend, trend, workers, now),
-        lost=tuple(
-            LostWorker(worker_id, len(runs), tuple(run.run_id for run in runs if _may_know(caller, run)))
-            for worker_id, runs in lost.items()
-        ),
-        stale=stale,
-        stale_capped=len(stale) >= _STALE_MAX,
-        wheel_failures=tuple(
-            sorted(each.worker_id for each in workers if each.is_alive(now, silence) and _has_wheel_failure(each))
-        ),
-    )
+@dataclass
+class _Look:
+    """One look at everything. Each part is read for itself, all at the same time and up to one instant."""
+
+    backend: GatewayBackend
+    trend: Trend
+    caller: Caller
+    now: float
+    #: By the clock of the event loop.
+    deadline: float
+    #: Something could not be read.
+    missed: bool = False
+
+    async def _part(self, reading: Coroutine[Any, Any, T]) -> T | None:
+        """What it reads; None: it cannot be read now, or not in time."""
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                return await reading
+        except (Unavailable, TimeoutError) as error:
+            log.info("cannot tell everything that needs attention", error=error)
+            self.missed = True
+            return None
+
+    async def letters(self) -> _Told:
+        return await self._part(self._letters()) or {}
+
+    async def runs_and_workers(self) -> _Told:
+        workers = await self._part(self.backend.registry.all())
+        if workers is None:
+            return {}
+        silence = self.backend.config.worker_disconnect_timeout_sec
+        states = {each.worker_id: each.derived_state(self.now, silence) for each in workers}
+        silent = [each for each in workers if states[each.worker_id] is WorkerState.DISCONNECTED]
+        told = await asyncio.gather(
+            self._part(self._lost_and_stale(silent)),
+            self._part(self._queues(crowds_by_tag(workers, self.now, silence))),
+        )
+        failures = (each.worker_id for each in workers if states[each.worker_id] in ALIVE and _has_wheel_failure(each))
+        return {"wheel_failures": tuple(sorted(failures))} | (told[0] or {}) | (told[1] or {})
+
+    async def _letters(self) -> _Told:
+        tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.letter_index
+        new = await index.recent(tenant_id, self.now - _LETTER_SECONDS, _LETTERS_MAX)
+        total = await index.total(tenant_id)
+        return {"letters": total, "letters_new": new, "letters_new_capped": new >= _LETTERS_MAX}
+
+    async def _lost_and_stale(self, silent: Sequence[WorkerRecord]) -> _Told:
+        lost = await _lost(self.backend, silent)
+        stale = await self._stale({run.run_id for runs in lost.values() for run in runs})
+        return {
+            "lost": tuple(
+                LostWorker(worker_id, len(runs), tuple(run.run_id for run in runs if _may_know(self.caller, run)))
+                for worker_id, runs in lost.items()
+            ),
+            "stale": stale,
+            "stale_capped": len(stale) >= _STALE_MAX,
+        }
+
+    async def _stale(self, told: set[str]) -> tuple[str, ...]:
+        """FLOW-30, for RUNNING runs that somebody has, by their record. Those of silent workers are told with their
+        worker; those that were handed back wait in their queue."""
+        tenant_id = self.caller.tenant_id or EVERYBODY
+        quiet = await self.backend.index.quiet(tenant_id, quiet_since(self.backend), QUIET_MAX + len(told))
+        stale = (run.run_id for run in quiet if run.worker_id is not None and run.run_id not in told)
+        return tuple(islice(stale, _STALE_MAX))
+
+    async def _queues(self, crowds: Mapping[str, Crowd]) -> _Told:
+        lines = await read_lines(self.backend)
+        queues = []
+        for place, (tag, line) in enumerate(lines.items()):
+            drain = self.trend.drain(self.now, tag) if place < _QUEUES_MAX else NOT_KNOWN
+            crowd = crowds.get(tag)
+            queues.append(
+                QueueFacts(
+                    tag=tag,
+                    depth=line.pending,
+                    handed_back=line.handed_back,
+                    oldest_at=line.oldest_at,
+                    workers_alive=crowd.alive if crowd is not None else 0,
+                    depth_before=drain.depth_before,
+                    depth_lately=drain.depth_lately,
+                    depth_peak=drain.depth_peak,
+                )
+            )
+        return {"queues": tuple(queues)}
 
 
 async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict[str, list[Held]]:
-    """By silent worker, the runs that are still its own. Its record names what it had in hand when it was last heard
-    of: by now others may have taken them over, and the record stays for a week."""
-    had = {run_id: each.worker_id for each in silent for run_id in each.running}
+    """By silent worker, the runs that are still its own; those that fell silent last are looked at first.
+
+    A record names what its worker had in hand when it was last heard of: by now others may have taken that over, and
+    may be silent, too. And it stays for a week, so that there may be many.
+    """
+    latest = sorted(silent, key=lambda each: each.last_seen_at, reverse=True)
+    had = dict.fromkeys(run_id for each in latest for run_id in each.running)
+    names = {each.worker_id for each in silent}
     lost: dict[str, list[Held]] = {}
     if had:
         for run in await backend.index.held(list(islice(had, _RUNS_MAX))):
-            if run.worker_id == had[run.run_id]:
+            if run.worker_id is not None and run.worker_id in names:
                 lost.setdefault(run.worker_id, []).append(run)
     return lost
-
-
-async def _stale(backend: GatewayBackend, caller: Caller, now: float, told: set[str]) -> tuple[str, ...]:
-    """FLOW-30, for RUNNING runs of which nothing was heard, not even that they were handed back. Those of silent
-    workers are told with their worker."""
-    seconds = max(30.0, 3 * backend.config.run_heartbeat_interval_sec)
-    quiet = await backend.index.quiet(caller.tenant_id or EVERYBODY, now - seconds, _STALE_MAX + len(told))
-    return tuple(run_id for run_id in quiet if run_id not in told)[:_STALE_MAX]
-
-
-async def _queues(
-    backend: GatewayBackend, trend: Trend, workers: Sequence[WorkerRecord], now: float
-) -> tuple[QueueFacts, ...]:
-    counts, serving = await backend.index.counts(), workers_by_tag(workers)
-    silence = backend.config.worker_disconnect_timeout_sec
-    queues = []
-    for place, (tag, waiting) in enumerate(counts.waiting.items()):
-        drain = trend.drain(now, tag) if place < _QUEUES_MAX else NOT_KNOWN
-        queues.append(
-            QueueFacts(
-                tag=tag,
-                depth=waiting.count,
-                oldest_at=waiting.oldest_at,
-                workers_alive=crowd_of(serving.get(tag, []), now, silence).alive,
-                depth_before=drain.depth_before,
-                depth_lately=drain.depth_lately,
-            )
-        )
-    return tuple(queues)
 
 
 def _may_know(caller: Caller, run: Held) -> bool:

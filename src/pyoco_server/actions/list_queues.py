@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyoco_server.actions.measure import crowd_of
+from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.trend import Trend
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.index.port import EVERYBODY
 
-__all__ = ["QUEUES_MAX", "Queue", "Queues", "list_queues", "workers_by_tag"]
+__all__ = [
+    "QUEUES_MAX",
+    "QUIET_MAX",
+    "Line",
+    "Queue",
+    "Queues",
+    "crowds_by_tag",
+    "list_queues",
+    "quiet_since",
+    "read_lines",
+]
 
 QUEUES_MAX = 1_000
+#: Runs of which nothing was heard that are looked at, the oldest first. There are few, unless something is wrong.
+QUIET_MAX = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +33,9 @@ class Queue:
     """The runs that wait for one tag, and who serves it."""
 
     tag: str
-    #: PENDING runs.
+    #: PENDING runs, and those that were handed back and not taken again for a while (`quiet_since`).
     depth: int
-    #: When the oldest of them was submitted, and how long ago. None: nothing waits.
+    #: Since when the oldest of them waits, and how long that is. None: nothing waits.
     oldest_at: float | None
     oldest_age_seconds: float | None
     #: Workers with this tag that live, and their slots together. A worker with several tags counts for each.
@@ -43,31 +56,47 @@ class Queues:
     items: list[Queue]
 
 
+@dataclass(frozen=True)
+class Line:
+    """The runs that wait for a tag."""
+
+    #: PENDING.
+    pending: int
+    #: RUNNING by their record, and nobody's: a worker gave them back.
+    handed_back: int
+    #: Since when the first of all waits: it was submitted, or handed back.
+    oldest_at: float
+
+    @property
+    def depth(self) -> int:
+        return self.pending + self.handed_back
+
+
+_NOTHING = Line(0, 0, 0.0)
+_NOBODY = Crowd(0, 0, 0, 0)
+
+
 async def list_queues(backend: GatewayBackend, trend: Trend) -> Queues:
     """Tags with waiting runs, the longest queues first; then the other tags of live workers, by name. At most 1,000.
 
-    One look at the index and at the registry, no round trip. O(tags + workers * their tags). Raises Unavailable.
-    Queues are shared by all tenants, as workers and metrics are (FLOW-276).
+    Two looks at the index and one at the registry, no round trip. O(tags + workers' tags). Raises Unavailable. Queues
+    are shared by all tenants, as workers and metrics are (FLOW-276).
     """
-    counts = await backend.index.counts()
-    workers = workers_by_tag(await backend.registry.all())
-    now, silence = backend.clock(), backend.config.worker_disconnect_timeout_sec
+    lines = await read_lines(backend)
+    workers = await backend.registry.all()
+    now = backend.clock()
+    crowds = crowds_by_tag(workers, now, backend.config.worker_disconnect_timeout_sec)
+    idle = sorted(tag for tag, crowd in crowds.items() if crowd.alive and tag not in lines)
     items: list[Queue] = []
-    idle = [
-        tag
-        for tag, some in sorted(workers.items())
-        if tag not in counts.waiting and any(record.is_alive(now, silence) for record in some)
-    ]
-    for tag in [*counts.waiting, *idle][:QUEUES_MAX]:
-        waiting = counts.waiting.get(tag)
-        depth = waiting.count if waiting is not None else 0
-        crowd, drain = crowd_of(workers.get(tag, []), now, silence), trend.drain(now, tag)
+    for tag in [*lines, *idle][:QUEUES_MAX]:
+        line, crowd, drain = lines.get(tag, _NOTHING), crowds.get(tag, _NOBODY), trend.drain(now, tag)
+        depth = line.depth
         items.append(
             Queue(
                 tag=tag,
                 depth=depth,
-                oldest_at=waiting.oldest_at if waiting is not None else None,
-                oldest_age_seconds=max(0.0, now - waiting.oldest_at) if waiting is not None else None,
+                oldest_at=line.oldest_at if depth else None,
+                oldest_age_seconds=max(0.0, now - line.oldest_at) if depth else None,
                 workers_alive=crowd.alive,
                 slots=crowd.slots,
                 slots_busy=crowd.slots_busy,
@@ -79,10 +108,36 @@ async def list_queues(backend: GatewayBackend, trend: Trend) -> Queues:
     return Queues(now, items)
 
 
-def workers_by_tag(workers: Iterable[WorkerRecord]) -> dict[str, list[WorkerRecord]]:
-    """O(workers * their tags). A worker that names a tag twice serves it once."""
-    found: dict[str, list[WorkerRecord]] = {}
+def quiet_since(backend: GatewayBackend) -> float:
+    """FLOW-30: a RUNNING run that was not updated since then has nobody who executes it."""
+    return backend.clock() - max(30.0, 3 * backend.config.run_heartbeat_interval_sec)
+
+
+async def read_lines(backend: GatewayBackend) -> dict[str, Line]:
+    """By tag, the longest first. O(tags + QUIET_MAX). Raises Unavailable."""
+    counts = await backend.index.counts()
+    quiet = await backend.index.quiet(EVERYBODY, quiet_since(backend), QUIET_MAX)
+    lines = {tag: Line(waiting.count, 0, waiting.oldest_at) for tag, waiting in counts.waiting.items()}
+    back = [run for run in quiet if run.worker_id is None]
+    for run in back:
+        line = lines.get(run.tag)
+        if line is None:
+            lines[run.tag] = Line(0, 1, run.updated_at)
+        else:
+            first = min(line.oldest_at, run.updated_at)
+            lines[run.tag] = replace(line, handed_back=line.handed_back + 1, oldest_at=first)
+    return dict(sorted(lines.items(), key=lambda each: -each[1].depth)) if back else lines
+
+
+def crowds_by_tag(workers: Iterable[WorkerRecord], now: float, disconnect_seconds: float) -> dict[str, Crowd]:
+    """Each worker is looked at once: O(workers' tags). One that names a tag twice serves it once."""
+    sums: dict[str, list[int]] = {}
     for record in workers:
+        one = crowd_of([record], now, disconnect_seconds)
         for tag in dict.fromkeys(record.tags):
-            found.setdefault(tag, []).append(record)
-    return found
+            some = sums.setdefault(tag, [0, 0, 0, 0])
+            some[0] += one.alive
+            some[1] += one.slots
+            some[2] += one.slots_busy
+            some[3] += one.gone
+    return {tag: Crowd(*some) for tag, some in sums.items()}

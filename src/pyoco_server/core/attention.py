@@ -28,6 +28,8 @@ _FAILURES_WARNING, _FAILURES_DANGER = 0.2, 0.5
 #: A queue grows when it has become longer by half and by as many runs as a person would not submit by hand, and is not
 #: on its way down again: what was submitted in one go, and is being worked off, needs nobody.
 _GROWTH_RATIO, _GROWTH_MIN = 1.5, 50
+#: So far below what it was a minute ago a queue does not come by chance: it is on its way down.
+_DRAINING_RATIO = 0.98
 #: What has waited for less time is a burst of this minute.
 _GROWTH_SECONDS = 60.0
 
@@ -48,7 +50,7 @@ class Kind(StrEnum):
     NATS_DOWN = "nats_down"
     #: NATS has refused to store something for want of room.
     STORE_FULL = "store_full"
-    #: Lists of this gateway are not true at the moment.
+    #: Lists of this gateway are not true at the moment, or cannot be read.
     INDEX_BEHIND = "index_behind"
     #: Runs wait for a tag that no live worker serves.
     TAG_WITHOUT_WORKER = "tag_without_worker"
@@ -71,12 +73,17 @@ class QueueFacts:
     """A tag with waiting runs."""
 
     tag: str
+    #: PENDING runs.
     depth: int
+    #: Since when the oldest of all has waited.
     oldest_at: float
     workers_alive: int
-    #: Ten and two minutes ago; None: not known.
+    #: Runs that a worker gave back, and that nobody has taken for a while. They wait for the same tag.
+    handed_back: int = 0
+    #: PENDING runs ten and two minutes ago, and the most of this minute and the one before; None: not known.
     depth_before: int | None = None
     depth_lately: int | None = None
+    depth_peak: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Facts:
     letters_new: int = 0
     #: There are more new ones: counting was stopped there.
     letters_new_capped: bool = False
-    #: RUNNING, without a heartbeat for longer than FLOW-30 allows.
+    #: RUNNING and somebody's, without a heartbeat for longer than FLOW-30 allows.
     stale: tuple[str, ...] = ()
     stale_capped: bool = False
     wheel_failures: tuple[str, ...] = ()
@@ -148,8 +155,9 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "NATSの保存領域に空きがなく、runの投入は拒否されます。{advice_ja}",
     ),
     Kind.INDEX_BEHIND: (
-        "Lists of this gateway are not true at the moment: its index is being made, or hears of no change.",
-        "このgatewayの一覧は現在正確ではありません。索引を作成中か、変更を受信できていません",
+        "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too slow, or "
+        "hears of no change.",
+        "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
     ),
     Kind.TAG_WITHOUT_WORKER: (
         "No worker serves tag {tag}. Waiting: {depth}. Start one with: pyoco-worker --tags {word}",
@@ -218,9 +226,10 @@ def _is_unserved(facts: Facts, queue: QueueFacts) -> bool:
 
 def _unserved(facts: Facts) -> Iterator[Finding]:
     for queue in facts.queues:
-        if queue.depth and _is_unserved(facts, queue):
-            told = {"tag": queue.tag, "depth": queue.depth, "oldest_at": queue.oldest_at}
-            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, queue.depth, told, word=shlex.quote(queue.tag))
+        depth = queue.depth + queue.handed_back
+        if depth and _is_unserved(facts, queue):
+            told = {"tag": queue.tag, "depth": depth, "oldest_at": queue.oldest_at}
+            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, told, word=shlex.quote(queue.tag))
 
 
 def _lost(facts: Facts) -> Iterator[Finding]:
@@ -245,10 +254,16 @@ def _growing(facts: Facts) -> Iterator[Finding]:
         if before is None or _is_unserved(facts, queue):  # without a worker it can only grow: that is told already
             continue
         has_grown = queue.depth >= max(before * _GROWTH_RATIO, before + _GROWTH_MIN)
-        is_draining = queue.depth_lately is not None and queue.depth < queue.depth_lately
-        if has_grown and not is_draining and facts.now - queue.oldest_at >= _GROWTH_SECONDS:
+        if has_grown and not _is_draining(queue) and facts.now - queue.oldest_at >= _GROWTH_SECONDS:
             told = {"tag": queue.tag, "depth": queue.depth, "depth_before": before}
             yield _finding(Kind.GROWING_QUEUE, Level.WARNING, queue.depth, told, minutes=QUEUE_MINUTES)
+
+
+def _is_draining(queue: QueueFacts) -> bool:
+    """What was submitted in one go is below its peak long before it is below what was two minutes ago."""
+    if queue.depth_lately is not None and queue.depth < queue.depth_lately:
+        return True
+    return queue.depth_peak is not None and queue.depth <= _DRAINING_RATIO * queue.depth_peak
 
 
 def _letters(facts: Facts) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pyoco_server.core.run import KEEPER, Run
+from pyoco_server.core.run import HANDED_BACK, KEEPER, Run
 from pyoco_server.core.states import RunState
 
 __all__ = ["Change", "Doer", "DoerKind", "What", "last_change"]
@@ -77,8 +77,11 @@ def _asker(api_key_id: str | None) -> Doer:
 
 
 def _hand_back(run: Run) -> Change:
-    """Who had it stands among the earlier attempts, unless they had to go for their size, or an older version wrote."""
+    """Who had it stands among the earlier attempts, unless they had to go for their size, or an older version wrote:
+    then the last that is told of is another attempt, and says nothing of this one."""
     last = run.earlier_attempts[-1] if run.earlier_attempts else {}
+    if (last.get("attempt"), last.get("why")) != (run.attempt, HANDED_BACK):
+        last = {}
     worker_id = last.get("worker_id")
     doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
     return Change(What.HANDED_BACK, _first(_instant(last.get("ended_at")), run.updated_at), doer)

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["NOTHING_YET", "Cancelled", "Completed", "DeadReason", "Died", "Failed", "Outcome", "Progress", "TimedOut"]
+__all__ = [
+    "GRAPH_BYTES_MAX",
+    "GRAPH_TASKS_MAX",
+    "NOTHING_YET",
+    "Cancelled",
+    "Completed",
+    "DeadReason",
+    "Died",
+    "Failed",
+    "Outcome",
+    "Progress",
+    "TimedOut",
+]
+
+#: A graph stands in every snapshot of its run, and nobody looks at a larger picture. The bytes are those of its JSON.
+GRAPH_BYTES_MAX = 16 * 1024
+GRAPH_TASKS_MAX = 500
 
 
 class DeadReason(StrEnum):
@@ -38,7 +54,7 @@ class Progress:
     #: The records were too large to hand over whole (FLOW-359).
     truncated: bool = False
     #: Each task of the flow, and those it waits for. Empty: not known yet, or too large to be shown.
-    graph: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    graph: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 NOTHING_YET = Progress()

@@ -6,7 +6,7 @@ second form would be a second place to be wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,8 @@ class Run:
     task_records: Mapping[str, Any] = field(default_factory=dict)
     task_records_truncated: bool = False
     #: Each task of the flow, and those it waits for. Empty until the flow has been built, and when it is too large.
-    graph: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Kept as it was read: its form is looked at by whoever shows it (`shown_snapshot`).
+    graph: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Grows by one at each claim. The newest attempt owns the run; older ones are fenced.
     attempt: int = 0
     #: Fresh for each attempt (FLOW-311), so that a write can be told from a look-alike.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = [
     "encode_smallest",
     "from_snapshot",
     "read_snapshot",
+    "shown_snapshot",
     "to_snapshot",
 ]
 
@@ -40,7 +41,7 @@ _OPTIONAL = (
 )
 #: FLOW-360: what goes first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
-#: What goes after the records: a run must not be lost for a picture of it, nor for its history.
+#: What a run must not be lost for: a picture of it, and its history.
 _DISPENSABLE = ("graph", "earlier_attempts")
 
 
@@ -80,6 +81,19 @@ def to_snapshot(run: Run) -> dict[str, Any]:
     return snapshot
 
 
+def shown_snapshot(run: Run) -> dict[str, Any]:
+    """The same, for somebody who looks at it: without a graph of another form than ours. O(graph)."""
+    snapshot = to_snapshot(run)
+    if run.graph and not _is_graph(run.graph):
+        del snapshot["graph"]
+    return snapshot
+
+
+def _is_graph(value: Mapping[Any, Any]) -> bool:
+    """Whether it is one of ours. A stranger may have written anything."""
+    return all(isinstance(names, list | tuple) and all(type(name) is str for name in names) for names in value.values())
+
+
 _INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
 _FIELDS = frozenset(item.name for item in fields(Run)) - {"extra"}
 
@@ -95,7 +109,8 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known["status"] = RunState(known["status"])
         _check_instants(known)
         known["tags"] = tuple(known.get("tags", ()))
-        known["graph"] = _graph_of(known.get("graph"))
+        if not isinstance(known.get("graph", {}), dict):  # a picture is no reason not to execute the run
+            del known["graph"]
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
@@ -105,18 +120,8 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         raise Corrupt(f"not a run snapshot: {error}") from error
 
 
-def _graph_of(value: Any) -> dict[str, tuple[str, ...]]:
-    """What is of another form is a stranger's, and no reason not to execute the run: it counts as absent."""
-    if not isinstance(value, dict):
-        return {}
-    is_graph = all(
-        isinstance(names, list | tuple) and all(type(name) is str for name in names) for names in value.values()
-    )
-    return {task: tuple(names) for task, names in value.items()} if is_graph else {}
-
-
 def _attempts_of(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """As `_graph_of`."""
+    """What is of another form is a stranger's, and no reason not to execute the run: it counts as absent."""
     if not isinstance(value, list | tuple) or not all(isinstance(attempt, dict) for attempt in value):
         return ()
     return tuple(value)
@@ -162,26 +167,39 @@ def encode_fitting(run: Run, bytes_max: int) -> bytes:
 def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, Any]:
     """A snapshot of at most `max_bytes` in its encoded form; the argument stays as it is (FLOW-359 to FLOW-361).
 
-    First the bulky members of every task record go, then the records, then the graph, then what is known of earlier
-    attempts. Raises SnapshotTooLargeError when that is not enough.
+    What tasks have left behind is worth more than a picture of them: when it is enough to give up the graph, that goes
+    alone. Otherwise the bulky members of every task record go, then the records, each time with the graph only if that
+    is not enough; last what is known of earlier attempts. Raises SnapshotTooLargeError when nothing of this helps.
     """
-    compact = {**snapshot, "task_records_truncated": bool(snapshot.get("task_records_truncated", False))}
-    if len(encode(compact)) <= max_bytes:
-        return compact
-    records = compact.get("task_records") or {}
     size = 0
-    for fewer in ({name: _without_bulk(record) for name, record in records.items()}, {}):
-        compact["task_records"] = fewer
-        compact["task_records_truncated"] |= fewer != records  # FLOW-361: said only when something went
+    for compact in _reductions(snapshot):
         size = len(encode(compact))
         if size <= max_bytes:
             return compact
-    for name in _DISPENSABLE:
-        if compact.pop(name, None) is not None:
-            size = len(encode(compact))
-            if size <= max_bytes:
-                return compact
     raise SnapshotTooLargeError(f"the snapshot takes {size} bytes without any task record; {max_bytes} are allowed")
+
+
+def _reductions(snapshot: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What may be stored instead, the best first. What is not there is not taken away twice."""
+    was_cut = bool(snapshot.get("task_records_truncated", False))
+    whole = {**snapshot, "task_records_truncated": was_cut}
+    records = whole.get("task_records") or {}
+    yield whole
+    if "graph" in whole:
+        yield _without(whole, "graph")
+    compact = whole
+    for fewer in ({name: _without_bulk(record) for name, record in records.items()}, {}):
+        # FLOW-361: said only when something went
+        compact = {**whole, "task_records": fewer, "task_records_truncated": was_cut or fewer != records}
+        yield compact
+        if "graph" in compact:
+            yield _without(compact, "graph")
+    if "earlier_attempts" in compact:
+        yield _without(compact, *_DISPENSABLE)
+
+
+def _without(snapshot: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in snapshot.items() if name not in names}
 
 
 def encode_smallest(run: Run, bytes_max: int) -> bytes:
@@ -195,8 +213,7 @@ def encode_smallest(run: Run, bytes_max: int) -> bytes:
         "task_records_truncated": run.task_records_truncated or bool(run.task_records),
         "error": f"{error} {run.error}"[:ERROR_LENGTH_MAX] if run.error else error,
     }
-    for name in _DISPENSABLE:
-        snapshot.pop(name, None)
+    snapshot = _without(snapshot, *_DISPENSABLE)
     reductions: tuple[dict[str, Any], ...] = ({}, {"tasks": {}}, {"error": error, "tags": snapshot["tags"][:1]})
     for reduction in reductions:
         snapshot |= reduction

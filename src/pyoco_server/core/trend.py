@@ -10,6 +10,7 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from pyoco_server.core.ring import Ring
 from pyoco_server.core.states import RunState
@@ -36,7 +37,8 @@ STEPS_MAX = 360
 FLOW_MINUTES = 15
 #: Queues are compared with what they were so long ago, and drain at the pace of that time.
 QUEUE_MINUTES = 10
-#: How many pairs of tenant and flow are told apart within one minute. Further ones are not counted.
+#: How many pairs of tenant and flow are told apart within one minute. Further ones are not counted, unless their tenant
+#: has fewer than another one: that one makes room.
 _FLOWS_MAX = 200
 #: How many tags are told apart within one minute: of queues the longest, of ends the first.
 _TAGS_MAX = 200
@@ -132,7 +134,8 @@ class _Minute:
     """What happened within a minute, by name."""
 
     #: By tenant and flow: runs that were COMPLETED or FAILED, and those that FAILED.
-    flows: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    flows: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    flows_count: int = 0
     #: By tag: runs that ended, in whatever way.
     ends: dict[str, int] = field(default_factory=dict)
     #: More tags than these had an end.
@@ -141,6 +144,31 @@ class _Minute:
     depths: dict[str, int] | None = None
     #: More tags than these had waiting runs.
     depths_cut: bool = False
+    #: By tag: the most that were seen waiting at once.
+    peaks: dict[str, int] = field(default_factory=dict)
+
+    def counts_of(self, tenant_id: str, flow: str) -> list[int] | None:
+        """Where the ends of a flow are counted; None: nowhere, for want of room. O(1) as long as there is some, then
+        O(tenants + flows of one)."""
+        mine = self.flows.get(tenant_id, {})
+        counts = mine.get(flow)
+        if counts is not None:
+            return counts
+        if self.flows_count >= _FLOWS_MAX and not self._make_room(len(mine)):
+            return None
+        self.flows_count += 1
+        counts = self.flows.setdefault(tenant_id, mine)[flow] = [0, 0]
+        return counts
+
+    def _make_room(self, mine: int) -> bool:
+        """Whoever has the most flows gives one up, that failed least. No more than an equal share is taken so: nobody
+        hides what another tenant's flows do behind many of its own."""
+        most = max(self.flows.values(), key=len)
+        if mine + 1 > len(most) - 1:
+            return False
+        del most[min(most, key=lambda flow: (most[flow][1], most[flow][0]))]
+        self.flows_count -= 1
+        return True
 
 
 @dataclass(frozen=True)
@@ -168,11 +196,13 @@ class Drain:
     #: How many waited ten minutes ago, and two minutes ago.
     depth_before: int | None
     depth_lately: int | None
+    #: The most that were seen waiting in this minute and the one before.
+    depth_peak: int | None
     #: Runs of this tag that ended per minute, over the last ten minutes at most.
     per_minute: float | None
 
 
-NOT_KNOWN = Drain(None, None, None)
+NOT_KNOWN = Drain(None, None, None, None)
 
 
 class Trend:
@@ -208,23 +238,24 @@ class Trend:
             minute.ends_cut = True
         if status is RunState.CANCELLED:
             return
-        key = tenant_id[:_NAME_LENGTH_MAX], flow[:_NAME_LENGTH_MAX]
-        counts = minute.flows.get(key)
-        if counts is None:
-            if len(minute.flows) >= _FLOWS_MAX:
-                return
-            counts = minute.flows[key] = [0, 0]
-        counts[0] += 1
-        counts[1] += status is RunState.FAILED
+        counts = minute.counts_of(tenant_id[:_NAME_LENGTH_MAX], flow[:_NAME_LENGTH_MAX])
+        if counts is not None:
+            counts[0] += 1
+            counts[1] += status is RunState.FAILED
 
     def sample(self, now: float, in_flight: int, waiting: int, depths: Mapping[str, int]) -> None:
-        """How it is now. `depths` by tag, the longest queues first; they are taken once a minute. O(tags kept)."""
+        """How it is now. `depths` by tag, the longest queues first: of each minute its beginning and its peak are kept.
+        O(tags kept)."""
         step = self._steps.now(now)
         step.in_flight, step.waiting = in_flight, waiting
         minute = self._minutes.now(now)
+        kept = list(islice(depths.items(), _TAGS_MAX))
         if minute.depths is None:
-            kept = list(depths.items())[:_TAGS_MAX]
             minute.depths, minute.depths_cut = dict(kept), len(depths) > len(kept)
+        peaks = minute.peaks
+        for tag, depth in kept:
+            if depth > peaks.get(tag, 0) and (tag in peaks or len(peaks) < _TAGS_MAX):
+                peaks[tag] = depth
 
     def points(self, now: float, after: float | None = None) -> Points:
         """The finished steps that began later than `after`. O(steps), and O(buckets) once for each new step."""
@@ -244,8 +275,8 @@ class Trend:
         sums: dict[str, list[int]] = {}
         for number in range(newest - FLOW_MINUTES + 1, newest + 1):
             minute = self._minutes.find(number)
-            for (tenant, flow), (ended, failed) in (minute.flows if minute is not None else {}).items():
-                if tenant_id is None or tenant == tenant_id:
+            for tenant, flows in (minute.flows if minute is not None else {}).items():
+                for flow, (ended, failed) in flows.items() if tenant_id is None or tenant == tenant_id else ():
                     counts = sums.setdefault(flow, [0, 0])
                     counts[0] += ended
                     counts[1] += failed
@@ -258,6 +289,7 @@ class Trend:
         return Drain(
             depth_before=self._depth(newest - QUEUE_MINUTES, tag),
             depth_lately=self._depth(newest - 2, tag),
+            depth_peak=self._peak(newest, tag),
             per_minute=self._per_minute(now, newest, tag),
         )
 
@@ -266,6 +298,12 @@ class Trend:
         if minute is None or minute.depths is None:
             return None
         return minute.depths.get(tag, None if minute.depths_cut else 0)
+
+    def _peak(self, newest: int, tag: str) -> int | None:
+        minutes = (self._minutes.find(number) for number in (newest - 1, newest))
+        return max(
+            (minute.peaks[tag] for minute in minutes if minute is not None and tag in minute.peaks), default=None
+        )
 
     def _per_minute(self, now: float, newest: int, tag: str) -> float | None:
         """Of whole minutes only: the first one there was, and the one that is not over, would tell too little."""

@@ -99,7 +99,7 @@ def _answer(request: Request, asset: Asset, caching: str) -> Response:
     packed = asset.gzipped if _takes_gzip(request) else None
     tag = f'"{asset.digest}"' if packed is None else f'"{asset.digest}-gzip"'
     headers = _HEADERS | {"ETag": tag, "Cache-Control": caching}
-    if _has_it(request, asset):
+    if _has_it(request, tag):
         return Response(status_code=304, headers=headers)
     if packed is not None:
         headers["Content-Encoding"] = "gzip"
@@ -107,10 +107,11 @@ def _answer(request: Request, asset: Asset, caching: str) -> Response:
     return Response(asset.content if packed is None else packed, headers=headers | {"Content-Type": asset.media_type})
 
 
-def _has_it(request: Request, asset: Asset) -> bool:
-    """Whether the browser's copy is the same, in whichever form it has it."""
-    tags = {tag.strip().removeprefix("W/") for tag in _all(request, "if-none-match").split(",")}
-    return not tags.isdisjoint({f'"{asset.digest}"', f'"{asset.digest}-gzip"', "*"})
+def _has_it(request: Request, tag: str) -> bool:
+    """Whether the browser's copy is the one it would get now: the other form of it is another one, since what is told
+    with a 304 is put on the copy."""
+    tags = {each.strip().removeprefix("W/") for each in _all(request, "if-none-match").split(",")}
+    return not tags.isdisjoint({tag, "*"})
 
 
 _REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$", re.ASCII | re.IGNORECASE)

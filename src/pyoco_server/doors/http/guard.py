@@ -109,6 +109,9 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: A browser sends the second with every change a page asks for, and the first where it trusts the address.
 _OF_A_PAGE = frozenset({b"sec-fetch-site", b"origin"})
 
+#: How much of a name that somebody sent is told again: no host name is longer.
+_SHOWN_MAX = 253
+
 OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
@@ -120,16 +123,16 @@ class Guard:
         self._table = Table(operations)
         opened = [operation for operation in operations if operation.open]
         self._open = frozenset(operation.path for operation in opened if not operation.tail)
-        #: Everything below these is one operation's: whatever is written there, the table finds no other.
+        #: Everything below these is one operation's.
         self._open_below = tuple(operation.path.rpartition("{")[0] for operation in opened if operation.tail)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = None if scope["method"] in _SAFE else _refusal(scope)
+        refusal = _misfit(scope) or (None if scope["method"] in _SAFE else _refusal(scope))
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        is_open = scope["path"] in self._open or scope["path"].startswith(self._open_below)
-        if not is_open:
+        found = self._table.find(scope["method"], scope)
+        if not self._is_open(scope["path"], found):
             state: State = scope["app"].state.gateway
             if state.backend.config.http_auth_mode == "none":
                 scope["caller"] = NOBODY
@@ -143,12 +146,10 @@ class Guard:
                     log.info("refused at the entrance", path=scope["path"], error=error)
                     await error_answer(error)(scope, receive, send)
                     return
-        found = self._table.find(scope["method"], scope)
         if found is None:
             await self._pass_on(scope, receive, send)
             return
         operation, scope["path_params"] = found
-        assert operation.open or not is_open, "an open path led to an operation that asks for a key"
         request = Request(scope, receive)
         began = time.perf_counter()
         try:
@@ -159,6 +160,12 @@ class Guard:
             answer = await self._on_error(request, error)
         operation.meter.answered(answer.status_code, time.perf_counter() - began)
         await answer(scope, receive, send)
+
+    def _is_open(self, path: str, found: tuple[Operation, dict[str, str]] | None) -> bool:
+        """Both have to say so, the path and what it leads to: a path can be read in two ways."""
+        if path not in self._open and not path.startswith(self._open_below):
+            return False
+        return found is None or found[0].open
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A wrong method on a path of ours is answered here; the rest belongs to the framework."""
@@ -171,15 +178,25 @@ class Guard:
         await answer(scope, receive, send)
 
 
+def _misfit(scope: Scope) -> Response | None:
+    """The answer to a target that is no path from the root: some servers pass on whatever they were sent, and what it
+    means would depend on who reads it."""
+    raw: bytes = scope.get("raw_path") or b"/"
+    if scope["path"].startswith("/") and raw.startswith(b"/"):
+        return None
+    return plain_error(400, "bad request target", 2)
+
+
 def _refusal(scope: Scope) -> Response | None:
     """The answer to a browser that may not do this, by what it says of itself: no page can change these headers, nor
     leave them out. A program sends none of them and is not meant: it shows a key, or is trusted like every other.
     """
-    told: dict[bytes, bytes] = dict(scope["headers"])
-    if _is_of_another_site(told):
+    told: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several with one name the first counts
+    crossing = _crossing(told)
+    if crossing is not None:
         # Somebody's page tries to use a server that trusts whoever reaches it.
-        log.info("refused a request from another site's page", path=scope["path"])
-        return plain_error(403, "cross-site request", 2)
+        log.info("refused a request from another site's page", path=scope["path"], detail=crossing)
+        return plain_error(403, crossing, 2)
     state: State = scope["app"].state.gateway
     if state.backend.config.dashboard_read_only and not _OF_A_PAGE.isdisjoint(told):
         error = DashboardReadOnly()
@@ -188,16 +205,43 @@ def _refusal(scope: Scope) -> Response | None:
     return None
 
 
-def _is_of_another_site(told: dict[bytes, bytes]) -> bool:
-    """A browser says so itself where it trusts the address. Over plain http to another machine it tells only where the
-    page came from: that has to be us, by the name under which we, or the proxy before us, were asked."""
+def _crossing(told: dict[bytes, bytes]) -> str | None:
+    """What is wrong with a request from another site's page; None: it is not from one.
+
+    A browser says so itself where it trusts the address. Over plain http to another machine it tells only where the
+    page came from: that has to be us, by the name under which we, or the proxy before us, were asked. Ports do not
+    count, as they do not where the browser says it: proxies change them, and one machine is one site.
+    """
     site = told.get(b"sec-fetch-site")
     if site is not None:
-        return site == b"cross-site"
+        return "cross-site request" if site == b"cross-site" else None
     origin = told.get(b"origin")
     if origin is None:
-        return False
-    return origin.partition(b"://")[2] not in (told.get(b"host"), told.get(b"x-forwarded-host"))
+        return None
+    # Each proxy adds its own name to the list: the first is what the browser asked for.
+    asked = [told.get(b"host", b""), told.get(b"x-forwarded-host", b"").partition(b",")[0]]
+    name = _host_name(origin.partition(b"://")[2])  # none for `null`, which is a page of nowhere
+    if name and name in map(_host_name, asked):
+        return None
+    ours = " or ".join(_shown(each) for each in asked if each) or "nothing"
+    return (
+        f"cross-site request: the page came from {_shown(origin)}, but this gateway was asked as {ours}; "
+        "let the proxy pass Host or X-Forwarded-Host"
+    )
+
+
+def _host_name(address: bytes) -> bytes:
+    """Without the port, in lower case. The address of a machine may have colons of its own, within brackets."""
+    address = address.strip().lower()
+    if address.startswith(b"["):
+        return address.partition(b"]")[0] + b"]"
+    return address.partition(b":")[0]
+
+
+def _shown(value: bytes) -> str:
+    """Whatever was sent, as something that can be put into a sentence."""
+    text = "".join(chr(byte) if 0x20 < byte < 0x7F else "?" for byte in value.strip()[:_SHOWN_MAX])
+    return text if len(value.strip()) <= _SHOWN_MAX else f"{text}..."
 
 
 def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:

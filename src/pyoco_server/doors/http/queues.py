@@ -27,8 +27,10 @@ _COUNT = {"type": "integer", "minimum": 0}
 _OR_NUMBER = schemas.or_null(schemas.NUMBER)
 _QUEUE: dict[str, Any] = {
     "tag": schemas.TEXT,
-    "depth": _COUNT | {"description": "PENDING runs."},
-    "oldest_at": _OR_NUMBER | {"description": "When the oldest of them was submitted; null: nothing waits."},
+    "depth": _COUNT
+    | {"description": "PENDING runs, and those that a worker has handed back and that nobody has taken for a while."},
+    "oldest_at": _OR_NUMBER
+    | {"description": "When the oldest of them was submitted or handed back; null: nothing waits."},
     "oldest_age_seconds": _OR_NUMBER,
     "workers_alive": _COUNT | {"description": "Live workers with this tag. One with several tags counts for each."},
     "slots": _COUNT,

@@ -9,13 +9,15 @@ from typing import Any
 from pyoco.core.models import Flow
 from pyoco.dsl.nodes import ForEachNode, RepeatNode, SubFlowNode, SwitchNode, TaskNode, UntilNode
 
-__all__ = ["BYTES_MAX", "TASKS_MAX", "graph_of"]
+from pyoco_server.core.outcome import GRAPH_BYTES_MAX, GRAPH_TASKS_MAX
 
-#: It stands in every snapshot of the run, and nobody looks at a larger picture.
-BYTES_MAX = 16 * 1024
-TASKS_MAX = 500
+__all__ = ["graph_of"]
+
 #: More of them never fit: each takes a name of a character, two quotes and a comma.
-_EDGES_MAX = BYTES_MAX // 4
+_EDGES_MAX = GRAPH_BYTES_MAX // 4
+#: Steps of a program that are walked through. Branches may share what follows them, and a walk meets it each time:
+#: that doubles with every branch, though the program is small.
+_STEPS_MAX = 4_000
 
 Graph = dict[str, tuple[str, ...]]
 
@@ -31,10 +33,10 @@ def graph_of(flow: Flow) -> Graph:
     somebody else's object, and a picture is no reason to fail its run. O(tasks and edges), bounded.
     """
     try:
-        if len(flow.tasks) > TASKS_MAX:
+        if len(flow.tasks) > GRAPH_TASKS_MAX:
             return {}
         graph = _of_program(flow) if flow.has_control_flow() else _of_dependencies(flow)
-        return graph if _is_plain(graph) and _size(graph) <= BYTES_MAX else {}
+        return graph if _is_plain(graph) and _size(graph) <= GRAPH_BYTES_MAX else {}
     except Exception:  # noqa: BLE001  (too large, nested too deep, or no flow as we know it)
         return {}
 
@@ -77,9 +79,13 @@ class _Walk:
     def __init__(self) -> None:
         self.graph: Graph = {}
         self._left = _EDGES_MAX
+        self._steps_left = _STEPS_MAX
 
     def pass_through(self, node: Any, after: tuple[str, ...]) -> tuple[str, ...]:
         """The last tasks of the node; `after`: those before it."""
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise _TooLarge
         if isinstance(node, TaskNode):
             return self._meet(node.task.name, after)
         if isinstance(node, SubFlowNode):

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyoco_server.core.outcome import Outcome, Progress
@@ -102,7 +102,7 @@ class Host:
         #: The run that the unanswered question was asked about.
         self._asked_about = 0
         #: Of the flow that runs, once the host has told it.
-        self._graph: Mapping[str, tuple[str, ...]] = {}
+        self._graph: Mapping[str, Sequence[str]] = {}
         self._killed_because: str | None = None
         self.runs = 0
         #: What is wrong with plug-ins in wheels, by the directory of the wheel. Runs that do not want them are fine.

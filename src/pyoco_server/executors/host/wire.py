@@ -17,7 +17,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
+from pyoco_server.core.outcome import (
+    GRAPH_BYTES_MAX,
+    GRAPH_TASKS_MAX,
+    Cancelled,
+    Completed,
+    DeadReason,
+    Failed,
+    Outcome,
+    Progress,
+)
 from pyoco_server.core.run import ERROR_LENGTH_MAX
 from pyoco_server.executors.flow.records import slim_records
 
@@ -119,17 +128,20 @@ def _encoded(document: dict[str, Any]) -> bytes:
 def _pack(document: dict[str, Any], progress: Progress, bytes_max: int) -> bytes:
     """Encoded once when it is small. A huge record costs the host that made it, and the worker never sees it whole."""
     document |= {"tasks": progress.tasks, "records": progress.task_records, "truncated": progress.truncated}
-    if progress.graph:
-        document["graph"] = progress.graph
-    body = _encoded(document)
+    with_graph = {"graph": progress.graph} if progress.graph else {}
+    body = _encoded(document | with_graph)
     if len(body) <= bytes_max:
         return body
-    document |= {"records": slim_records(progress.task_records), "truncated": True}
-    body = _encoded(document)
-    if len(body) <= bytes_max:
+    # What tasks have left behind is worth more than a picture of them.
+    if with_graph and len(body := _encoded(document)) <= bytes_max:
         return body
-    body = _encoded(document | {"records": {}})
-    return body if len(body) <= bytes_max else _encoded(document | {"records": {}, "graph": {}})
+    for records in (slim_records(progress.task_records), {}):
+        document |= {"records": records, "truncated": True}
+        for more in (with_graph, {}) if with_graph else ({},):
+            body = _encoded(document | more)
+            if len(body) <= bytes_max:
+                return body
+    return body
 
 
 def pack_progress(progress: Progress, bytes_max: int) -> bytes:
@@ -175,7 +187,8 @@ def _progress_of(document: Mapping[str, Any]) -> Progress:
     return Progress(tasks, records, bool(truncated), _graph_of(document))
 
 
-def _graph_of(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _graph_of(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """As it came. One that is larger than the host may send counts as none: it would stand in the record for ever."""
     graph = document.get("graph")
     if graph is None:
         return {}
@@ -183,7 +196,9 @@ def _graph_of(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         raise ValueError("no graph of tasks")
     if not all(isinstance(name, str) for names in graph.values() for name in names):
         raise ValueError("no names of tasks")
-    return {task: tuple(names) for task, names in graph.items()}
+    if len(graph) > GRAPH_TASKS_MAX or len(_encoder.encode(graph).encode("utf-8", "replace")) > GRAPH_BYTES_MAX:
+        return {}
+    return graph
 
 
 def _refuse_constant(word: str) -> None:

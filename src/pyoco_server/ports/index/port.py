@@ -105,11 +105,15 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Held:
-    """A run that somebody executes, by its record, and whose it is; None: nobody's."""
+    """A run that is under way, by its record."""
 
     run_id: str
+    #: Who executes it. None: its worker gave it back, and it waits for another one.
     worker_id: str | None
+    #: Whose it is; None: nobody's.
     tenant_id: str | None
+    tag: str
+    updated_at: float
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,9 @@ class Index(Protocol):
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         """Runs that have not ended and were last updated between these instants, oldest first. O(limit * log runs)."""
 
-    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[str]:
-        """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant: their ids, oldest
-        first. O(limit + log runs)."""
+    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
+        """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant, oldest first.
+        O(limit * log runs)."""
 
     async def held(self, run_ids: Sequence[str]) -> list[Held]:
         """Which of these runs are RUNNING or CANCELLING now. O(run_ids * log runs)."""

@@ -69,7 +69,7 @@ class SqliteIndex:
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         return await self._file.read(lambda connection: sqlite_counts.unfinished(connection, after, before, limit))
 
-    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[str]:
+    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
         return await self._file.read(lambda connection: sqlite_counts.quiet(connection, tenant_id, before, limit))
 
     async def held(self, run_ids: Sequence[str]) -> list[Held]:

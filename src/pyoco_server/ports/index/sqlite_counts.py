@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, Held, Summary, Waiting
@@ -60,20 +60,30 @@ def unfinished(connection: sqlite3.Connection, after: float, before: float, limi
     return [line for _, line in read_lines(text)]
 
 
-def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: int) -> list[str]:
+#: A row of `runs` as a Held.
+_HELD = "run_id, more ->> 3, tenant_id, tag, at"
+
+
+def _held_of(rows: Iterable[tuple[str, str | None, str, str, int]]) -> list[Held]:
+    return [
+        Held(run_id, worker_id, tenant_id or None, tag, instant_of(at))
+        for run_id, worker_id, tenant_id, tag, at in rows
+    ]
+
+
+def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: int) -> list[Held]:
     """One walk down the index that is in this order, whoever asks."""
     source = "INDEXED BY runs_status WHERE"
     if tenant_id != EVERYBODY:
         source = "INDEXED BY runs_tenant WHERE tenant_id = :tenant_id AND tenant_id <> '' AND"
-    query = f"""SELECT run_id FROM runs {source} status = '{RunState.RUNNING.value}' AND at < :before
+    query = f"""SELECT {_HELD} FROM runs {source} status = '{RunState.RUNNING.value}' AND at < :before
         ORDER BY at, run_id LIMIT :limit"""
     values = {"tenant_id": tenant_id, "before": number_of(before), "limit": limit}
-    return [run_id for (run_id,) in connection.execute(query, values)]
+    return _held_of(connection.execute(query, values))
 
 
 def held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[Held]:
-    query = f"""SELECT run_id, more ->> 3, tenant_id
+    query = f"""SELECT {_HELD}
         FROM json_each(?) AS wanted CROSS JOIN runs ON run_id = wanted.value
         WHERE status IN ('{RunState.RUNNING.value}', '{RunState.CANCELLING.value}')"""
-    rows = connection.execute(query, (json.dumps(list(run_ids)),))
-    return [Held(run_id, worker_id, tenant_id or None) for run_id, worker_id, tenant_id in rows]
+    return _held_of(connection.execute(query, (json.dumps(list(run_ids)),)))
