@@ -123,3 +123,25 @@ def test_many_findings_are_dangers_first_three_at_a_time_and_stay_while_nobody_a
     expect(lines).to_have_count(6)
     page.context.set_offline(False)
     expect(page.locator(".attention.is-old")).to_have_count(0)
+
+
+def test_it_is_read_aloud_when_something_came_or_went_and_not_at_each_number(page: Page) -> None:
+    items = [finding("growing_queue", 60, tag="t")]
+    page.route("**/attention", lambda route: route.fulfill(body=json.dumps({"at": 1, "items": items})))
+    page.goto("/#/queues")
+    spoken = page.locator(".attention [role=status]")
+    expect(spoken).to_contain_text("growing_queue 60")
+    for count in (61, 75):
+        items[:] = [finding("growing_queue", count, tag="t")]
+        look_again(page)
+        expect(page.locator(".attention-item")).to_contain_text(f"growing_queue {count}")
+        expect(spoken).to_contain_text("growing_queue 60")
+    items[:] = [finding("growing_queue", 76, level="danger", tag="t")]
+    look_again(page)
+    expect(spoken).to_contain_text("growing_queue 76")
+    items.append(finding("dead_letters", 1))
+    look_again(page)
+    expect(spoken).to_contain_text("Needs attention: 2.")
+    items.clear()
+    look_again(page)
+    expect(spoken).to_be_empty()

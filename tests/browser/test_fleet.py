@@ -92,14 +92,33 @@ def test_filters_of_workers_are_in_the_address(stack: Stack, page: Page, expects
     expects_trouble("404")
     expect(page.locator(".note-line")).to_contain_text("No worker “nobody-here” is known")
     page.goto("/#/workers?tag=unheard")
-    expect(page.locator(".nothing")).to_contain_text("pyoco-worker --tags unheard")
-    page.get_by_label("Tag").fill("default")
+    expect(page.locator(".nothing")).to_contain_text("pyoco-worker --flow-resolver MODULE:CALLABLE --tags unheard")
+    field, steps = page.get_by_label("Tag"), page.evaluate("history.length")
+    field.fill("default")
     expect(page.locator(".row", has_text="worker-1")).to_be_visible()
-    page.get_by_role("button", name="All", exact=True).click()
-    expect(page.get_by_role("button", name="All", exact=True)).to_have_attribute("aria-pressed", "true")
-    assert page.evaluate("location.hash") == "#/workers?scope=all&tag=default"
+    assert page.evaluate("history.length") == steps, "who types leaves no steps behind"
+    expect(page.locator(".workers > div > .command")).to_contain_text("workers --tag default --output table")
+    all_of_them = page.get_by_role("button", name="All", exact=True)
+    field.fill("defaul")
+    all_of_them.focus()
+    page.keyboard.press("Enter")  # at once: what was typed counts
+    expect(all_of_them).to_have_attribute("aria-pressed", "true")
+    expect(all_of_them).to_be_focused()
+    assert page.evaluate("location.hash") == "#/workers?scope=all&tag=defaul"
+    page.evaluate("location.hash = '#/workers?tag=default'")
+    expect(field).to_have_value("default")
+    field.focus()
+    page.go_back()
+    expect(field).to_have_value("defaul")
     page.go_back()
     expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Show the others").press("Enter")
+    expect(page.locator(".row", has_text="worker-1")).to_be_visible()
+    expect(page.locator("h1")).to_be_focused()
+    field.fill("x")
+    page.goto("/#/queues")
+    page.evaluate("new Promise((done) => setTimeout(done, 400))")  # later than what was typed would be taken
+    assert page.evaluate("location.hash") == "#/queues"
 
 
 def test_five_hundred_odd_workers_stay_in_place_while_they_change(page: Page) -> None:
@@ -132,7 +151,7 @@ def test_a_queue_that_nobody_serves_says_what_to_do(stack: Stack, page: Page) ->
     page.goto("/#/queues")
     row = page.locator(".row", has_text=tag)
     expect(row.locator(".cell-depth .number")).to_have_text("3")
-    expect(row.locator(".row-warning")).to_contain_text(f"pyoco-worker --tags {tag}")
+    expect(row.locator(".row-warning")).to_contain_text(f"pyoco-worker --flow-resolver MODULE:CALLABLE --tags {tag}")
     expect(page.locator(".row", has_text="default").locator(".cell-served")).to_contain_text("1 worker")
     expect(page.locator(".row", has_text="default").locator(".row-warning")).to_be_hidden()
     assert row.locator("a.queue-tag").get_attribute("href") == f"#/runs?tag={tag}&status=PENDING"

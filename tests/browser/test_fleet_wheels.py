@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Locator, Page, expect
+from playwright.sync_api import FilePayload, Locator, Page, Request, Route, expect
 
-from stacks import Stack
+from stacks import Stack, until
 from wheels import build_wheel
 
 
@@ -88,3 +88,41 @@ def test_a_wheel_is_dropped_anywhere_on_the_page(stack: Stack, page: Page, packa
     expect(page.locator(".upload-line").first).to_contain_text("Registered.")
     expect(page.locator(".row", has_text=package)).to_be_visible()
     assert name in {each["name"] for each in stack.get("/wheels")}
+
+
+def test_files_that_wait_go_out_under_nobody_elses_key(
+    fresh_stack: Callable[..., Stack], new_page: Callable[..., Page], package: str, expects_trouble: Callable[..., None]
+) -> None:
+    stack = fresh_stack("--no-worker", "--no-keeper", http_auth_mode="api_key")
+    ours, theirs = stack.make_key("team-a"), stack.make_key("team-b")
+    page = new_page(stack)
+    expects_trouble("ERR_ABORTED", "403")
+    held: list[Route] = []
+    sent: list[Request] = []
+    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    page.route("**/wheels", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+
+    def enter(key: str) -> None:
+        page.locator("dialog input").fill(key)
+        page.locator("dialog").get_by_role("button").click()
+
+    page.goto("/#/wheels")
+    enter(ours)
+    wheels = [build_wheel(f"{package}{n}", "1.0") for n in range(3)]
+    files: list[FilePayload] = [
+        {"name": name, "mimeType": "application/octet-stream", "buffer": content} for name, content in wheels
+    ]
+    page.locator('input[type="file"]').set_input_files(files)
+    expect(page.locator(".upload-line")).to_have_count(3)
+    until(lambda: (page.evaluate("0"), held)[1], what="the first upload")
+    page.get_by_role("button", name="Forget the key").click()
+    enter(theirs)
+    expect(page.locator(".dropzone")).to_be_visible()
+    with page.expect_request(lambda request: request.method == "POST"):  # what waited would be first
+        name, content = build_wheel(f"{package}4", "1.0")
+        _give(page, name, content)
+    assert [request.headers["x-api-key"] for request in sent] == [ours, theirs]
+    expect(page.locator(".upload-line")).to_have_count(1)
+    assert f"{package}1" not in page.locator("body").inner_text()
+    held[-1].continue_()
+    expect(page.locator(".upload-line")).to_contain_text("Registered.")

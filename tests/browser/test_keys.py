@@ -91,10 +91,12 @@ def test_a_revoked_key_is_asked_for_again_and_forgetting_one_clears_the_page(
     enter(page, key)
     expect(page.locator("main")).to_contain_text(run_id[:8])
 
+    page.goto(f"/#/runs/{run_id}")
+    expect(page).to_have_title(re.compile("resize_images"))
     page.get_by_role("button", name="Forget the key").click()
     expect(page.locator("dialog")).to_be_visible()
-    assert run_id[:8] not in page.locator("main").inner_text()
-    assert page.evaluate("sessionStorage.length") == 0
+    assert_nothing_is_left(page, run_id)
+    assert page.evaluate("[sessionStorage.length, location.hash]") == [0, "#/runs"]
 
     enter(page, other)  # of a tenant that has no runs
     expect(page.locator("dialog")).to_have_count(0)
@@ -102,6 +104,42 @@ def test_a_revoked_key_is_asked_for_again_and_forgetting_one_clears_the_page(
     stack.revoke_key(other)
     expect(page.locator("dialog")).to_be_visible()
     expect(page.locator("main")).not_to_contain_text(run_id[:8])
+
+
+def assert_nothing_is_left(page: Page, run_id: str) -> None:
+    """Neither on the page nor behind it: titles, choices, dialogs, what was told."""
+    expect(page).to_have_title("pyoco")
+    expect(page.locator(".toast")).to_have_count(0)
+    expect(page.locator("dialog")).to_have_count(1)
+    assert run_id[:8] not in page.content()
+    assert "resize_images" not in page.content()
+
+
+def test_a_question_that_was_open_goes_with_the_key_it_was_asked_under(
+    locked: tuple[Stack, str], new_page: Callable[..., Page], expects_trouble: Callable[..., None]
+) -> None:
+    """FLOW-258, FLOW-265: a button of one tenant's dialog would otherwise act under the next one's key."""
+    stack, key = locked
+    expects_trouble(r"status of 403")
+    run_id = stack.submit()
+    page = new_page(stack)
+    page.goto("/#/runs?flow=resize_images")
+    enter(page, key)
+    expect(page.locator("main")).to_contain_text(run_id[:8])
+    page.get_by_role("button", name="Colours").click()
+    expect(page.locator(".toast")).to_have_count(1)
+    page.get_by_role("button", name="Submit a run").click()
+    dialog = page.locator("dialog:not(.key-prompt)")
+    expect(dialog.get_by_label("Flow")).to_have_value("resize_images")
+    other = stack.make_key("team-b")
+    stack.revoke_key(key)
+    expect(page.locator("dialog.key-prompt")).to_be_visible()
+    expect(dialog).to_have_count(0)
+    assert_nothing_is_left(page, run_id)
+    enter(page, other)
+    expect(page.locator("main .nothing")).to_be_visible()
+    expect(page).to_have_title("Runs · pyoco")
+    assert run_id[:8] not in page.content()
 
 
 def test_a_read_only_dashboard_offers_nothing_and_the_server_refuses_what_is_forged(

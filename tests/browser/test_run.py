@@ -2,65 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from browsers import Watched
+from pretended_runs import RUN_ID, a_run, pretend
 from stacks import Stack, until
 
-RUN_ID = "8d0f0000-1111-4222-8333-444455556666"
 MARKUP = "<img src=x onerror=alert(1)>"
-
-
-def pretend(page: Page, run: dict[str, Any], events: Callable[[int], list[dict[str, Any]]]) -> list[int]:
-    """The gateway tells of this run. Each connection gets the events of its number, and ends. Gives the connections."""
-    connections: list[int] = []
-
-    def watch(route: Route) -> None:
-        connections.append(int(route.request.headers.get("last-event-id", "-1")))
-        told = events(len(connections))
-        body = "".join(
-            f"id: {len(connections) * 10 + at}\nevent: snapshot\n"
-            f"data: {json.dumps({'run_id': RUN_ID, 'snapshot': run | each, 'ts': 1.0})}\n\n"
-            for at, each in enumerate(told)
-        )
-        for each in told:
-            run.update(each)
-        route.fulfill(body=body, content_type="text/event-stream")
-
-    page.route(re.compile(f"/runs/{RUN_ID}(\\?|$)"), lambda route: route.fulfill(json=run))
-    page.route(re.compile(f"/runs/{RUN_ID}/watch"), watch)
-    return connections
-
-
-def a_run(**more: Any) -> dict[str, Any]:
-    now = time.time()
-    return {
-        "run_id": RUN_ID,
-        "kind": "flow",
-        "flow_name": "pretended",
-        "status": "RUNNING",
-        "tag": "default",
-        "tags": ["default"],
-        "params": {},
-        "tasks": {},
-        "task_records": {},
-        "attempt": 1,
-        "attempt_id": "x",
-        "worker_id": "w1",
-        "submitted_at": now - 60,
-        "start_time": now - 50,
-        "end_time": None,
-        "heartbeat_at": now,
-        "updated_at": now,
-        "error": None,
-        "last_change": {"what": "started", "at": now - 50, "by": {"kind": "worker", "id": "w1"}},
-    } | more
 
 
 def test_a_failed_run_says_all_it_knows(stack: Stack, page: Page) -> None:
@@ -150,12 +103,16 @@ def test_a_task_is_chosen_by_keyboard_and_kept_in_the_address(stack: Stack, page
     first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    expect(page.locator(".run-record h2")).to_have_text("resize")
+    expect(page.get_by_role("heading", name="resize", exact=True, level=2)).to_be_visible()
+    expect(page.locator(".run-record h2 [aria-live]")).to_have_text("resize")
     expect(page.locator(".run-record pre")).to_contain_text('"resized": 12')
     assert page.evaluate("location.hash") == f"#/runs/{run_id}?task=resize"
     expect(page.locator('.dag-node[aria-pressed="true"]')).to_have_attribute("data-task", "resize")
     page.reload()
     expect(page.locator(".run-record h2")).to_have_text("resize")
+    page.evaluate("(id) => { location.hash = `#/runs/${id}?task=list_images` }", run_id)
+    expect(page.locator(".run-record h2")).to_have_text("list_images")
+    assert page.title() == "resize_images · Completed · pyoco", "it followed, and is the same page"
     page.keyboard.press("Escape")
     expect(page.locator(".run-record")).to_be_hidden()
     page.keyboard.press("Escape")
@@ -191,15 +148,27 @@ def test_a_run_that_is_not_there_or_no_more_says_so(page: Page, expects_trouble:
         page.goto(f"/#/runs/{place}")
         expect(page.locator("main")).to_contain_text("There is no such run")
         expect(page.get_by_role("link", name="Show all runs")).to_be_visible()
-    connections = pretend(page, a_run(), lambda _: [])
+    began = {"state": "RUNNING", "started_at": time.time() - 40}
+    run = a_run(tasks={"goes_on": "RUNNING"}, task_records={"goes_on": began}, graph={"goes_on": []})
+    connections = pretend(page, run, lambda _: [])
     page.goto("/#/runs")
-    page.goto(f"/#/runs/{RUN_ID}")
+    page.goto(f"/#/runs/{RUN_ID}?task=goes_on")
     expect(page.get_by_role("heading", name="pretended")).to_be_visible()
+    expect(page.locator("main time[data-as=span]").first).to_be_visible()
+    until(lambda: page.evaluate("1") and connections)
     page.unroute_all()
-    until(lambda: connections)
     expect(page.locator(".run-notice")).to_contain_text("This run was removed")
     expect(page.get_by_role("heading", name="pretended")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
+    expect(page.locator(".run-head .badge")).to_have_text(["Removed"])
+    expect(page).to_have_title("pretended · Removed · pyoco")
+    page.locator(".run-tasks summary").click()
+    expect(page.locator(".run-tasks details[open] dl")).to_be_visible()
+    expect(page.locator("main time[data-as=span]")).to_have_count(0)  # nothing of it grows any more
+    length = "document.querySelector('.gantt').style.getPropertyValue('--length')"
+    before = page.evaluate(length)
+    page.wait_for_function("new Promise((done) => setTimeout(() => done(true), 1200))")  # a tick of the page's clock
+    assert page.evaluate(length) == before
 
 
 def test_odd_runs_are_shown_as_they_are(page: Page) -> None:
@@ -236,6 +205,7 @@ def test_odd_runs_are_shown_as_they_are(page: Page) -> None:
         page.unroute_all()
         pretend(page, run, lambda _: [])
         page.goto("/#/workers")
+        expect(page).to_have_title("Workers · pyoco")
         page.goto(f"/#/runs/{RUN_ID}?task=%3Cimg")
         for each in there.split(", "):
             expect(page.locator(each).first).to_be_visible()

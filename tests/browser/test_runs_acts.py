@@ -76,12 +76,13 @@ def test_a_run_is_submitted_with_a_form(stack: Stack, page: Page) -> None:
     dialog.get_by_label("Params").fill("[1]")
     dialog.get_by_role("button", name="Submit").click()
     expect(dialog.get_by_role("alert")).to_contain_text("JSON object")
-    dialog.get_by_label("Params").fill('{"scale": 0.1, "who": "form"}')
+    dialog.get_by_label("Params").fill('{"scale": 0.1, "who": "form", "id": 12345678901234567890}')
     dialog.get_by_role("button", name="Submit").click()
     page.wait_for_function("location.hash.startsWith('#/runs/')")
     run_id = page.evaluate("location.hash").removeprefix("#/runs/")
     stack.until_status(run_id, "COMPLETED")
-    assert stack.get(f"/runs/{run_id}")["params"] == {"scale": 0.1, "who": "form"}
+    params = {"scale": 0.1, "who": "form", "id": 12345678901234567890}  # more digits than a browser's number has
+    assert stack.get(f"/runs/{run_id}")["params"] == params
 
 
 def test_a_list_that_may_not_act_offers_nothing_of_this(

@@ -88,6 +88,41 @@ def test_the_rows_on_the_screen_are_found(module_page: Page, top: float, count: 
     assert (found["first"], found["last"]) == expected
 
 
+def test_rows_that_fly_by_are_filled_where_they_are_and_put_in_order_afterwards(module_page: Page) -> None:
+    """Taking elements out and putting them back is what makes scrolling slow. The one with the focus is never moved."""
+    told = module_page.evaluate(
+        """async () => {
+          const { VirtualRows } = await import('/static/lib/virtual.js');
+          const body = document.getElementById('app');
+          const items = Array.from({ length: 1000 }, (_, at) => ({ run_id: String(at) }));
+          let made = 0;
+          const make = () => { made += 1; const element = document.createElement('button'); return { element }; };
+          const rows = new VirtualRows(body, make, (row, item) => { row.element.textContent = item.run_id; });
+          rows.rowHeight = 10;
+          const shown = () => [...body.children].map((each) => Number(each.textContent));
+          rows.draw(items, { first: 0, last: 20 }, -1);
+          rows.order();
+          rows.draw(items, { first: 30, last: 50 }, -1);
+          const moves = new MutationObserver(() => 0);
+          moves.observe(body, { childList: true });
+          const before = made;
+          for (const first of [35, 60, 300, 310]) rows.draw(items, { first, last: first + 20 }, -1);
+          const moved = moves.takeRecords().length + made - before;
+          rows.shown.get('312').element.focus();
+          const focused = document.activeElement;
+          rows.order();
+          const ordered = shown();
+          rows.draw(items, { first: 700, last: 720 }, 312);
+          rows.order();
+          const kept = document.activeElement === focused && focused.textContent;
+          return { moved, ordered, pinned: shown()[0], kept, top: focused.style.transform };
+        }"""
+    )
+    assert told["moved"] == 0
+    assert told["ordered"] == list(range(307, 338))
+    assert (told["pinned"], told["kept"], told["top"]) == (312, "312", "translateY(3120px)")
+
+
 def test_bars_share_one_scale_that_one_long_run_does_not_spoil(module_page: Page) -> None:
     """Wait is start minus submission; what goes on grows; the scale fits most rows and does not jump."""
     told = module_page.evaluate(

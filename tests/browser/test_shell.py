@@ -133,6 +133,35 @@ def test_without_a_network_the_page_says_so_asks_little_and_heals(
     heard(page, lambda: any(url.endswith("/attention") for url in watched.requested))
 
 
+def test_a_slow_question_is_no_outage_while_others_are_answered(module_page: Page) -> None:
+    """FLOW-250: it may wait inside of the browser, whose connections are few. A connection that is refused is plain."""
+    found = module_page.evaluate("""async () => {
+      const { answered, keepAsking, reach } = await import('/static/lib/connection.js');
+      const until = async (condition) => { while (!condition()) await new Promise((next) => setTimeout(next, 10)); };
+      const clock = performance.now.bind(performance);
+      let [asked, late, error] = [0, 0, new DOMException('', 'TimeoutError')];
+      performance.now = () => clock() + late;
+      globalThis.fetch = async () => { asked += 1; throw error; };
+      answered();
+      keepAsking();
+      await until(() => asked === 4);
+      const told = [reach.value];
+      late = 11_000;
+      await until(() => reach.value !== 'ok');
+      told.push(reach.value);
+      globalThis.fetch = async () => new Response('{"nats": true}');
+      await until(() => reach.value === 'ok');
+      error = new TypeError('refused');
+      asked = 0;
+      globalThis.fetch = async () => { asked += 1; throw error; };
+      answered();
+      document.dispatchEvent(new Event('visibilitychange'));
+      await until(() => reach.value !== 'ok');
+      return [...told, reach.value, asked];
+    }""")
+    assert found == ["ok", "gateway", "gateway", 2]
+
+
 def test_who_has_no_key_is_asked_whatever_else_is_away(page: Page, expects_trouble: Callable[..., None]) -> None:
     """FLOW-258: the question stays through Escape and through an outage, which is told all the same."""
     expects_trouble(*OFFLINE)

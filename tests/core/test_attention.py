@@ -141,9 +141,10 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
         ),
         "tag_without_worker": (
-            "No worker serves tag a; rm {x}. Waiting: 7. Start one with: pyoco-worker --tags 'a; rm {x}'",
+            "No worker serves tag a; rm {x}. Waiting: 7. Start one with: "
+            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
             "タグ a; rm {x} を担当するworkerがいません。待機中: 7件。次のコマンドで起動してください: "
-            "pyoco-worker --tags 'a; rm {x}'",
+            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
         ),
         "workers_lost": (
             "Worker anna has gone silent with work in hand. Its runs: 3. Another worker takes them over when their "

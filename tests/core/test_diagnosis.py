@@ -569,7 +569,7 @@ def test_fixes_name_what_is_to_be_mended() -> None:
     (aged,) = of_check(findings, "stream.age")
     assert aged.fix == "nats stream edit PYOCO_WORK --max-age=0s"
     (unserved,) = of_check(findings, "queue.unserved")
-    assert unserved.fix == """pyoco-worker --tags 'it'"'"'s'"""
+    assert unserved.fix == """pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'it'"'"'s'"""
 
 
 def test_a_setting_that_does_not_parse_is_a_finding() -> None:

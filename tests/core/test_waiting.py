@@ -58,8 +58,9 @@ def test_every_reason_says_what_it_was_concluded_from_in_both_languages() -> Non
     facts = replace(STAFFED, workers_gone=5, ahead=61, slots=71, slots_busy=67, waited_seconds=83.9)
     assert {reason: tell(reason, facts) for reason in WaitReason} == {
         "no_worker": (
-            "No worker serves tag gpu. Start one with: pyoco-worker --tags gpu",
-            "タグ gpu を担当するworkerがいません。次のコマンドで起動してください: pyoco-worker --tags gpu",
+            "No worker serves tag gpu. Start one with: pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu",
+            "タグ gpu を担当するworkerがいません。次のコマンドで起動してください: "
+            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu",
         ),
         "workers_disconnected": (
             "No worker that serves tag gpu is there now. Stopped or silent: 5.",
@@ -99,7 +100,7 @@ def test_a_tag_of_any_letters_is_told_as_it_is(tag: str) -> None:
 
 def test_the_command_to_paste_is_one_word() -> None:
     english, _ = tell(WaitReason.NO_WORKER, replace(ALONE, tag="a; rm -rf {x}"))
-    assert english.endswith("pyoco-worker --tags 'a; rm -rf {x}'")
+    assert english.endswith("pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm -rf {x}'")
 
 
 def test_a_run_waits_while_nobody_has_it_and_it_has_not_ended() -> None:

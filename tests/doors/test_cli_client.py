@@ -92,7 +92,7 @@ OPTIONS = {
     "list-vnext": "status flow tag limit include workflow-yaml-sha256 output updated-after cursor",
     "watch": "run-id include since timeout-sec output",
     "cancel": "run-id wait timeout-sec",
-    "workers": "scope state include-hidden limit",
+    "workers": "scope state include-hidden limit tag",
     "wheel-history": "limit wheel-name action",
     "wheel-upload": "wheel-file tags replace no-replace",
     "wheel-delete": "wheel-name",

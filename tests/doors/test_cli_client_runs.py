@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from client_commands import Client
@@ -377,16 +378,47 @@ def test_dead_letters_are_listed_shown_redriven_and_deleted(client: Client, site
     assert redriven["rerun_of"] == runs[3]
     assert client("get", redriven["run_id"]).result["params"] == {"x": 1}
     assert client("dlq", "delete", "--letter-id", ids[1]).result == {"id": ids[1], "deleted": True}
-    many = client("dlq", "redrive", "--all-matching", "--run-id", runs[0], "--yes").result
+    kept = client("dlq", "delete", "--all-matching", "--run-id", runs[1], "--up-to", ids[3], "--yes").result
+    assert kept == {"matched": 0, "deleted": 0, "more": False}, "it came later"
+    assert client("dlq", "delete", "--all-matching", "--tag", own_tag, "--up-to", "0", "--yes").code != 0
+    many = client("dlq", "redrive", "--all-matching", "--run-id", runs[0], "--up-to", ids[3], "--yes").result
     assert (many["redriven"], many["failed"]) == (1, 0)
     gone = client("dlq", "delete", "--all-matching", "--tag", own_tag, "--yes").result
     assert gone["deleted"] >= 1
     assert client("dlq", "show", ids[0]).err == "HTTP 404 ERR-PYOCO-0027: The dead letter was not found.\n"
 
 
+@pytest.mark.parametrize("deed", ["redrive", "delete"])
+def test_who_was_shown_the_letters_agrees_to_those_alone(
+    site: Site, client: Client, own_tag: str, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    """A letter that comes in while the question stands is neither redriven nor deleted."""
+    late: list[str] = []
+
+    def found() -> list[str]:
+        return [letter["run_id"] for letter in client("dlq", "list", "--tag", own_tag).result["items"]]
+
+    def answer(*_: Any, **__: Any) -> bool:
+        late.append(site.ended("broken", tags=[own_tag]))
+        with PyocoHttpClient(site.url) as other:
+            asyncio.run(eventually(lambda: len(other.list_letters(tag=own_tag)["items"]) == 2))
+        return True
+
+    site.ended("broken", tags=[own_tag])
+    asyncio.run(eventually(lambda: len(found()) == 1))
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True)
+    monkeypatch.setattr(click, "confirm", answer)
+    done = json.loads(client("dlq", deed, "--all-matching", "--tag", own_tag).out)
+    assert (done["matched"], done["more"]) == (1, False)
+    assert late[0] in found()
+
+
 def test_workers_are_shown_and_hidden(client: Client) -> None:
     """FLOW-439"""
     assert [worker["worker_id"] for worker in client("workers", "--scope", "active").result] == ["anna"]
+    assert len(client("workers", "--tag", "default").result) == 1
+    assert client("workers", "--tag", "unheard").result == []
     table = client("workers", "--output", "table").out.splitlines()
     assert table[0].split()[:2] == ["worker_id", "state"]
     assert table[1].startswith("anna ")

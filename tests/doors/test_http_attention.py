@@ -117,7 +117,7 @@ async def test_runs_that_nobody_will_take_are_told_with_what_to_do(gateway: Gate
     await eventually(counts_both)
     assert (item["level"], item["facts"]["tag"]) == ("danger", "gpu")
     assert item["facts"]["oldest_at"] == pytest.approx(time.time() - 40, abs=10)
-    assert item["message"].endswith("pyoco-worker --tags gpu")
+    assert item["message"].endswith("pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu")
     await announce(gateway, "anna", tags=("gpu",))
     await tells(gateway)
 

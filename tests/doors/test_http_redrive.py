@@ -132,6 +132,10 @@ class TestRedrive:
             (b'{"all": true, "cursor": "x"}', ["body", "cursor"]),
             (b'{"flow": "' + b"x" * 513 + b'"}', ["body", "flow"]),
             (b'{"flow": "\\ud800"}', ["body"]),
+            (b'{"up_to": "9"}', ["body"]),
+            (b'{"all": true, "up_to": 9}', ["body", "up_to"]),
+            (b'{"all": true, "up_to": "0"}', ["body", "up_to"]),
+            (b'{"all": true, "up_to": "1000000000000000000"}', ["body", "up_to"]),
         ],
     )
     async def test_a_selection_that_is_not_clear_redrives_nothing(
@@ -141,6 +145,20 @@ class TestRedrive:
         answer = await gateway.client.post("/dlq/redrive", content=body)
         assert [problem["loc"] for problem in check_refusal(answer)] == [loc]
         assert await ids(gateway) == [letter_id]
+
+    async def test_what_came_in_after_the_look_stays_where_it_is(self, gateway: Gateway) -> None:
+        """However many steps it takes, and however far a cursor would reach."""
+        seen = [(await died(gateway.backend, flow_name="f"))[0] for _ in range(3)]
+        late, _ = await died(gateway.backend, flow_name="f")
+        body = {"flow": "f", "limit": 2, "up_to": str(seen[-1])}
+        first = (await ask(gateway, "POST", "/dlq/redrive", body)).json()
+        assert (first["matched"], first["redriven"], first["more"]) == (2, 2, True)
+        second = (await ask(gateway, "POST", "/dlq/redrive", body | {"cursor": first["next_cursor"]})).json()
+        assert (second["matched"], second["redriven"], second["more"]) == (1, 1, False)
+        latest, _ = await died(gateway.backend, flow_name="f")
+        far = (await gateway.client.get("/dlq?limit=1")).json()["next_cursor"]  # `late` lies below it
+        assert (await ask(gateway, "POST", "/dlq/redrive", body | {"cursor": far})).json()["matched"] == 0
+        assert await ids(gateway) == [latest, late]
 
 
 class TestDelete:
@@ -161,11 +179,20 @@ class TestDelete:
         assert (await ask(gateway, "DELETE", "/dlq?all=true")).json() == {"matched": 2, "deleted": 2, "more": False}
         assert (await ask(gateway, "DELETE", "/dlq?all=true")).json() == {"matched": 0, "deleted": 0, "more": False}
 
+    async def test_what_came_in_after_the_look_stays_where_it_is(self, gateway: Gateway) -> None:
+        *seen, late = await bury_letters(gateway.backend, *[a_letter()] * 4)
+        asked = f"/dlq?all=true&limit=2&up_to={seen[-1]}"
+        assert (await ask(gateway, "DELETE", asked)).json() == {"matched": 2, "deleted": 2, "more": True}
+        assert (await ask(gateway, "DELETE", asked)).json() == {"matched": 1, "deleted": 1, "more": False}
+        assert (await ask(gateway, "DELETE", asked)).json() == {"matched": 0, "deleted": 0, "more": False}
+        assert await ids(gateway) == [late]
+
     @pytest.mark.parametrize(
         "query",
         [
             *("", "?all=false", "?all=1&flow=f", "?all=", "?reson=timeout&all=true", "?limit=5", "?all=true&limit=0"),
             *("?all=true&limit=10001", "?all=true&cursor=x", "?flow=a&flow=b", f"?tag={'x' * 513}"),
+            *("?up_to=9", "?all=true&up_to=", "?all=true&up_to=0", "?all=true&up_to=9&up_to=9", "?all=true&up_to=x"),
         ],
     )
     async def test_a_selection_that_is_not_clear_deletes_nothing(self, gateway: Gateway, query: str) -> None:
@@ -175,7 +202,7 @@ class TestDelete:
 
 
 ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-words = st.sampled_from(["reason", "flow", "tag", "run_id", "limit", "cursor", "all"]) | st.text(max_size=5)
+words = st.sampled_from(["reason", "flow", "tag", "run_id", "limit", "cursor", "all", "up_to"]) | st.text(max_size=5)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),

@@ -80,9 +80,10 @@ class TestReasons:
         await announce(gateway, "elsewhere", tags=("cpu", "gpu-2"))
         assert await waiting(gateway, await submit(gateway, tag="gpu")) == {
             "reason": "no_worker",
-            "message": "No worker serves tag gpu. Start one with: pyoco-worker --tags gpu",
+            "message": "No worker serves tag gpu. Start one with: "
+            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu",
             "message_ja": "タグ gpu を担当するworkerがいません。次のコマンドで起動してください: "
-            "pyoco-worker --tags gpu",
+            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu",
             "position": 1,
             "position_capped": False,
             "workers_alive": 0,

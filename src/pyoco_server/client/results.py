@@ -457,7 +457,10 @@ class DlqCounts(TypedDict):
 
 
 class LettersDeletedBy(TypedDict, total=False):
-    """Which letters to delete: a filter (all that is set must hold), or `all=True`."""
+    """Which letters to delete: a filter (all that is set must hold), or `all=True`.
+
+    `up_to`: the id of the newest letter that is meant; those that came in later stay.
+    """
 
     reason: str
     flow: str
@@ -465,6 +468,7 @@ class LettersDeletedBy(TypedDict, total=False):
     run_id: str
     limit: int
     all: bool
+    up_to: str
 
 
 class LettersRedrivenBy(LettersDeletedBy, total=False):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from pyoco_server.core.trend import FLOW_MINUTES, QUEUE_MINUTES, FlowEnds
-from pyoco_server.core.waiting import STARTING_SECONDS_MAX
+from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 
 __all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
 
@@ -160,9 +159,8 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
     ),
     Kind.TAG_WITHOUT_WORKER: (
-        "No worker serves tag {tag}. Waiting: {depth}. Start one with: pyoco-worker --tags {word}",
-        "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: "
-        "pyoco-worker --tags {word}",
+        "No worker serves tag {tag}. Waiting: {depth}. Start one with: {command}",
+        "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: {command}",
     ),
     Kind.WORKERS_LOST: (
         "Worker {worker_id} has gone silent with work in hand. Its runs: {runs}. Another worker takes them over when "
@@ -229,7 +227,7 @@ def _unserved(facts: Facts) -> Iterator[Finding]:
         depth = queue.depth + queue.handed_back
         if depth and _is_unserved(facts, queue):
             told = {"tag": queue.tag, "depth": depth, "oldest_at": queue.oldest_at}
-            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, told, word=shlex.quote(queue.tag))
+            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, told, command=start_command(queue.tag))
 
 
 def _lost(facts: Facts) -> Iterator[Finding]:

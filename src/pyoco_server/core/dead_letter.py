@@ -10,10 +10,21 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
 from pyoco_server.errors import Corrupt
 
-__all__ = ["UNKNOWN_REASON", "DeadLetter", "encode_dead_letter", "letter_of", "read_letter", "read_letter_id"]
+__all__ = [
+    "LETTER_ID_LENGTH_MAX",
+    "UNKNOWN_REASON",
+    "DeadLetter",
+    "encode_dead_letter",
+    "letter_of",
+    "read_letter",
+    "read_letter_id",
+]
 
 #: Said of a stranger's letter that gives no reason.
 UNKNOWN_REASON = "unknown"
+
+#: No stream comes near.
+LETTER_ID_LENGTH_MAX = 18
 
 _NAME_LENGTH_MAX = 512
 _TAGS_MAX = 100
@@ -98,7 +109,7 @@ def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
 def read_letter_id(text: str) -> int | None:
     """The number that an id on the wire stands for. None: it has another form, and so there is no such letter."""
     # By its digits first: a number of thousands of them is no number to compute with.
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18) or text.startswith("0"):
+    if not (text.isascii() and text.isdecimal() and len(text) <= LETTER_ID_LENGTH_MAX) or text.startswith("0"):
         return None
     return int(text)
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 
-__all__ = ["STARTING_SECONDS_MAX", "Queueing", "WaitReason", "tell", "waits", "why"]
+__all__ = ["STARTING_SECONDS_MAX", "Queueing", "WaitReason", "start_command", "tell", "waits", "why"]
 
 #: A run that could begin and has not done so for this long does not "begin at any moment". Longer than a job that was
 #: put off takes to come again.
@@ -73,8 +73,8 @@ def why(facts: Queueing) -> WaitReason:
 #: English and Japanese. Figures stand behind a colon: no plural has to be formed.
 _TEXTS: dict[WaitReason, tuple[str, str]] = {
     WaitReason.NO_WORKER: (
-        "No worker serves tag {tag}. Start one with: pyoco-worker --tags {word}",
-        "タグ {tag} を担当するworkerがいません。次のコマンドで起動してください: pyoco-worker --tags {word}",
+        "No worker serves tag {tag}. Start one with: {command}",
+        "タグ {tag} を担当するworkerがいません。次のコマンドで起動してください: {command}",
     ),
     WaitReason.WORKERS_DISCONNECTED: (
         "No worker that serves tag {tag} is there now. Stopped or silent: {gone}.",
@@ -99,11 +99,17 @@ _TEXTS: dict[WaitReason, tuple[str, str]] = {
 }
 
 
+def start_command(tag: str) -> str:
+    """What starts a worker for the tag. It names a resolver, and does not run as it is: a worker that knows no flows
+    would take the runs that wait and fail every one of them."""
+    return f"pyoco-worker --flow-resolver MODULE:CALLABLE --tags {shlex.quote(tag)}"
+
+
 def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
     """The reason in a sentence: English, Japanese."""
     words = {
         "tag": facts.tag,
-        "word": shlex.quote(facts.tag),
+        "command": start_command(facts.tag),
         "gone": facts.workers_gone,
         "busy": facts.slots_busy,
         "slots": facts.slots,

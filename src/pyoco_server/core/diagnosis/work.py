@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 
 from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Queue, Unknown, Workers
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
+from pyoco_server.core.waiting import start_command
 from pyoco_server.core.worker_record import WorkerRecord
 
 __all__ = [
@@ -80,7 +80,7 @@ def unserved(facts: Facts) -> Iterator[Remark]:
             yield danger(
                 f"no worker takes the jobs of tag {tag}; waiting: {count}{since}",
                 "these runs do not begin, or are not begun again",
-                f"pyoco-worker --tags {shlex.quote(tag)}",
+                start_command(tag),
                 about=tag,
             )
     if waiting.keys() <= served:
@@ -187,7 +187,7 @@ def default_tag(facts: Facts) -> Iterator[Remark]:
         yield warning(
             f"no worker serves the default tag {tag}",
             "submissions that name no tag wait for ever",
-            f"pyoco-worker --tags {shlex.quote(tag)}, or set PYOCO_DEFAULT_TAG to a tag that is served",
+            f"{start_command(tag)}, or set PYOCO_DEFAULT_TAG to a tag that is served",
         )
 
 
@@ -277,7 +277,7 @@ def stuck(facts: Facts) -> Iterator[Remark]:
             yield danger(
                 f"run {run.run_id} is {run.status} on worker {run.worker_id}, without a sign for {age(silent)}",
                 "nobody has taken it over and nobody has ended it",
-                f"start a worker of its tag (pyoco-worker --tags {shlex.quote(run.tag)}) and a keeper (pyoco-keeper)",
+                f"start a worker of its tag ({start_command(run.tag)}) and a keeper (pyoco-keeper)",
                 about=run.run_id,
             )
 

@@ -20,6 +20,7 @@ from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.letter_requests import (
     CURSOR_LENGTH_MAX,
     FILTERS,
+    LETTER_ID_LENGTH_MAX,
     LIMIT_DEFAULT,
     LIMIT_MAX,
     NAME_LENGTH_MAX,
@@ -120,6 +121,8 @@ def _problem(letter_id: int, error: PyocoError) -> dict[str, str]:
 _ID = {"type": "string", "pattern": "^[1-9][0-9]*$", "description": "The letter's place in its stream."}
 _UUID = {"type": "string", "format": "uuid"}
 _COUNT = {"type": "integer", "minimum": 0}
+_NEWEST = {"type": "string", "pattern": "^[1-9][0-9]*$", "maxLength": LETTER_ID_LENGTH_MAX}
+_UP_TO = "The `id` of the newest letter that is meant: those that came in later stay. No filter of its own."
 _NAME = {"type": "string", "maxLength": NAME_LENGTH_MAX}
 _CURSOR = schemas.or_null(schemas.TEXT) | {"description": "Ask again with it as `cursor`; null: nothing follows."}
 _REASON = {"type": "string", "description": f"One of {', '.join(DeadReason)}, or what a stranger wrote."}
@@ -185,6 +188,7 @@ SCHEMAS: dict[str, Any] = {
             "limit": schemas.or_null({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}),
             "cursor": schemas.or_null({"type": "string", "maxLength": CURSOR_LENGTH_MAX}),
             "all": {"type": "boolean", "default": False},
+            "up_to": schemas.or_null(_NEWEST) | {"description": _UP_TO},
         },
         [],
         "Which letters: a filter (all that is set must hold), or `all`. Fields it does not know are refused.",
@@ -285,7 +289,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=redrive_letters,
         summary="Redrive many dead letters",
         description="Each as if it were redriven alone, the newest first. Takes 20 s at most. Letters that come in "
-        "meanwhile are left for the next request.",
+        "meanwhile are left for the next request; with `up_to`, also those that came after the caller looked.",
         body=schemas.json_body(schemas.ref("DeadLettersRedriveRequest")),
         answer=schemas.json_response(schemas.ref("DeadLettersRedriven"), "How many were redriven."),
         errors=(413, 422),
@@ -310,11 +314,13 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/dlq",
         endpoint=delete_many_letters,
         summary="Delete many dead letters",
-        description="Needs a filter, or `all=true`. Their runs stay as they are. Takes 20 s at most.",
+        description="Needs a filter, or `all=true`. Their runs stay as they are. Takes 20 s at most. With `up_to`, "
+        "letters that came in after the caller looked are left alone.",
         parameters=(
             *_FILTERS,
             _limit(LIMIT_DEFAULT, LIMIT_MAX),
             schemas.query("all", {"type": "boolean", "default": False}, "`true`: every letter, when no filter is set."),
+            schemas.query("up_to", _NEWEST, _UP_TO),
         ),
         answer=schemas.json_response(schemas.ref("DeadLettersDeleted"), "How many were deleted."),
         errors=(422,),

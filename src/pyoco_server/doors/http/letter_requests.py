@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.datastructures import QueryParams
 
 from pyoco_server.actions.walk_letters import Span
-from pyoco_server.core.dead_letter import read_letter_id
+from pyoco_server.core.dead_letter import LETTER_ID_LENGTH_MAX, read_letter_id
 from pyoco_server.doors.http.requests import MalformedQuery, decode, wrong
 from pyoco_server.errors import Problem
 from pyoco_server.ports.letters.port import LetterFilter
@@ -20,6 +20,7 @@ from pyoco_server.ports.letters.port import LetterFilter
 __all__ = [
     "CURSOR_LENGTH_MAX",
     "FILTERS",
+    "LETTER_ID_LENGTH_MAX",
     "LIMIT_DEFAULT",
     "LIMIT_MAX",
     "NAME_LENGTH_MAX",
@@ -87,7 +88,10 @@ def read_letter_deletion(query: QueryParams) -> tuple[LetterFilter, Span]:
     problems: list[Problem] = []
     wanted = _filter(query, problems)
     limit = _limit(query, LIMIT_DEFAULT, LIMIT_MAX, problems)
-    known = {*FILTERS, "limit", "all"}
+    newest = read_letter_id(query["up_to"]) if "up_to" in query else None
+    if "up_to" in query and newest is None:
+        problems.append(_problem("up_to", _NO_ID))
+    known = {*FILTERS, "limit", "all", "up_to"}
     problems += [_problem(name[:NAME_LENGTH_MAX], "is not known here") for name in query if name not in known]
     if query.get("all", "true") not in ("true", "false"):
         problems.append(_problem("all", "must be true or false"))
@@ -96,10 +100,16 @@ def read_letter_deletion(query: QueryParams) -> tuple[LetterFilter, Span]:
             Problem(("query",), "nothing says which letters to delete: give a filter, or all=true", "missing")
         )
     _refuse(problems)
-    return wanted, Span(limit)
+    return wanted, Span(limit, _below(newest))
 
 
-_ONCE = (*FILTERS, "limit", "cursor", "all")
+_ONCE = (*FILTERS, "limit", "cursor", "all", "up_to")
+_NO_ID = "is not the id of a letter"
+
+
+def _below(newest: int | None) -> int | None:
+    """Ids grow as letters come in: what came later than `newest` is not met."""
+    return None if newest is None else newest + 1
 
 
 def _filter(query: QueryParams, problems: list[Problem]) -> LetterFilter:
@@ -141,6 +151,7 @@ class _Selection(msgspec.Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None = None
     cursor: Annotated[str, Meta(max_length=CURSOR_LENGTH_MAX)] | None = None
     all: bool = False
+    up_to: Annotated[str, Meta(max_length=LETTER_ID_LENGTH_MAX)] | None = None
 
 
 _read_selection = msgspec.json.Decoder(_Selection).decode
@@ -153,9 +164,14 @@ def read_letter_selection(body: bytes) -> tuple[LetterFilter, Span]:
     if wanted == LetterFilter() and not wire.all:
         message = 'nothing says which letters to redrive: give a filter, or `"all": true`'
         raise wrong(("body",), message, "missing")
-    before = None
+    before = newest = None
     if wire.cursor is not None:
         before = _read_cursor(wire.cursor)
         if before is None:
             raise wrong(("body", "cursor"), "is not one that a request was answered with", "value")
-    return wanted, Span(wire.limit or LIMIT_DEFAULT, before)
+    if wire.up_to is not None:
+        newest = read_letter_id(wire.up_to)
+        if newest is None:
+            raise wrong(("body", "up_to"), _NO_ID, "value")
+    bounds = [bound for bound in (before, _below(newest)) if bound is not None]
+    return wanted, Span(wire.limit or LIMIT_DEFAULT, min(bounds, default=None))

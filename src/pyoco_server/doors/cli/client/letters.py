@@ -40,6 +40,14 @@ def _filter_options(function: F) -> F:
     return function
 
 
+_up_to = click.option(
+    "--up-to",
+    type=click.IntRange(1),
+    metavar="LETTER_ID",
+    help="The newest letter that is meant, of many: those that came in later stay.",
+)
+
+
 @click.group("dlq", cls=Group, example="pyoco-client dlq list --reason execution_error --output table")
 def letters() -> None:
     """Look at dead letters, redrive or delete them."""
@@ -95,6 +103,7 @@ pyoco-client dlq redrive --all-matching --reason host_killed --yes""",
 @_maybe_letter_id
 @_filter_options
 @many_options("letters")
+@_up_to
 @arguments.params_options
 @click.pass_obj
 def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
@@ -110,7 +119,7 @@ def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
             assert letter_id is not None
             print_json(client.redrive_letter(letter_id, **({"params": params} if params else {})))
             return 0
-        agree("Redrive them?", lambda: _preview(client, ask), yes=yes)
+        ask = _agreed(client, "Redrive them?", ask, yes=yes)
         answer = repeat_while_more(lambda each: client.redrive_letters(**each), ask, "redriven")
     print_json(answer)
     return 1 if answer["failed"] else 0
@@ -125,6 +134,7 @@ pyoco-client dlq delete --all-matching --flow hello --yes""",
 @_maybe_letter_id
 @_filter_options
 @many_options("letters")
+@_up_to
 @click.pass_obj
 def delete(asked: Asked, /, letter_id: str | None, **given: Any) -> None:
     """Delete a dead letter, or many; their runs stay as they are."""
@@ -134,18 +144,30 @@ def delete(asked: Asked, /, letter_id: str | None, **given: Any) -> None:
             assert letter_id is not None
             print_json(client.delete_letter(letter_id))
             return
-        agree("Delete them for good?", lambda: _preview(client, ask), yes=yes)
+        ask = _agreed(client, "Delete them for good?", ask, yes=yes)
         print_json(repeat_while_more(lambda each: client.delete_letters(**each), ask, "deleted"))
 
 
 def _chosen(letter_id: str | None, given: dict[str, Any]) -> dict[str, Any] | None:
     """What to send for many; None: the one that was named."""
-    limit, ways = given.pop("limit"), {name: given.pop(name) for name in ("all_matching", "everything")}
+    limit, up_to = given.pop("limit"), given.pop("up_to")
+    bounds = ({} if limit is None else {"limit": limit}) | ({} if up_to is None else {"up_to": str(up_to)})
+    ways = {name: given.pop(name) for name in ("all_matching", "everything")}
     ask = chosen(("--letter-id", letter_id), given, **ways)
-    return ask if ask is None or limit is None else {**ask, "limit": limit}
+    return ask if ask is None else {**ask, **bounds}
 
 
-def _preview(client: PyocoHttpClient, ask: Mapping[str, Any]) -> None:
-    filters = {name: value for name, value in ask.items() if name not in {"all", "limit"}}
+def _agreed(client: PyocoHttpClient, question: str, ask: dict[str, Any], *, yes: bool) -> dict[str, Any]:
+    """What to send: whoever was shown the letters has agreed to nothing about those that come in later."""
+    newest: list[str] = []
+    agree(question, lambda: newest.append(_preview(client, ask)), yes=yes)
+    return {**ask, "up_to": newest[0]} if newest else ask
+
+
+def _preview(client: PyocoHttpClient, ask: Mapping[str, Any]) -> str:
+    """The id of the newest letter that was shown."""
+    filters = {name: value for name, value in ask.items() if name not in {"all", "limit", "up_to"}}
     page = client.list_letters(**filters, limit=200)
-    preview("Letters", page["items"], _COLUMNS, is_all=page["next_cursor"] is None)
+    shown = [item for item in page["items"] if "up_to" not in ask or int(item["id"]) <= int(ask["up_to"])]
+    preview("Letters", shown, _COLUMNS, is_all=page["next_cursor"] is None)
+    return shown[0]["id"] if shown else ask.get("up_to", "1")  # nothing was there, so the first letter is not

@@ -27,16 +27,15 @@ _worker_id = arguments.named("--worker-id", "WORKER_ID", "The name the worker wa
 )
 @click.option("--scope", help="`active` or `all`: stopped and silent ones, too.", **arguments.words("active", "all"))
 @click.option("--state", help="Exact state, within the scope.", **arguments.words(*WorkerState))
+@click.option("--tag", help="Those that serve this tag.")
 @click.option("--include-hidden", is_flag=True, help="Hidden ones, too.")
 @click.option("--limit", type=int, help="1 to 500. [default: 500]")
 @arguments.output_option("json", "table")
 @click.pass_obj
-def list_workers(
-    asked: Asked, scope: str | None, state: str | None, include_hidden: bool, limit: int | None, output: str
-) -> None:
+def list_workers(asked: Asked, /, include_hidden: bool, output: str, **filters: Any) -> None:
     """Show the workers, those heard of last first."""
     with calling(asked) as client:
-        workers = client.list_workers(scope=scope, state=state, include_hidden=include_hidden or None, limit=limit)
+        workers = client.list_workers(include_hidden=include_hidden or None, **filters)
     if output == "table":
         print_table([{**worker, **_short(worker)} for worker in workers], _COLUMNS)
     else:

@@ -1,8 +1,9 @@
 // The only place that talks to the gateway. Every call carries the key, has an end, and says what went wrong as a type.
 
 import { learn } from "./clock.js";
-import { answered, doubt, lock } from "./connection.js";
+import { answered, doubt, heard, lock } from "./connection.js";
 import { sentence } from "./i18n.js";
+import { parseJson } from "./numbers.js";
 import { currentKey, forgetKey } from "./session.js";
 import { settings } from "./settings.js";
 import { EventParser } from "./sse.js";
@@ -71,7 +72,7 @@ export async function get(path, query, signal) {
 /**
  * @param {"POST" | "PATCH" | "DELETE"} method
  * @param {string} path
- * @param {unknown} [body] sent as JSON
+ * @param {unknown} [body] sent as JSON; a text is JSON already, and sent as it is
  * @param {Query} [query]
  * @param {string} [onceKey] a fresh key: sent again under it, a submission is accepted once
  * @returns {Promise<any>}
@@ -81,7 +82,8 @@ export async function send(method, path, body, query, onceKey) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (onceKey !== undefined) headers["Idempotency-Key"] = onceKey;
-  return call(address(path, query), { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+  const text = typeof body === "string" ? body : JSON.stringify(body);
+  return call(address(path, query), { method, headers, ...(body === undefined ? {} : { body: text }) });
 }
 
 /**
@@ -95,7 +97,7 @@ export async function send(method, path, body, query, onceKey) {
 export async function stream(path, query, how) {
   const silence = new AbortController();
   let timer = setTimeout(() => silence.abort(), SILENCE_MS);
-  const heard = () => {
+  const goesOn = () => {
     clearTimeout(timer);
     timer = setTimeout(() => silence.abort(), SILENCE_MS);
   };
@@ -107,7 +109,7 @@ export async function stream(path, query, how) {
     const answer = await begin(address(path, query), { headers: withKey(key, more), signal, cache: "no-store" });
     if (answer.status === 204) return false;
     if (!answer.ok || answer.body === null) await read(answer, key);
-    return await follow(/** @type {ReadableStream<Uint8Array>} */ (answer.body), heard, how.onEvent);
+    return await follow(/** @type {ReadableStream<Uint8Array>} */ (answer.body), goesOn, how.onEvent);
   } catch (error) {
     if (how.signal.aborted) return true;
     if (!silence.signal.aborted) throw error;
@@ -120,10 +122,10 @@ export async function stream(path, query, how) {
 
 /**
  * @param {ReadableStream<Uint8Array>} body
- * @param {() => void} heard
+ * @param {() => void} goesOn
  * @param {(event: import("./sse.js").SentEvent) => void} onEvent
  */
-async function follow(body, heard, onEvent) {
+async function follow(body, goesOn, onEvent) {
   const reader = body.getReader();
   const parser = new EventParser();
   const decoder = new TextDecoder();
@@ -131,7 +133,7 @@ async function follow(body, heard, onEvent) {
     for (;;) {
       const piece = await reader.read().catch(cutOff);
       if (piece.done) return true;
-      heard();
+      goesOn();
       answered();
       for (const event of parser.feed(decoder.decode(piece.value, { stream: true }))) onEvent(event);
     }
@@ -157,11 +159,11 @@ function cutOff(error) {
  * @param {FormData} form
  * @param {(share: number) => void} onProgress from 0 to 1
  * @param {AbortSignal} [signal]
+ * @param {string | null} [key] of whoever gave the file
  * @returns {Promise<any>}
  */
-export function upload(path, form, onProgress, signal) {
+export function upload(path, form, onProgress, signal, key = currentKey()) {
   return new Promise((resolve, reject) => {
-    const key = currentKey();
     const request = new XMLHttpRequest();
     const stop = () => request.abort();
     request.open("POST", path);
@@ -248,6 +250,7 @@ async function call(url, init, signal) {
  */
 async function begin(url, init) {
   const answer = await fetch(url, init).catch(unanswered);
+  heard();
   learn(answer.headers.get("date"));
   return answer;
 }
@@ -305,7 +308,7 @@ function refused(status, told, key) {
  */
 function parsed(text) {
   try {
-    return [true, text === "" ? null : JSON.parse(text)];
+    return [true, text === "" ? null : parseJson(text)];
   } catch {
     return [false, { detail: text.slice(0, 200) }];
   }

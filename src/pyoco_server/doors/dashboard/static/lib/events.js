@@ -16,7 +16,13 @@ export class Signal {
   set(value) {
     if (Object.is(value, this.value)) return;
     this.value = value;
-    for (const follower of [...this.followers]) follower(value);
+    for (const follower of [...this.followers]) {
+      try {
+        follower(value);
+      } catch (error) {
+        reportError(error); // the others follow all the same
+      }
+    }
   }
 
   /**

@@ -60,12 +60,12 @@ function clock(name, options, at) {
 
 /** @param {number} at */
 export function dateTime(at) {
-  return clock("date", { dateStyle: "medium", timeStyle: "medium" }, at);
+  return clock("date", { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" }, at);
 }
 
 /** @param {number} at */
 export function timeOfDay(at) {
-  return clock("time", { timeStyle: "medium" }, at);
+  return clock("time", { timeStyle: "medium", hourCycle: "h23" }, at);
 }
 
 /**

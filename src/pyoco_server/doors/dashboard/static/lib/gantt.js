@@ -30,9 +30,11 @@ import { hasEnded, instant, isTerminal, recordOf, stateOf, taskNames } from "./r
 export function chartOf(run) {
   const past = pastOf(run);
   const submitted = instant(run.submitted_at);
-  const handedBack = past.length > 0 && !run.attempt_id && !isTerminal(run.status);
+  const ended = isTerminal(run.status);
+  const handedBack = past.length > 0 && !run.attempt_id && !ended;
   const start = handedBack ? null : instant(run.start_time);
-  const end = isTerminal(run.status) ? notBefore(instant(run.end_time) ?? instant(run.updated_at), start) : null;
+  // Of a run that was removed nobody knows the end: its bars end where it was last heard of.
+  const end = notBefore(ended ? instant(run.end_time) ?? instant(run.updated_at) : instant(run.gone_at), start);
   const begun = past[0]?.from ?? start;
   // A run that never began waited until it was ended.
   const queued = submitted === null ? null : { from: submitted, to: notBefore(begun ?? end, submitted) };

@@ -66,14 +66,65 @@ export function countOf(filter, counts) {
     .reduce((sum, group) => sum + group.count, 0);
 }
 
+/** Beyond this nobody reads on; a filter finds the rest. */
+export const LETTERS_MAX = 2000;
+
 /**
- * The first page again, and what was loaded below it before. What left the first page's span has gone.
- * @param {Letter[]} loaded
- * @param {Letter[]} page the newest letters, newest first
- * @param {boolean} isAll whether nothing follows the page
+ * Letters that follow each other without a gap, the newest first.
+ * @typedef {object} Loaded
+ * @property {Letter[]} letters
+ * @property {boolean} isDeep  whether they reach below the first page: then the cursor is that of the last page
+ * @property {boolean} isCut   whether older ones were left off for being too many
  */
-export function mergePage(loaded, page, isAll) {
-  const last = page.at(-1);
-  if (isAll || last === undefined) return page;
-  return [...page, ...loaded.filter((letter) => Number(letter.id) < Number(last.id))];
+
+/**
+ * The first page again, and what was loaded below it before, if that still joins it: after a storm of new letters nobody
+ * knows what lies between. What left the first page's span has gone.
+ * @param {Letter[]} loaded without a gap, the newest first; none when only the first page was asked for
+ * @param {Letter[]} page the newest letters
+ * @param {boolean} isAll whether nothing follows the page
+ * @param {number} [most]
+ * @returns {Loaded}
+ */
+export function mergePage(loaded, page, isAll, most = LETTERS_MAX) {
+  const fresh = newestFirst(page);
+  const last = Number(fresh.at(-1)?.id);
+  if (isAll || !(Number(loaded[0]?.id) >= last)) return { letters: fresh, isDeep: false, isCut: false };
+  return { ...bounded([...fresh, ...loaded.filter((letter) => Number(letter.id) < last)], most), isDeep: true };
+}
+
+/**
+ * One page more.
+ * @param {Letter[]} loaded
+ * @param {Letter[]} page what follows them
+ * @param {number} [most]
+ * @returns {Loaded}
+ */
+export function addPage(loaded, page, most = LETTERS_MAX) {
+  const known = new Set(loaded.map((letter) => letter.id));
+  return { ...bounded([...loaded, ...page.filter((letter) => !known.has(letter.id))], most), isDeep: true };
+}
+
+/**
+ * @param {Letter[]} letters
+ * @param {number} most
+ */
+function bounded(letters, most) {
+  return { letters: newestFirst(letters).slice(0, most), isCut: letters.length > most };
+}
+
+/**
+ * A letter's id is its place in its stream: a later one has a greater number.
+ * @param {Letter[]} letters
+ */
+function newestFirst(letters) {
+  return [...letters].sort((a, b) => Number(b.id) - Number(a.id));
+}
+
+/**
+ * @param {LetterFilter | null} one
+ * @param {LetterFilter | null} other
+ */
+export function isSame(one, other) {
+  return one === other || one !== null && other !== null && FILTERS.every((name) => one[name] === other[name]);
 }

@@ -114,6 +114,15 @@ export function nothing(title, ...more) {
   return h("div", { class: "nothing" }, h("p", { class: "nothing-title" }, title), ...more);
 }
 
+/**
+ * Whether a key pressed there is meant for what is being written. A box that is ticked takes no letters.
+ * @param {EventTarget | null} target
+ */
+export function isTyping(target) {
+  return target instanceof HTMLElement && (target.isContentEditable ||
+    target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=button], [type=submit], [type=file])"));
+}
+
 /** A shape where something will be in a moment. */
 export function skeleton(lines = 3) {
   return h("div", { class: "skeleton", "aria-hidden": "true" }, Array.from({ length: lines }, () => h("div")));

@@ -85,7 +85,8 @@ export class Recent {
 
   /**
    * What is counted, by minutes of the clock, and `share`: failures among what ended by itself. A minute that is not
-   * over would look like a fall, and is left out, unless it is the only one.
+   * over, or whose beginning is not known, would look like a fall, and is left out, unless nothing
+   * happened in the others.
    * @returns {Table}
    */
   minutes() {
@@ -104,10 +105,13 @@ export class Recent {
         column[at.length - 1] = (column[at.length - 1] ?? 0) + (this.columns[name][place] ?? 0);
       }
     }
-    if (at.length > 1 && this.end < (at.at(-1) ?? 0) + MINUTE) {
-      at.pop();
-      for (const column of Object.values(columns)) column.pop();
-    }
+    const leaveOut = (/** @type {number} */ place) => {
+      const isHeard = COUNTED.some((name) => columns[name]?.some((value, other) => other !== place && value !== 0));
+      if (!isHeard) return;
+      for (const column of [at, ...COUNTED.map((name) => columns[name])]) column?.splice(place, 1);
+    };
+    if (this.end < (at.at(-1) ?? 0) + MINUTE) leaveOut(at.length - 1);
+    if (this.begin > (at[0] ?? 0)) leaveOut(0);
     columns.share = at.map((_, place) => share(columns.failed?.[place] ?? 0, columns.completed?.[place] ?? 0));
     return { at, step: MINUTE, columns };
   }

@@ -14,6 +14,24 @@ export function isTerminal(status) {
 }
 
 /**
+ * Nothing more will be heard of it: it has ended, or is not stored any more.
+ * @param {Run} run
+ */
+export function isOver(run) {
+  return isTerminal(run.status) || run.gone_at !== undefined;
+}
+
+/**
+ * A value that should be a text, whatever it is.
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function textOf(value) {
+  if (value === null || value === undefined) return "";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/**
  * Of a task.
  * @param {string} state
  */
@@ -71,5 +89,5 @@ export function isObject(value) {
  * @param {Run} run
  */
 export function waits(run) {
-  return !run.worker_id && (run.status === "PENDING" || run.status === "RUNNING");
+  return !run.worker_id && !isOver(run) && (run.status === "PENDING" || run.status === "RUNNING");
 }

@@ -33,6 +33,12 @@ class Scrolls {
     this.isReturn = kind === "traverse";
   }
 
+  /** Somebody else looks from here on. */
+  forget() {
+    this.stop();
+    this.tops.clear();
+  }
+
   /** A view was opened: at its top, or where one was when one comes back to it. */
   arrive() {
     const key = this.isReturn ? this.navigation?.currentEntry?.key : undefined;

@@ -12,16 +12,23 @@ export function toastRegion() {
   return region;
 }
 
+/** Nobody is to read what was told before. */
+export function forgetToasts() {
+  region.replaceChildren();
+}
+
 /**
  * @param {string} text
  * @param {"plain" | "warning" | "danger"} [level]
+ * @param {string} [href] where it leads
  */
-export function toast(text, level = "plain") {
+export function toast(text, level = "plain", href) {
   const close = h("button", { type: "button", class: "button icon-only quiet", "aria-label": t("close") }, icon("close"));
-  const element = h("div", { class: `toast ${level}` }, h("span", null, text), close);
+  const words = href === undefined ? h("span", null, text) : h("a", { href }, text);
+  const element = h("div", { class: `toast ${level}` }, words, close);
   const leave = () => element.remove();
   close.addEventListener("click", leave);
   region.append(element);
   while (region.children.length > 4) region.firstElementChild?.remove();
-  setTimeout(leave, SECONDS * 1000 * (level === "plain" ? 1 : 2));
+  setTimeout(leave, SECONDS * 1000 * (level === "plain" && href === undefined ? 1 : 2)); // time to read, or to reach it
 }

@@ -1,7 +1,8 @@
 // Thousands of rows of one height, of which only those on the screen are in the page. Elements are used again.
 
-/** Rows kept ready above and below the screen, for scrolling that is faster than drawing. */
-const OVERSCAN = 10;
+/** Rows kept ready beyond the screen, for scrolling that is faster than drawing: most of them where it goes to. */
+const AHEAD = 8;
+const BEHIND = 3;
 
 /**
  * Which rows are on the screen.
@@ -19,7 +20,7 @@ export function rowsOnScreen({ top, screen, rowHeight, count }) {
 
 /**
  * @template {{ run_id: string }} T
- * @template {{ element: HTMLElement }} R
+ * @template {{ element: HTMLElement, top?: number }} R  top: where it stands, in pixels
  */
 export class VirtualRows {
   /**
@@ -31,45 +32,83 @@ export class VirtualRows {
     this.body = body;
     this.make = make;
     this.fill = fill;
-    /** @type {Map<string, R>} the rows in the page, by what they show */
+    /** @type {Map<string, R>} the rows in the page, by what they show; in their order */
     this.shown = new Map();
-    /** @type {R[]} */
+    /** @type {R[]} not in the page */
     this.spare = [];
     this.rowHeight = 0;
     this.height = -1;
+    this.first = 0;
+    this.isUpward = false;
   }
 
   /**
-   * Draw. A row that shows the same run as before keeps its element, so focus and pressed buttons live on. Elements
-   * stand in the order of the rows, for those who hear the page. O(rows on the screen).
+   * Draw. A row that shows the same run as before keeps its element, so focus and pressed buttons live on. Others are
+   * filled where they are in the page: taking an element out and putting it back costs more than all the rest. So
+   * whoever draws calls `order` when nothing moves. O(rows on the screen).
    * @param {T[]} items
    * @param {{ first: number, last: number }} onScreen
    * @param {number} pinned index of a row that stays in the page wherever it is, since it has the focus; -1: none
    */
   draw(items, onScreen, pinned) {
-    const first = Math.max(0, onScreen.first - OVERSCAN);
-    const last = Math.min(items.length, onScreen.last + OVERSCAN);
+    const indexes = this.indexes(items.length, onScreen, pinned);
+    this.stretch(items.length * this.rowHeight);
+    const free = this.release(new Set(indexes.map((index) => /** @type {T} */ (items[index]).run_id)));
+    /** @type {Map<string, R>} */
+    const drawn = new Map();
+    for (const index of indexes) {
+      const item = /** @type {T} */ (items[index]);
+      const row = this.shown.get(item.run_id) ?? free.pop() ?? this.spare.pop() ?? this.make();
+      if (row.element.parentNode !== this.body) this.body.append(row.element);
+      this.fill(row, item, index);
+      this.move(row, index * this.rowHeight);
+      drawn.set(item.run_id, row);
+    }
+    this.shown = drawn;
+    for (const row of free) row.element.remove();
+    this.spare.push(...free.slice(0, AHEAD));
+    this.spare.length = Math.min(this.spare.length, AHEAD);
+  }
+
+  /** Put the elements into the order of the rows, for those who hear the page. The one with the focus is not touched. */
+  order() {
+    const elements = [...this.shown.values()].map((row) => row.element);
+    const anchor = Math.max(0, elements.findIndex((element) => element.contains(document.activeElement)));
+    for (let at = anchor - 1; at >= 0; at -= 1) {
+      const [element, next] = [/** @type {HTMLElement} */ (elements[at]), /** @type {HTMLElement} */ (elements[at + 1])];
+      if (element.nextElementSibling !== next) next.before(element);
+    }
+    for (let at = anchor + 1; at < elements.length; at += 1) {
+      const [element, before] = [/** @type {HTMLElement} */ (elements[at]), /** @type {HTMLElement} */ (elements[at - 1])];
+      if (element.previousElementSibling !== before) before.after(element);
+    }
+  }
+
+  /**
+   * Which rows have to be in the page, in their order.
+   * @param {number} count
+   * @param {{ first: number, last: number }} onScreen
+   * @param {number} pinned
+   */
+  indexes(count, onScreen, pinned) {
+    if (onScreen.first !== this.first) this.isUpward = onScreen.first < this.first;
+    this.first = onScreen.first;
+    const first = Math.max(0, onScreen.first - (this.isUpward ? AHEAD : BEHIND));
+    const last = Math.min(count, onScreen.last + (this.isUpward ? BEHIND : AHEAD));
     const indexes = Array.from({ length: Math.max(0, last - first) }, (_, offset) => first + offset);
     if (pinned >= 0 && pinned < first) indexes.unshift(pinned);
-    if (pinned >= last && pinned < items.length) indexes.push(pinned);
-    this.stretch(items.length * this.rowHeight);
-    this.release(new Set(indexes.map((index) => /** @type {T} */ (items[index]).run_id)));
-    /** @type {Element | null} */
-    let next = null;
-    for (const index of indexes.reverse()) {
-      const item = /** @type {T} */ (items[index]);
-      let row = this.shown.get(item.run_id);
-      if (row === undefined) {
-        row = this.spare.pop() ?? this.make();
-        this.shown.set(item.run_id, row);
-        this.body.insertBefore(row.element, next);
-      }
-      this.fill(row, item, index);
-      row.element.style.transform = `translateY(${index * this.rowHeight}px)`;
-      next = row.element;
-    }
-    for (const row of this.spare) row.element.remove();
-    this.spare.length = Math.min(this.spare.length, OVERSCAN);
+    if (pinned >= last && pinned < count) indexes.push(pinned);
+    return indexes;
+  }
+
+  /**
+   * @param {R} row
+   * @param {number} top
+   */
+  move(row, top) {
+    if (row.top === top) return;
+    row.top = top;
+    row.element.style.transform = `translateY(${top}px)`;
   }
 
   /** @param {number} height */
@@ -79,12 +118,18 @@ export class VirtualRows {
     this.body.style.height = `${height}px`;
   }
 
-  /** @param {Set<string>} wanted */
+  /**
+   * @param {Set<string>} wanted
+   * @returns {R[]} the others
+   */
   release(wanted) {
+    const free = [];
     for (const [id, row] of this.shown) {
       if (wanted.has(id)) continue;
-      this.shown.delete(id);
-      this.spare.push(row);
+      // The focus does not pass from one run to another unasked.
+      if (row.element.contains(document.activeElement)) row.element.remove();
+      free.push(row);
     }
+    return free;
   }
 }

@@ -158,6 +158,7 @@ export {};
  * @property {number} [worker_heartbeat_at]
  * @property {string[]} [worker_tags]
  * @property {string} [worker_state]
+ * @property {number} [gone_at]                     set by the page: since when it is no longer stored
  */
 /**
  * @typedef {object} RunSummary  one line of `GET /runs`

@@ -64,6 +64,8 @@ export const en = {
   "letters.delete_done": "Deleted: {done}.",
   "letters.failed": "Could not be redriven: {n}; they stay.",
   "letters.stop": "Stop",
+  "letters.only_these": "Only those that are there now: what comes in from here on stays.",
+  "letters.redriven_away": "Redriven: see its new run.",
   "letters.stopped": "Stopped; the rest is as it was.",
 };
 
@@ -134,5 +136,7 @@ export const ja = {
   "letters.delete_done": "{done}件を削除しました。",
   "letters.failed": "{n}件は再投入できず、残っています。",
   "letters.stop": "中止",
+  "letters.only_these": "対象は現在あるものだけです。これから届くものは残ります。",
+  "letters.redriven_away": "再投入しました。新しいrunを見る",
   "letters.stopped": "中止しました。残りは元のままです。",
 };

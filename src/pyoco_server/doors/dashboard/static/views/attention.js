@@ -18,6 +18,8 @@ import { poll } from "../lib/poll.js";
 /** As often as it changes: the gateway answers from memory. */
 const POLL_SECONDS = 5;
 const SHOWN_MAX = 3;
+/** On a phone the list below matters more. */
+const narrow = matchMedia("(max-width: 46rem)");
 const KEPT_AS = "pyoco.attention.aside";
 
 export class AttentionStrip {
@@ -30,6 +32,8 @@ export class AttentionStrip {
     this.letters = new Signal(0);
     /** @type {Finding[] | null} null: not known yet */
     this.findings = null;
+    /** @type {string | null} what there was when it was last read aloud */
+    this.said = null;
     this.at = 0;
     this.isOpen = false;
     this.aside = recalled();
@@ -44,10 +48,11 @@ export class AttentionStrip {
     this.element.setAttribute("aria-label", t("attention.title"));
     this.lines.clear();
     put(this.list);
-    put(this.spoken);
+    this.said = null;
     if (this.poll === null) {
       this.poll = poll(POLL_SECONDS, (signal) => this.ask(signal));
       reach.follow(() => this.show());
+      narrow.addEventListener("change", () => this.show());
     } else {
       this.show();
     }
@@ -56,6 +61,7 @@ export class AttentionStrip {
   /** Another key may see other things. */
   forget() {
     this.findings = null;
+    this.isOpen = false;
     this.keep({});
     this.letters.set(0);
     this.show();
@@ -74,15 +80,24 @@ export class AttentionStrip {
   show() {
     const { shown, hidden, aside } = sorted(this.findings ?? [], this.aside, now());
     if (this.findings !== null && reach.value === "ok") this.keep(aside);
-    const all = this.isOpen ? shown : shown.slice(0, SHOWN_MAX);
+    const all = this.isOpen ? shown : shown.slice(0, shownMax());
     const isOld = reach.value === "gateway" && this.findings !== null;
     this.element.classList.toggle("is-well", shown.length === 0 && hidden.length === 0);
     this.element.classList.toggle("is-old", isOld);
     this.showLines(all);
     this.showFoot(shown, hidden, isOld);
-    if (this.findings !== null) {
-      write(this.spoken, shown.length === 0 ? "" : t("attention.spoken", { n: shown.length, first: sentence(shown[0] ?? {}) }));
-    }
+    this.say(shown);
+  }
+
+  /**
+   * Read aloud when something came, went or became worse; not whenever a number in it has changed.
+   * @param {Finding[]} shown
+   */
+  say(shown) {
+    const said = JSON.stringify(shown.map((each) => [keyOf(each), each.level]).sort());
+    if (said === this.said) return;
+    this.said = said;
+    write(this.spoken, shown.length === 0 ? "" : t("attention.spoken", { n: shown.length, first: sentence(shown[0] ?? {}) }));
   }
 
   /** @param {Finding[]} shown */
@@ -110,7 +125,7 @@ export class AttentionStrip {
    * @param {boolean} isOld
    */
   showFoot(shown, hidden, isOld) {
-    const rest = shown.length - SHOWN_MAX;
+    const rest = shown.length - shownMax();
     const isWell = this.findings !== null && shown.length === 0 && hidden.length === 0;
     const words = [
       isWell ? t("attention.well") : "",
@@ -172,6 +187,10 @@ export class AttentionStrip {
       // Kept until the page is closed or loaded again, then.
     }
   }
+}
+
+function shownMax() {
+  return narrow.matches ? 1 : SHOWN_MAX;
 }
 
 /**

@@ -160,16 +160,33 @@ export function bringIntoView(element) {
   requestAnimationFrame(bring);
 }
 
+const TYPING_MS = 350;
+
 /**
- * Wait until nobody has typed for a moment.
+ * Wait until nobody has typed for a moment; a word that is still being composed is none yet.
  * @param {(text: string) => void} done
+ * @returns {{ listen: import("../lib/dom.js").Props, settle: () => void, cancel: () => void }} listen: for the field;
+ *   settle: do not wait any longer; cancel: what was typed is of no use any more
  */
 export function afterTyping(done) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  return (/** @type {Event} */ event) => {
+  /** @type {string | null} */
+  let typed = null;
+  const cancel = () => {
     clearTimeout(timer);
-    const { value } = /** @type {HTMLInputElement} */ (event.target);
-    timer = setTimeout(() => done(value.trim()), 350);
+    typed = null;
   };
+  const settle = () => {
+    const text = typed;
+    cancel();
+    if (text !== null) done(text);
+  };
+  const heard = (/** @type {Event} */ event) => {
+    cancel();
+    if (event instanceof InputEvent && event.isComposing) return;
+    typed = /** @type {HTMLInputElement} */ (event.target).value.trim();
+    timer = setTimeout(settle, TYPING_MS);
+  };
+  return { listen: { oninput: heard, oncompositionend: heard }, settle, cancel };
 }

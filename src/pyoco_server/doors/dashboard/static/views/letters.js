@@ -6,7 +6,7 @@ import { list, whole } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { KeyedList } from "../lib/keyed.js";
-import { countOf, FILTERS, given, placeOf, readFilter } from "../lib/letters.js";
+import { countOf, FILTERS, given, isSame, placeOf, readFilter } from "../lib/letters.js";
 import { button, commandBox, nothing, refill, shellWord } from "../lib/parts.js";
 import { poll } from "../lib/poll.js";
 import { href } from "../lib/router.js";
@@ -16,6 +16,7 @@ import { LettersList } from "./letters_list.js";
 
 /** @typedef {import("../lib/wire.js").LetterCounts} LetterCounts */
 /** @typedef {import("../lib/wire.js").LetterGroup} LetterGroup */
+/** @typedef {import("../lib/letters.js").LetterFilter} LetterFilter */
 /** @typedef {import("../lib/router.js").Place} Place */
 
 /** Letters are rare and stay: counts are kept by the gateway, and the page of letters is read along with them. */
@@ -44,63 +45,87 @@ class Letters {
     this.most = { count: 0 };
     this.summary = h("p", { class: "summary" });
     this.chips = h("div", { class: "chips" });
-    this.fields = this.filterFields();
+    this.heading = h("h1", { tabindex: "-1" }, t("letters.title"));
+    this.fields = { tag: this.field("tag"), run_id: this.field("run_id") };
     this.region = new Region();
     this.more = h("div");
     this.command = h("div");
     /** @type {KeyedList<LetterGroup>} */
     this.groups = new KeyedList(h("div", { class: "row-list", role: "list" }), keyOf,
       (group) => new GroupRow(group, this.most, () => this.choose(group)));
-    this.list = new LettersList({ opened: (id) => this.opened(id), changed: () => this.poll.soon() });
+    this.list = new LettersList(this.letter, { opened: (id) => this.opened(id), changed: () => this.poll.soon() });
     this.bulk = new LettersBulk(() => this.poll.soon());
     this.body = h("div", { class: "letters-body" },
       h("section", { class: "letters-groups", "aria-label": t("letters.groups") }, h("h2", null, t("letters.groups")),
         h("div", { class: "rows" }, this.groups.element), this.more),
       h("section", { class: "letters-letters", "aria-label": t("letters.letters") },
         h("div", { class: "card-head" }, h("h2", null, t("letters.letters")), this.chips),
-        this.fields, this.bulk.element, this.list.element));
+        h("div", { class: "filters" }, this.fields.tag.element, this.fields.run_id.element), this.bulk.element, this.list.element));
     this.element = h("div", { class: "view letters" },
-      h("div", { class: "view-head" }, h("h1", null, t("letters.title")), this.summary),
-      this.region.element, this.command);
+      h("div", { class: "view-head" }, this.heading, this.summary),
+      this.bulk.outcome, this.region.element, this.command);
     this.poll = poll(POLL_SECONDS, (signal) => this.region.guard(() => this.look(signal)));
   }
 
   close() {
     this.poll.stop();
-    this.bulk.stop();
+    this.bulk.close();
     this.list.close();
+    for (const field of Object.values(this.fields)) field.typing.cancel();
   }
 
   /** @param {Place} place */
   moved(place) {
     if (place.panel !== "letters") return false;
-    const filter = readFilter(place.query);
-    const isOther = JSON.stringify(filter) !== JSON.stringify(this.filter);
+    this.take(readFilter(place.query), place.query.get("letter"));
+    for (const name of /** @type {const} */ (["tag", "run_id"])) {
+      this.fields[name].typing.cancel();
+      this.fields[name].input.value = this.filter[name] ?? "";
+    }
+    return true;
+  }
+
+  /**
+   * @param {LetterFilter} filter
+   * @param {string | null} letter
+   */
+  take(filter, letter) {
+    const isOther = !isSame(filter, this.filter);
     this.filter = filter;
-    this.letter = place.query.get("letter");
+    this.letter = this.list.open = letter;
     if (isOther) this.list.forget();
+    this.drawBulk();
     this.draw();
     this.poll.soon();
-    return true;
   }
 
   /** @param {AbortSignal} signal */
   async look(signal) {
-    const filter = this.filter;
     const found = await get("dlq/counts", {}, signal);
+    const isFirst = this.counts === null;
     this.counts = { total: whole(found?.total), groups: list(found?.groups) };
+    if (isFirst) this.draw();
+    const hasFilter = Object.keys(given(this.filter)).length > 0;
+    if (this.counts.total > 0 || this.list.letters.length > 0 || hasFilter) await this.list.refresh(this.filter, signal);
+    this.drawBulk(); // after the list: what is meant is what can be seen
     this.draw();
-    if (this.counts.total > 0 || this.list.letters.length > 0) await this.list.refresh(filter, this.letter, signal);
+  }
+
+  drawBulk() {
+    this.bulk.show(this.filter, countOf(this.filter, this.counts), this.list.newest(this.filter));
   }
 
   draw() {
-    const { counts, filter } = this;
-    refill(this.chips, filter, () => this.chipParts());
-    for (const name of /** @type {const} */ (["tag", "run_id"])) {
-      const field = /** @type {HTMLInputElement | null} */ (this.fields.querySelector(`[name=${name}]`));
-      if (field && field !== document.activeElement) field.value = filter[name] ?? "";
-    }
+    const focused = document.activeElement;
+    const hadFocus = focused !== null && this.element.contains(focused);
+    this.drawChips();
     this.drawCommand();
+    this.drawCounts();
+    if (hadFocus && !focused.isConnected && document.activeElement === document.body) this.heading.focus({ preventScroll: true });
+  }
+
+  drawCounts() {
+    const { counts, filter } = this;
     this.body.classList.toggle("narrowed", Object.keys(given(filter)).length > 0);
     if (counts === null) return;
     refill(this.summary, counts.total, () => [t(counts.total === 1 ? "letters.total_one" : "letters.total", { n: count(counts.total) })]);
@@ -114,8 +139,19 @@ class Letters {
     refill(this.more, hidden, () => (hidden === 0 ? [] : [button(t("letters.more_groups", { n: count(hidden) }), () => {
       this.showsAll = true;
       this.draw();
+      this.groups.element.children[GROUPS_SHOWN]?.querySelector("button")?.focus();
     })]));
-    this.bulk.show(filter, countOf(filter, counts));
+  }
+
+  /** The focus of a chip that goes is passed on: to the one that takes its place, else to where one would narrow down anew. */
+  drawChips() {
+    const focused = document.activeElement;
+    const at = [...this.chips.children].findIndex((each) => each === focused);
+    refill(this.chips, this.filter, () => this.chipParts());
+    if (at === -1 || focused === null || focused.isConnected) return;
+    const chips = [...this.chips.querySelectorAll("button")];
+    const same = chips.find((each) => each.dataset.name === /** @type {HTMLElement} */ (focused).dataset.name);
+    (same ?? chips[at] ?? this.fields.tag.input).focus();
   }
 
   chipParts() {
@@ -125,27 +161,32 @@ class Letters {
       const value = /** @type {string} */ (this.filter[name]);
       const words = name === "reason" ? wordFor("letters.reason", value) : value === "" ? t("letters.no_flow") : value;
       return h("button", {
-        type: "button", class: "chip on", title: t("letters.drop"),
+        type: "button", class: "chip on", title: t("letters.drop"), "data-name": name,
         onclick: () => this.go({ ...this.filter, [name]: null }),
       }, h("span", { class: "chip-text" }, `${t(`letters.${name}`)}: ${words}`), h("span", { "aria-hidden": "true" }, "×"));
     }), h("a", { class: "small", href: href("letters") }, t("letters.all_groups"))];
   }
 
-  filterFields() {
-    const field = (/** @type {"tag" | "run_id"} */ name, /** @type {string} */ label) => h("label", { class: "filter-field" },
-      h("span", { class: "small dim" }, label), h("input", {
-        type: "search", name, maxlength: "200", autocomplete: "off", spellcheck: "false",
-        oninput: afterTyping((text) => {
-          // A run is asked for by its whole id: part of one finds nothing, and says so while somebody still types.
-          if (name === "run_id" && text !== "" && text.length < WHOLE_ID) return;
-          if ((this.filter[name] ?? "") !== text) this.go({ ...this.filter, [name]: text || null });
-        }),
-      }));
-    return h("div", { class: "filters" }, field("tag", t("letters.tag")), field("run_id", t("letters.run_id")));
+  /** @param {"tag" | "run_id"} name */
+  field(name) {
+    const typing = afterTyping((text) => {
+      // A run is asked for by its whole id: part of one finds nothing, and says so while somebody still types.
+      if (name === "run_id" && text !== "" && text.length < WHOLE_ID) return;
+      if ((this.filter[name] ?? "") === text) return;
+      const filter = { ...this.filter, [name]: text || null };
+      replacePlace(href("letters", [], placeOf(filter)));
+      this.take(filter, null);
+    });
+    const input = h("input", {
+      type: "search", name, maxlength: "200", autocomplete: "off", spellcheck: "false", value: this.filter[name] ?? "", ...typing.listen,
+    });
+    const element = h("label", { class: "filter-field" }, h("span", { class: "small dim" }, t(`letters.${name}`)), input);
+    return { element, input, typing };
   }
 
   /** @param {LetterGroup} group */
   choose(group) {
+    for (const field of Object.values(this.fields)) field.typing.settle();
     const isChosen = this.filter.reason === group.reason && this.filter.flow === (group.flow_name ?? "");
     this.go({ ...this.filter, reason: isChosen ? null : group.reason, flow: isChosen ? null : group.flow_name ?? "" });
   }

@@ -2,14 +2,21 @@
 
 import { Refused, send, Unreachable } from "../lib/api.js";
 import { confirm, mayAct } from "../lib/act.js";
-import { h, put } from "../lib/dom.js";
+import { h, put, write } from "../lib/dom.js";
 import { list, whole } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { given, letterPath } from "../lib/letters.js";
-import { button, commandBox, refill, shellWord } from "../lib/parts.js";
+import { button, commandBox, shellWord } from "../lib/parts.js";
+import { href } from "../lib/router.js";
+import { currentKey } from "../lib/session.js";
+import { toast } from "../lib/toast.js";
 
 /** @typedef {import("../lib/letters.js").LetterFilter} LetterFilter */
+/**
+ * Letters that fit a filter, up to the newest that was shown: what comes in while somebody thinks is not meant.
+ * @typedef {{ filter: LetterFilter, n: number | null, newest: string }} Meant
+ */
 /** @typedef {{ done: number, failed: number, problems: { id: string, err_id: string, detail: string }[] }} Tally */
 
 /** Each step is well within the time that one request may take, and shows that something moves. */
@@ -22,12 +29,21 @@ export class LettersBulk {
   /** @param {() => void} changed */
   constructor(changed) {
     this.changed = changed;
-    this.buttons = h("div", { class: "row-actions" });
-    this.status = h("div", { class: "bulk-status", role: "status" });
-    this.element = h("div", { class: "stack" }, this.buttons, this.status);
+    /** @type {Meant | null} null: there is nothing to do anything with */
+    this.meant = null;
+    this.redriveAll = button("", () => this.redrive(), { icon: "repeat" });
+    this.deleteAll = button("", () => this.remove(), { icon: "trash", kind: "danger" });
+    this.element = h("div", { class: "row-actions", hidden: true }, this.redriveAll, this.deleteAll);
+    this.status = h("div", { class: "bulk-status", role: "status", tabindex: "-1" });
+    this.stopButton = button(t("letters.stop"), () => this.stop(), { icon: "stop" });
+    this.stopButton.hidden = true;
+    /** What came of it. It stays when the list is empty, and so has a place of its own. */
+    this.outcome = h("div", { class: "bulk-outcome" }, this.status, this.stopButton);
     this.running = false;
     this.stopping = false;
-    this.told = "";
+    this.closed = false;
+    /** @type {string | null} the filter that what is told belongs to; null: whichever comes next */
+    this.told = null;
   }
 
   /** Between two steps; what has been done stays done. */
@@ -35,37 +51,56 @@ export class LettersBulk {
     this.stopping = true;
   }
 
-  /**
-   * @param {LetterFilter} filter
-   * @param {number | null} n how many it means; null: not known
-   */
-  show(filter, n) {
-    if (this.running || !mayAct) return;
-    // What was told is of the letters it was done to.
-    if (JSON.stringify(filter) !== this.told) put(this.status);
-    this.told = JSON.stringify(filter);
-    refill(this.buttons, [filter, n], () => (n === 0 ? [] : [
-      button(n === null ? t("letters.redrive_matching") : t("letters.redrive_n", { n: count(n) }),
-        () => this.redrive(filter, n), { icon: "repeat" }),
-      button(n === null ? t("letters.delete_matching") : t("letters.delete_n", { n: count(n) }),
-        () => this.remove(filter, n), { icon: "trash", kind: "danger" }),
-    ]));
+  close() {
+    this.closed = true;
+    this.stop();
   }
 
   /**
    * @param {LetterFilter} filter
-   * @param {number | null} n
+   * @param {number | null} n how many it means; null: not known
+   * @param {string | null} newest the newest of them that is shown; null: none is
    */
-  async redrive(filter, n) {
+  show(filter, n, newest) {
+    if (!mayAct) return;
+    if (!this.running) {
+      // What was told is of the letters it was done to.
+      if (this.told !== null && JSON.stringify(filter) !== this.told) put(this.status);
+      this.told = JSON.stringify(filter);
+    }
+    this.meant = newest === null || n === 0 ? null : { filter, n, newest };
+    this.draw();
+  }
+
+  /** The buttons stay the same ones: the focus is on one of them while the number changes. */
+  draw() {
+    if (this.meant !== null) {
+      write(/** @type {Element} */ (this.redriveAll.lastElementChild), titleFor("redrive", this.meant.n));
+      write(/** @type {Element} */ (this.deleteAll.lastElementChild), titleFor("delete", this.meant.n));
+    }
+    for (const each of [this.redriveAll, this.deleteAll]) {
+      if (this.running) each.setAttribute("aria-busy", "true");
+      else each.removeAttribute("aria-busy");
+    }
+    const isLeft = document.activeElement !== null &&
+      (this.meant === null && this.element.contains(document.activeElement) || !this.running && this.stopButton === document.activeElement);
+    this.element.hidden = this.meant === null;
+    this.stopButton.hidden = !this.running;
+    if (isLeft) this.status.focus({ preventScroll: true });
+  }
+
+  async redrive() {
+    const { meant } = this;
+    if (meant === null || this.running) return;
     const sure = await confirm({
-      title: n === null ? t("letters.redrive_matching") : t("letters.redrive_n", { n: count(n) }), yes: t("letters.redrive"),
-      body: [h("p", null, t("letters.redrive_many_note")), commandBox(commandFor("redrive", filter))],
+      title: titleFor("redrive", meant.n), yes: t("letters.redrive"),
+      body: [h("p", null, t("letters.redrive_many_note")), h("p", null, t("letters.only_these")), commandBox(commandFor("redrive", meant))],
     });
     if (sure === null) return;
     /** @type {string | null} */
     let cursor = null;
-    await this.run("redrive", n, async (tally) => {
-      const body = { ...selection(filter), limit: REDRIVE_STEP, ...(cursor === null ? {} : { cursor }) };
+    await this.run("redrive", meant.n, async (tally) => {
+      const body = { ...selection(meant.filter), up_to: meant.newest, limit: REDRIVE_STEP, ...(cursor === null ? {} : { cursor }) };
       const told = await send("POST", "dlq/redrive", body);
       tally.done += whole(told?.redriven);
       tally.failed += whole(told?.failed);
@@ -75,19 +110,17 @@ export class LettersBulk {
     });
   }
 
-  /**
-   * @param {LetterFilter} filter
-   * @param {number | null} n
-   */
-  async remove(filter, n) {
+  async remove() {
+    const { meant } = this;
+    if (meant === null || this.running) return;
     const sure = await confirm({
-      title: n === null ? t("letters.delete_matching") : t("letters.delete_n", { n: count(n) }), yes: t("letters.delete"),
-      danger: true, body: [h("p", null, t("letters.delete_note")), commandBox(commandFor("delete", filter))],
+      title: titleFor("delete", meant.n), yes: t("letters.delete"), danger: true,
+      body: [h("p", null, t("letters.delete_note")), h("p", null, t("letters.only_these")), commandBox(commandFor("delete", meant))],
     });
     if (sure === null) return;
-    await this.run("delete", n, async (tally) => {
-      const isAll = Object.keys(given(filter)).length === 0;
-      const told = await send("DELETE", letterPath(filter, { limit: DELETE_STEP, all: isAll ? true : null }));
+    await this.run("delete", meant.n, async (tally) => {
+      const isAll = Object.keys(given(meant.filter)).length === 0;
+      const told = await send("DELETE", letterPath(meant.filter, { up_to: meant.newest, limit: DELETE_STEP, all: isAll ? true : null }));
       tally.done += whole(told?.deleted);
       return told?.more === true && whole(told?.deleted) > 0;
     });
@@ -99,12 +132,13 @@ export class LettersBulk {
    * @param {(tally: Tally) => Promise<boolean>} step true: there is more
    */
   async run(what, n, step) {
-    if (this.running) return;
+    if (this.running || this.closed) return;
+    const key = currentKey();
     this.running = true;
     this.stopping = false;
     /** @type {Tally} */
     const tally = { done: 0, failed: 0, problems: [] };
-    put(this.buttons, button(t("letters.stop"), () => this.stop(), { icon: "stop" }));
+    this.draw();
     /** @type {string | null} */
     let trouble = null;
     try {
@@ -118,10 +152,13 @@ export class LettersBulk {
       else throw error;
     } finally {
       this.running = false;
-      /** @type {any} */ (this.buttons).pyocoMade = null;
-      put(this.buttons);
+      this.told = null;
+      this.draw();
     }
     this.tell(what, tally, n, trouble, false);
+    // Whoever went elsewhere meanwhile is told there, unless somebody else is there now.
+    const words = [this.status.firstElementChild?.textContent ?? "", trouble ?? ""].join(" ").trim();
+    if (this.closed && key === currentKey()) toast(words, trouble === null ? "plain" : "danger", href("letters"));
     this.changed();
   }
 
@@ -152,9 +189,18 @@ function selection(filter) {
 
 /**
  * @param {"redrive" | "delete"} what
- * @param {LetterFilter} filter
+ * @param {number | null} n
  */
-function commandFor(what, filter) {
+function titleFor(what, n) {
+  return n === null ? t(`letters.${what}_matching`) : t(`letters.${what}_n`, { n: count(n) });
+}
+
+/**
+ * @param {"redrive" | "delete"} what
+ * @param {Meant} meant
+ */
+function commandFor(what, { filter, newest }) {
   const words = Object.entries(given(filter)).map(([name, value]) => `--${name.replace("_", "-")} ${shellWord(value)}`);
-  return `pyoco-client dlq ${what} ${words.length === 0 ? "--all" : `--all-matching ${words.join(" ")}`} --yes`;
+  const which = words.length === 0 ? "--all" : `--all-matching ${words.join(" ")}`;
+  return `pyoco-client dlq ${what} ${which} --up-to ${shellWord(newest)} --yes`;
 }

@@ -7,10 +7,11 @@ import { list, texts, whole } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { KeyedList } from "../lib/keyed.js";
-import { letterPath, mergePage } from "../lib/letters.js";
+import { addPage, isSame, letterPath, LETTERS_MAX, mergePage } from "../lib/letters.js";
 import { actButton, badge, commandBox, facts, json, nothing, refill, since, skeleton } from "../lib/parts.js";
 import { isTrouble } from "../lib/poll.js";
 import { href } from "../lib/router.js";
+import { toast } from "../lib/toast.js";
 import { cell, opener, showSince } from "./fleet_parts.js";
 
 /** @typedef {import("../lib/wire.js").Letter} Letter */
@@ -19,13 +20,14 @@ import { cell, opener, showSince } from "./fleet_parts.js";
 /** @typedef {import("../lib/dom.js").Leaf} Leaf */
 
 const PAGE = 50;
-/** Beyond this nobody reads on; a filter finds the rest. */
-const LETTERS_MAX = 2000;
 const ERROR_CHARACTERS_MAX = 20_000;
 
 export class LettersList {
-  /** @param {{ opened: (id: string | null) => void, changed: () => void }} tell */
-  constructor(tell) {
+  /**
+   * @param {string | null} open
+   * @param {{ opened: (id: string | null) => void, changed: () => void }} tell
+   */
+  constructor(open, tell) {
     this.tell = tell;
     /** @type {Letter[]} */
     this.letters = [];
@@ -33,12 +35,13 @@ export class LettersList {
     this.cursor = null;
     /** Whether more than the first page was asked for: then the cursor is that of the last one. */
     this.isDeep = false;
-    /** @type {string | null} */
-    this.open = null;
+    this.isCut = false;
+    this.open = open;
     /** @type {Letter | null} the open one, when the list does not show it */
     this.extra = null;
-    /** @type {LetterFilter | null} */
+    /** @type {LetterFilter | null} whose letters these are */
     this.filter = null;
+    this.forgotten = 0;
     this.stopping = new AbortController();
     /** @type {KeyedList<Letter>} */
     this.rows = new KeyedList(h("div", { class: "row-list", role: "list" }), (letter) => String(letter.id),
@@ -58,9 +61,10 @@ export class LettersList {
 
   /** Another filter: what is shown is of no use any more. */
   forget() {
+    this.forgotten += 1;
     this.letters = [];
     this.cursor = null;
-    this.isDeep = false;
+    this.isDeep = this.isCut = false;
     this.filter = null;
     this.extra = null;
     this.rows.show([]);
@@ -70,21 +74,55 @@ export class LettersList {
   }
 
   /**
-   * The first page again; what was loaded below it stays.
+   * The newest letter of a filter that was shown; null: none was, or not yet.
    * @param {LetterFilter} filter
-   * @param {string | null} open
+   */
+  newest(filter) {
+    const [first] = this.letters;
+    return first !== undefined && isSame(this.filter, filter) ? String(first.id) : null;
+  }
+
+  /**
+   * The first page again; what was loaded below it stays as long as it joins that.
+   * @param {LetterFilter} filter
    * @param {AbortSignal} signal
    */
-  async refresh(filter, open, signal) {
+  async refresh(filter, signal) {
+    const { forgotten } = this;
     const page = await get(letterPath(filter, { limit: PAGE }), {}, signal);
-    const items = list(page?.items);
+    if (forgotten !== this.forgotten) return; // another filter is asked for by now
     const next = page?.next_cursor ?? null;
+    const wasDeep = this.isDeep;
+    const { isCut } = this;
     this.filter = filter;
-    this.open = open;
-    this.letters = mergePage(this.letters, items, next === null);
+    Object.assign(this, mergePage(wasDeep ? this.letters : [], list(page?.items), next === null));
+    if (!this.isDeep) this.cursor = next;
+    else if (this.isCut || isCut) this.cut();
     await this.lookForOpen(signal);
-    if (!this.isDeep || next === null) this.cursor = next;
+    if (forgotten !== this.forgotten) return;
+    if (wasDeep && !this.isDeep) this.drawFromTop();
+    else this.draw();
+  }
+
+  /** What was left off has no cursor: it cannot be loaded again, even when others make room. */
+  cut() {
+    this.isCut = true;
+    this.cursor = null;
+  }
+
+  /** What one was reading may be gone from the list: one is at its top then, and not at some end of it. */
+  drawFromTop() {
+    const focused = document.activeElement;
+    const hadFocus = focused !== null && this.element.contains(focused);
     this.draw();
+    if (hadFocus && !focused.isConnected) this.focusRow(0);
+    if (this.box.getBoundingClientRect().top < 0) this.rows.element.firstElementChild?.firstElementChild?.scrollIntoView();
+  }
+
+  /** @param {number} at */
+  focusRow(at) {
+    const opens = this.rows.element.children[at]?.querySelector("button");
+    opens?.focus({ preventScroll: true });
   }
 
   /**
@@ -103,15 +141,23 @@ export class LettersList {
   }
 
   async loadMore() {
-    const { filter, cursor } = this;
+    const { filter, cursor, isDeep, forgotten } = this;
     if (filter === null || cursor === null) return;
+    this.isDeep = true; // from here on a refresh keeps what the cursor follows
     const page = await act(() => get(letterPath(filter, { limit: PAGE, cursor }), {}, this.stopping.signal));
-    if (page === undefined || this.filter !== filter && JSON.stringify(this.filter) !== JSON.stringify(filter)) return;
-    this.isDeep = true;
-    const known = new Set(this.letters.map((letter) => letter.id));
-    this.letters = [...this.letters, ...list(page.items).filter((letter) => !known.has(letter.id))].slice(0, LETTERS_MAX);
-    this.cursor = this.letters.length >= LETTERS_MAX ? null : page.next_cursor ?? null;
+    // Another filter, or so many new letters that what was loaded is dropped: this follows nothing that is shown.
+    if (forgotten !== this.forgotten || this.cursor !== cursor) return;
+    if (page === undefined) {
+      this.isDeep = isDeep;
+      return;
+    }
+    const shown = this.letters.length;
+    Object.assign(this, addPage(this.letters, list(page.items)));
+    this.cursor = page.next_cursor ?? null;
+    if (this.isCut || this.cursor !== null && this.letters.length >= LETTERS_MAX) this.cut();
+    const hadFocus = this.foot.contains(document.activeElement);
     this.draw();
+    if (hadFocus && !this.foot.contains(document.activeElement)) this.focusRow(shown);
   }
 
   draw() {
@@ -121,9 +167,9 @@ export class LettersList {
     this.rows.show([...extra, ...this.letters]);
     write(this.elsewhere, extra.length === 0 ? "" : t("letters.elsewhere"));
     for (const [id, row] of this.rows.rows) /** @type {LetterRow} */ (row).expand(id === this.open);
-    refill(this.foot, [this.letters.length === 0, this.cursor !== null, this.letters.length >= LETTERS_MAX], () => {
+    refill(this.foot, [this.letters.length === 0, this.cursor !== null, this.isCut ? this.letters.length : 0], () => {
       if (this.letters.length === 0) return [nothing(t("letters.none_here"), h("a", { href: href("letters") }, t("letters.all_groups")))];
-      if (this.letters.length >= LETTERS_MAX) return [h("p", { class: "mark" }, t("letters.too_many", { n: count(LETTERS_MAX) }))];
+      if (this.isCut) return [h("p", { class: "mark" }, t("letters.too_many", { n: count(this.letters.length) }))];
       return this.cursor === null ? [] : [actButton(t("letters.load_more"), () => this.loadMore())];
     });
   }
@@ -137,6 +183,7 @@ export class LettersList {
 
   /** @param {string} id */
   drop(id) {
+    if (this.stopping.signal.aborted) return; // the address is another view's by now
     this.letters = this.letters.filter((letter) => letter.id !== id);
     this.extra = null;
     if (this.open === id) {
@@ -228,10 +275,14 @@ class LetterRow {
     const id = String(detail.id);
     if (!mayAct) return null;
     const redrive = async () => {
-      const done = await act(() => send("POST", `dlq/${encodeURIComponent(id)}/redrive`), () => t("letters.redriven"));
+      const done = await act(() => send("POST", `dlq/${encodeURIComponent(id)}/redrive`));
       if (done === undefined) return;
+      const to = typeof done?.run_id === "string" ? href("runs", [done.run_id]) : undefined;
+      // Whoever went elsewhere meanwhile stays there.
+      const isHere = !this.tell.signal.aborted;
       this.tell.gone();
-      if (typeof done?.run_id === "string") location.hash = href("runs", [done.run_id]);
+      toast(isHere ? t("letters.redriven") : t("letters.redriven_away"), "plain", isHere ? undefined : to);
+      if (isHere && to !== undefined) location.hash = to;
     };
     const remove = async () => {
       const sure = await confirm({

@@ -108,7 +108,7 @@ class QueueRow {
     this.element.classList.toggle("bad", alone);
     refill(this.warning, alone, () => (alone ? [
       h("p", { class: "bad-word" }, icon("danger"), " ", t("queues.nobody", { tag: this.tag })),
-      commandBox(`pyoco-worker --tags ${shellWord(this.tag)}`),
+      commandBox(`pyoco-worker --flow-resolver MODULE:CALLABLE --tags ${shellWord(this.tag)}`),
     ] : []));
   }
 }

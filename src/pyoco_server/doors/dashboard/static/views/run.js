@@ -1,17 +1,19 @@
 // One run: everything the server knows of it, live.
 
+import { now } from "../lib/clock.js";
 import { h, put } from "../lib/dom.js";
 import { Signal } from "../lib/events.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { commandBox, nothing, skeleton } from "../lib/parts.js";
 import { href, readPlace } from "../lib/router.js";
+import { textOf } from "../lib/run_facts.js";
 import { RunFeed } from "./run_feed.js";
+import { Guarded } from "./run_guard.js";
 import { RunHead } from "./run_head.js";
 import { sectionsOf } from "./run_kinds.js";
 
 /** @typedef {import("../lib/router.js").Place} Place */
 /** @typedef {import("../lib/wire.js").Run} Run */
-/** @typedef {import("./run_kinds.js").Section} Section */
 
 /** An id has no other characters; an address with `..` would be another one. */
 const ID = /^[\w-]{1,100}$/;
@@ -30,7 +32,11 @@ addEventListener("hashchange", (event) => {
 export function openRun(place) {
   const page = new RunView(String(place.rest[0]), place.query.get("task"));
   return {
-    element: page.element, title: t("run.title"), close: () => page.close(), moved: (next) => page.moved(next),
+    element: page.element,
+    get title() {
+      return page.title;
+    },
+    close: () => page.close(), moved: (next) => page.moved(next),
     onKey: (event) => page.onKey(event),
   };
 }
@@ -42,24 +48,27 @@ class RunView {
    */
   constructor(id, task) {
     this.id = id;
+    /** For the window, at all times. */
+    this.title = t("run.title");
     /** @type {Signal<string | null>} */
     this.selected = new Signal(task);
-    this.head = new RunHead(id, list);
+    this.head = new Guarded(new RunHead(id, list));
     this.notice = h("div", { role: "status" });
     this.body = h("div", { class: "run-body" }, h("p", { class: "unseen" }, t("run.loading")), skeleton(6));
     this.element = h("div", { class: "view run-view" }, this.head.element, this.notice, this.body);
-    /** @type {Section[]} */
+    /** @type {Guarded[]} */
     this.sections = [];
+    this.refusal = "";
     /** @type {string | null} */
     this.kind = null;
     this.feed = new RunFeed(id, {
       onRun: (run) => this.show(run),
-      onMissing: (seen) => this.tellMissing(seen),
+      onMissing: (run) => this.tellMissing(run),
       onRefused: (words) => this.tellRefused(words),
     });
     this.unfollow = this.selected.follow((name) => this.keepPlace(name));
     if (ID.test(id)) this.feed.start();
-    else this.tellMissing(false);
+    else this.tellMissing(null);
   }
 
   close() {
@@ -70,7 +79,7 @@ class RunView {
   }
 
   closeSections() {
-    for (const section of this.sections) section.close?.();
+    for (const section of this.sections) section.close();
     this.sections = [];
   }
 
@@ -108,27 +117,30 @@ class RunView {
     const kind = typeof run.kind === "string" ? run.kind : "flow";
     if (kind !== this.kind) this.open(kind);
     for (const section of this.sections) section.show(run);
-    document.title = `${run.flow_name} · ${wordFor("status", String(run.status))} · pyoco`;
+    const state = run.gone_at === undefined ? wordFor("status", String(run.status)) : t("run.removed.badge");
+    this.title = `${textOf(run.flow_name) || t("run.title")} · ${state}`;
+    document.title = `${this.title} · pyoco`;
   }
 
   /** @param {string} kind */
   open(kind) {
     this.kind = kind;
+    this.refusal = "";
     this.closeSections();
     const { main, aside } = sectionsOf(kind);
     const page = { id: this.id, selected: this.selected };
-    const left = main.map((Class) => new Class(page));
-    const right = aside.map((Class) => new Class(page));
+    const left = main.map((Class) => new Guarded(new Class(page)));
+    const right = aside.map((Class) => new Guarded(new Class(page)));
     this.sections = [...left, ...right];
     put(this.body,
       h("div", { class: "run-main" }, left.map((section) => section.element)),
       h("aside", { class: "run-aside" }, right.map((section) => section.element)));
   }
 
-  /** @param {boolean} seen */
-  tellMissing(seen) {
-    if (seen) {
-      this.head.retire();
+  /** @param {Run | null} run as it was last seen, if ever */
+  tellMissing(run) {
+    if (run !== null) {
+      this.show({ ...run, gone_at: now() });
       put(this.notice, h("div", { class: "run-notice" },
         h("strong", null, t("run.removed")), h("p", null, t("run.removed.why"))));
       return;
@@ -139,7 +151,9 @@ class RunView {
 
   /** @param {string} words */
   tellRefused(words) {
-    put(this.body, nothing(t("run.refused"), h("p", null, words),
+    if (words === this.refusal) return; // at the next try, the same
+    this.refusal = words;
+    put(this.body, nothing(t("run.refused"), h("p", { role: "status" }, words),
       h("a", { class: "button", href: list }, t("run.missing.list"))));
   }
 }

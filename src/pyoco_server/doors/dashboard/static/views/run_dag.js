@@ -6,7 +6,7 @@ import { h, put, svg, write } from "../lib/dom.js";
 import { count, span } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { card, iconButton, statusIcon } from "../lib/parts.js";
-import { instant, isObject, isTerminal, recordOf, stateOf, taskNames } from "../lib/run_facts.js";
+import { instant, isObject, isOver, recordOf, stateOf, taskNames } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("../lib/dag.js").Layout} Layout */
@@ -114,7 +114,7 @@ export class DagSection {
     const node = /** @type {Node} */ (this.nodes.get(name));
     const state = stateOf(run, name);
     const record = recordOf(run, name);
-    const from = state === "RUNNING" && !isTerminal(run.status) ? instant(record?.started_at) : null;
+    const from = state === "RUNNING" && !isOver(run) ? instant(record?.started_at) : null;
     if (from === null) this.running.delete(name);
     else this.running.set(name, from);
     const took = typeof record?.duration_ms === "number" ? span(record.duration_ms / 1000) : "";

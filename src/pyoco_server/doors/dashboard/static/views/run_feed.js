@@ -1,16 +1,20 @@
-// One run as it changes: read once, then followed, for as long as it changes and the page is looked at.
+// One run as it changes: read once, then followed, for as long as it changes and the page is looked at. A browser with
+// many such pages follows with few of them and asks again and again with the others: see `lib/slots.js`.
 
 import { Refused, get, stream } from "../lib/api.js";
 import { connection } from "../lib/connection.js";
+import { t } from "../lib/i18n.js";
+import { parseJson } from "../lib/numbers.js";
 import { isTrouble, poll } from "../lib/poll.js";
 import { isObject, isTerminal, waits } from "../lib/run_facts.js";
+import { takeSlot } from "../lib/slots.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /**
  * @typedef {object} Listener
  * @property {(run: Run) => void} onRun      at each change and each heartbeat
- * @property {(seen: boolean) => void} onMissing the gateway knows no such run; seen: it did before
- * @property {(words: string) => void} onRefused it may be there, and we are not shown it
+ * @property {(run: Run | null) => void} onMissing the gateway knows no such run; as it was when it did
+ * @property {(words: string) => void} onRefused it may be there, and we are not shown it; it may come all the same
  */
 
 /** Why a run waits changes with every other run: asked for while it waits. */
@@ -21,8 +25,10 @@ const BACK_OFF_MS = 400;
 const BACK_OFF_MS_MAX = 15_000;
 /** Both are told when they end; this is for a word that was lost. */
 const WAIT_MS = 60_000;
-/** A browser opens six connections to a server: pages that nobody looks at give theirs back. */
-const HIDDEN_MS = 20_000;
+/** A browser opens six connections to a server: pages that nobody looks at give theirs back, to those that are. */
+const HIDDEN_MS = 2000;
+/** While others have the streams: as often as that feels live, and each time perhaps one is free. */
+const POLL_MS = 2500;
 const SILENCE_MS = 20_000;
 /** Not part of the stored run, so not of events: they stay from one question to the next. */
 const ADDED = /** @type {const} */ (["worker_alive", "worker_heartbeat_at", "worker_tags", "worker_state"]);
@@ -50,13 +56,16 @@ export class RunFeed {
     this.hiding = undefined;
     this.failures = 0;
     this.heardAt = 0;
+    /** There was no place for a stream. */
+    this.polls = false;
   }
 
   start() {
     const signal = this.stopping.signal;
     document.addEventListener("visibilitychange", () => this.onLook(), { signal });
     const unfollow = connection.follow((state) => {
-      if (state === "ok") this.wake?.();
+      if (state === "locked") this.streaming?.abort(); // what came with a key that counts no more is not shown
+      else if (state !== "gateway") this.wake?.();
     });
     signal.addEventListener("abort", unfollow, { once: true });
     void this.live();
@@ -77,7 +86,7 @@ export class RunFeed {
         if (!this.mustWait() && await this.turn()) return;
       } catch (error) {
         if (error instanceof Refused && this.isFinal(error)) return;
-        if (!isTrouble(error)) throw error;
+        if (!isTrouble(error)) reportError(error); // told, and no reason to stop
         this.failures += 1;
       }
       await this.rest();
@@ -87,13 +96,18 @@ export class RunFeed {
   /** @returns {Promise<boolean>} true: nothing more to do */
   async turn() {
     await this.load();
-    if (this.run === null || isTerminal(this.run.status)) return true;
+    if (this.run === null) return false; // it came when nobody may see it
+    if (isTerminal(this.run.status)) return true;
     const goesOn = await this.follow();
+    if (this.polls) {
+      this.failures = 0;
+      return false;
+    }
     this.failures += 1; // none of them counts once an event comes: a stream that brings none is not asked for at once
-    const ended = this.run !== null && isTerminal(this.run.status);
+    const ended = isTerminal(this.run.status);
     if (!goesOn || ended) {
       await this.load(); // the last facts: events lack some
-      return true;
+      return isTerminal(this.run.status);
     }
     return false;
   }
@@ -102,11 +116,11 @@ export class RunFeed {
   isFinal(error) {
     if (error.status === 404) {
       this.finish();
-      this.listener.onMissing(this.run !== null);
+      this.listener.onMissing(this.run);
       return true;
     }
     if (error.status >= 500 || error.status === 429 || error.status === 401 || error.status === 403) {
-      if (this.run === null && error.status < 500) this.listener.onRefused(error.words);
+      if (this.run === null) this.listener.onRefused(error.words);
       return false; // it may get better: another key, another moment
     }
     this.finish();
@@ -116,28 +130,34 @@ export class RunFeed {
 
   async load() {
     const told = await get(this.path, { include: "records" }, this.stopping.signal);
-    if (!isObject(told) || typeof told.status !== "string") throw new Refused(502, { detail: "not a run" });
+    if (!isObject(told) || typeof told.status !== "string") throw new Refused(502, { detail: t("run.odd") });
     this.take(/** @type {Run} */ (/** @type {unknown} */ (told)));
   }
 
   /** @returns {Promise<boolean>} false: nothing more will come */
   async follow() {
+    const giveBack = await takeSlot();
+    this.polls = giveBack === null;
+    this.keepAsking();
+    if (giveBack === null) return true;
     this.streaming = new AbortController();
     this.heardAt = Date.now();
+    if (this.stopping.signal.aborted || this.mustWait()) this.streaming.abort(); // while it waited for its place
     try {
       return await stream(`${this.path}/watch`, { include: "records" }, {
         signal: this.streaming.signal, lastEventId: this.lastEventId, onEvent: (event) => this.onEvent(event),
       });
     } finally {
       this.streaming = null;
+      giveBack();
     }
   }
 
   /** @param {import("../lib/sse.js").SentEvent} event */
   onEvent(event) {
     if (event.event !== "snapshot" && event.event !== "heartbeat") return;
-    const told = JSON.parse(event.data);
-    if (this.stopping.signal.aborted || !isObject(told?.snapshot)) return;
+    const told = parseJson(event.data);
+    if (!isObject(told?.snapshot) || typeof told.snapshot.status !== "string") return;
     this.failures = 0;
     this.heardAt = Date.now();
     this.lastEventId = event.id;
@@ -152,16 +172,27 @@ export class RunFeed {
 
   /** @param {Run} run */
   take(run) {
-    if (this.stopping.signal.aborted) return; // it came when nobody waited for it any more
+    // It came when nobody waited for it any more, or when nobody may see it.
+    if (this.stopping.signal.aborted || connection.value === "locked") return;
     this.run = run;
     this.keepAsking();
-    this.listener.onRun(run);
+    this.tell(run);
+  }
+
+  /** A defect of whoever listens does not end what others, and the next change, rely on. @param {Run} run */
+  tell(run) {
+    try {
+      this.listener.onRun(run);
+    } catch (error) {
+      reportError(error);
+    }
   }
 
   /** Ask for what events lack, as often as that changes. */
   keepAsking() {
     const run = this.run;
-    const every = run === null || isTerminal(run.status) ? 0 : waits(run) ? WAIT_SECONDS : WORKER_SECONDS;
+    const asksAnyway = this.polls || run === null || isTerminal(run.status);
+    const every = asksAnyway ? 0 : waits(run) ? WAIT_SECONDS : WORKER_SECONDS;
     if (every === this.askedEvery) return;
     this.asking?.stop();
     this.askedEvery = every;
@@ -179,10 +210,11 @@ export class RunFeed {
     const told = await get(this.path, {}, signal);
     const run = this.run;
     if (run === null || signal.aborted || !isObject(told) || told.worker_id !== run.worker_id) return;
+    if (connection.value === "locked") return;
     for (const name of [...ADDED, "waiting"]) {
       if (name in told) Object.assign(run, { [name]: told[name] });
     }
-    this.listener.onRun(run);
+    this.tell(run);
   }
 
   finish() {
@@ -203,7 +235,8 @@ export class RunFeed {
 
   /** Longer after each failure; cut short when the connection has healed or the page is looked at again. */
   async rest() {
-    const longest = Math.min(BACK_OFF_MS_MAX, BACK_OFF_MS * 2 ** Math.min(this.failures, 8));
+    const backOff = Math.min(BACK_OFF_MS_MAX, BACK_OFF_MS * 2 ** Math.min(this.failures, 8));
+    const longest = this.polls ? Math.max(POLL_MS / 0.75, backOff) : backOff;
     await new Promise((resolve) => {
       const timer = setTimeout(resolve, this.mustWait() ? WAIT_MS : longest * (0.5 + Math.random() / 2));
       this.wake = () => {

@@ -1,6 +1,6 @@
 // All that is known of one task: in the list, and beside the graph for the one that is looked at.
 
-import { h, write } from "../lib/dom.js";
+import { h, put, write } from "../lib/dom.js";
 import { dateTime, preciseTime, span } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t } from "../lib/i18n.js";
@@ -22,8 +22,8 @@ export class RecordSection {
     this.element = card(t("run.task.name"), {
       class: "run-record", actions: iconButton("close", t("close"), () => page.selected.set(null)),
     }, this.body);
-    this.title = /** @type {HTMLElement} */ (this.element.querySelector("h2"));
-    this.title.setAttribute("role", "status");
+    this.title = h("span", { "aria-live": "polite" }); // no role: the heading stays one, and keeps its name
+    put(/** @type {HTMLElement} */ (this.element.querySelector("h2")), this.title);
     this.element.hidden = true;
     this.unfollow = page.selected.follow(() => this.draw());
   }

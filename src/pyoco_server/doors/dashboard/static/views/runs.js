@@ -1,10 +1,12 @@
 // The list of runs: live, thousands of rows, narrowed down by what the address says.
 
 import { mayAct } from "../lib/act.js";
+import { now } from "../lib/clock.js";
+import { connection } from "../lib/connection.js";
 import { h, put, write } from "../lib/dom.js";
-import { count } from "../lib/format.js";
+import { ago, count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
-import { button, commandBox, nothing, refill, skeleton } from "../lib/parts.js";
+import { button, commandBox, isTyping, nothing, refill, skeleton } from "../lib/parts.js";
 import { cancelBody, filterText, listCommand, readFilter } from "../lib/run_filter.js";
 import { RunList } from "../lib/run_list.js";
 import { Selection } from "../lib/selection.js";
@@ -20,10 +22,16 @@ import { RunViews } from "./runs_views.js";
 /** @typedef {import("../lib/router.js").Place} Place */
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
 
+/** As in the style sheet. */
+const narrow = matchMedia("(max-width: 52rem)");
+
 /** For this long, whoever comes back finds the list as they left it. */
 const KEPT_MS = 10 * 60 * 1000;
 /** @type {{ query: string, key: string | null, list: RunList, cursor: string | null, activeId: string | null, scroll: number, at: number } | null} */
 let kept = null;
+connection.follow((state) => {
+  if (state === "locked") kept = null; // whoever comes next has no right to it
+});
 
 /**
  * What whoever was here last has left, if it is the same list, not too old, and of the same key: of the same tenant.
@@ -65,6 +73,10 @@ class RunsView {
     this.ageLine = h("span", { class: "dim", hidden: true }, t("runs.as_of"), " ", this.age);
     this.cancelAll = button(t("runs.cancel_all"), () => this.bulk.cancelMatching(), { kind: "quiet", icon: "stop" });
     this.command = h("div", { class: "runs-command" });
+    this.foot = h("div");
+    this.state = h("div", { class: "runs-state" }, h("div", { class: "runs-state-words" }, this.shown, this.ageLine),
+      mayAct ? this.cancelAll : null);
+    this.placeCommand = () => (narrow.matches ? this.foot : this.state).append(this.command);
     this.empty = h("div");
     this.tail = h("p", { class: "runs-tail dim" });
     this.place = h("div");
@@ -73,9 +85,9 @@ class RunsView {
       h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.views.element,
         mayAct ? button(t("runs.submit"), () => submitRun(this.filter), { kind: "primary", icon: "upload" }) : null)),
       this.filters.element,
-      h("div", { class: "runs-state" }, h("div", { class: "runs-state-words" }, this.shown, this.ageLine),
-        mayAct ? this.cancelAll : null, this.command),
-      this.place, this.empty, this.tail, this.bulk.element);
+      this.state, this.place, this.empty, this.tail, this.foot, this.bulk.element);
+    this.placeCommand();
+    narrow.addEventListener("change", this.placeCommand);
     this.tell();
   }
 
@@ -120,10 +132,11 @@ class RunsView {
   }
 
   close() {
-    kept = {
+    kept = this.sync.key !== currentKey() ? null : {
       query: filterText(this.filter), key: this.sync.key, list: this.list, cursor: this.sync.cursor, activeId: this.grid.activeId,
       scroll: scrollY, at: performance.now(),
     };
+    narrow.removeEventListener("change", this.placeCommand);
     this.sync.stop();
     this.grid.close();
     this.bulk.close();
@@ -171,7 +184,7 @@ class RunsView {
     write(this.shown, sync.loaded || rows.length > 0 ? t(more ? "runs.shown.more" : "runs.shown", { n: count(rows.length) }) : "");
     this.ageLine.hidden = sync.at === null;
     this.age.dataset.at = String(sync.at);
-    if (sync.at !== null) write(this.age, t("span.now"));
+    if (sync.at !== null) write(this.age, ago(now() - sync.at));
     this.cancelAll.hidden = cancelBody(this.filter, 0) === null || rows.length === 0;
     refill(this.command, filterText(this.filter), () => [commandBox(listCommand(this.filter))]);
     this.grid.element.hidden = rows.length === 0;
@@ -205,13 +218,15 @@ class RunsView {
   }
 
   clearButton() {
-    return button(t("runs.clear"), () => goToFilter({}), { kind: "primary" });
+    return button(t("runs.clear"), () => {
+      goToFilter({});
+      this.filters.focusFirst();
+    }, { kind: "primary" });
   }
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
-    const typing = event.target instanceof HTMLElement &&
-      event.target.matches("input:not([type=checkbox]), textarea, select");
+    const typing = isTyping(event.target);
     if (event.key === "Escape") return this.onEscape(typing);
     if (typing) return false;
     if (event.key === "/") {

@@ -31,14 +31,20 @@ export class RunFilters {
     this.kind = h("select", { "aria-label": t("runs.filter.kind"), onchange: () => this.set("kind", this.kind.value) },
       h("option", { value: "" }, t("runs.kind.any")),
       ...KINDS.map((kind) => h("option", { value: kind }, wordFor("runs.kind", kind))));
-    this.statuses = h("div", { class: "chips", role: "group", "aria-label": t("runs.filter.status") });
+    this.opener = h("button", {
+      type: "button", class: "button runs-opener", "aria-expanded": "false", "aria-controls": "runs-more runs-statuses",
+      onclick: () => this.open(!this.isOpen),
+    }, icon("down"), h("span", null, t("runs.filters")));
+    this.isOpen = false;
+    this.statuses = h("div", { id: "runs-statuses", class: "chips runs-statuses", role: "group", "aria-label": t("runs.filter.status") });
     this.chips = h("div", { class: "chips" });
     this.search.addEventListener("keydown", (event) => this.onSearchKey(event));
     this.search.addEventListener("input", () => this.tell(""));
     this.element = h("div", { class: "runs-filters" },
       h("div", { class: "runs-fields", role: "search" },
         h("label", { class: "runs-search" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/")),
-        this.field("flow", "runs-flows"), this.field("tag", "runs-tags"), this.kind),
+        this.opener, h("div", { id: "runs-more", class: "runs-more" },
+          this.field("flow", "runs-flows"), this.field("tag", "runs-tags"), this.kind)),
       this.trouble, this.flows, this.tags,
       h("div", { class: "runs-chips" }, this.statuses, this.chips));
     this.draw();
@@ -77,9 +83,21 @@ export class RunFilters {
     goToFilter(value ? { ...rest, [name]: value } : rest);
   }
 
+  /**
+   * On a narrow screen, most of it opens on demand. What is in force is always shown.
+   * @param {boolean} wanted
+   */
+  open(wanted) {
+    this.isOpen = wanted;
+    this.element.classList.toggle("is-open", wanted);
+    this.opener.setAttribute("aria-expanded", String(wanted));
+  }
+
   draw() {
     const filter = this.current();
-    const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.chip : undefined;
+    const focused = document.activeElement instanceof HTMLElement ? document.activeElement : null;
+    const place = [...this.chips.children].indexOf(/** @type {Element} */ (focused));
+    if (filterText(filter) !== "") this.open(true); // and it stays open, under the reader's hands
     put(this.statuses, ...[undefined, ...STATUSES].map((status) => this.statusChip(status, filter.status)));
     const others = FILTER_NAMES.filter((name) => name !== "status" && filter[name] !== undefined);
     put(this.chips, ...others.map((name) => this.chip(name, /** @type {string} */ (filter[name]))),
@@ -87,7 +105,26 @@ export class RunFilters {
         ? h("button", { type: "button", class: "button quiet runs-clear", onclick: () => goToFilter({}) }, t("runs.clear"))
         : null);
     this.kind.value = KINDS.includes(filter.kind ?? "") ? /** @type {string} */ (filter.kind) : "";
-    if (focused) /** @type {HTMLElement | null} */ (this.element.querySelector(`[data-chip="${CSS.escape(focused)}"]`))?.focus();
+    this.refocus(focused?.dataset.chip, place);
+  }
+
+  /**
+   * The chips were made anew. One that was removed leaves the focus to the next.
+   * @param {string | undefined} name of the chip that had the focus
+   * @param {number} place where it was among the chips to remove, or the button behind them; -1: elsewhere
+   */
+  refocus(name, place) {
+    if (name === undefined && place < 0) return;
+    const same = name === undefined ? null : this.element.querySelector(`[data-chip="${CSS.escape(name)}"]`);
+    const others = this.chips.querySelectorAll(".chip");
+    const next = same ?? others[Math.min(place, others.length - 1)];
+    if (next) /** @type {HTMLElement} */ (next).focus();
+    else this.focusFirst();
+  }
+
+  /** Where one begins to search. On a phone it is a button: a field would bring up the keys for letters. */
+  focusFirst() {
+    (this.opener.checkVisibility() ? this.opener : this.search).focus();
   }
 
   /**

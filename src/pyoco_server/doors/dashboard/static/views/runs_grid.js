@@ -15,6 +15,7 @@ import { RunHead, RunRow } from "./runs_row.js";
 
 /** Rows beyond the screen that are loaded before somebody comes there. */
 const AHEAD = 60;
+const STILL_MS = 120;
 /** While the pointer moves over the rows they do not move under it, for a moment. */
 const HAND_MS = 600;
 const HAND_MS_MAX = 3000;
@@ -34,6 +35,8 @@ export class RunGrid {
     this.pointerAt = -Infinity;
     this.heldSince = 0;
     this.frame = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} until the page has not been scrolled for a moment */
+    this.still = undefined;
     this.topHeight = 0;
     this.headHeight = 0;
     this.stopping = new AbortController();
@@ -60,7 +63,7 @@ export class RunGrid {
 
   listen() {
     const { signal } = this.stopping;
-    addEventListener("scroll", () => this.later(), { signal, passive: true });
+    addEventListener("scroll", () => this.onScroll(), { signal, passive: true });
     addEventListener("resize", () => this.later(), { signal, passive: true });
     this.body.addEventListener("click", (event) => this.onClick(event));
     this.body.addEventListener("mousedown", (event) => {
@@ -78,6 +81,7 @@ export class RunGrid {
     this.sizes?.disconnect();
     this.unfollow?.();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.still);
   }
 
   /** The height of a row is said by the style sheet, and differs with the width of the page. */
@@ -104,6 +108,16 @@ export class RunGrid {
     });
   }
 
+  /** While rows fly by, all that matters is that they are there. Their order in the page can wait. */
+  onScroll() {
+    clearTimeout(this.still);
+    this.still = setTimeout(() => {
+      this.still = undefined;
+      this.later();
+    }, STILL_MS);
+    this.later();
+  }
+
   /** O(rows on the screen) */
   draw() {
     if (!this.element.isConnected) return;
@@ -113,6 +127,7 @@ export class RunGrid {
     this.tabStop = this.list.byId.has(this.activeId ?? "") ? this.activeId : rows[onScreen.first]?.run_id ?? null;
     const pinned = this.body.contains(document.activeElement) ? this.list.indexOf(this.activeId) : -1;
     this.virtual.draw(rows, onScreen, pinned);
+    if (this.still === undefined) this.virtual.order();
     this.head.show(this.scale);
     const total = String(this.complete ? rows.length + 1 : -1);
     if (this.grid.getAttribute("aria-rowcount") !== total) this.grid.setAttribute("aria-rowcount", total);

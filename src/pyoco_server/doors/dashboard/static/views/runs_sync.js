@@ -129,9 +129,10 @@ export class RunSync {
     /** @type {string | null} */
     let cursor = null;
     for (let first = true; ; first = false) {
+      const askedAt = now();
       const page = await this.page({ ...this.list.filter }, cursor);
       for (const item of page.items) seen.add(item.run_id);
-      if (first) this.newest = mark ?? newestOf(page);
+      if (first) this.newest = mark ?? newestOf(page, askedAt);
       cursor = page.next_cursor;
       const oldest = Math.min(...page.items.map((item) => item.updated_at));
       const enough = cursor === null || seen.size >= this.list.rowsMax || (seen.size >= needs.rows && !(oldest > reach));
@@ -158,8 +159,9 @@ export class RunSync {
     let cursor = null;
     let newest = this.newest;
     for (let pages = 0; pages === 0 || (cursor !== null && pages < pagesMax); pages += 1) {
+      const askedAt = now();
       const page = await this.page(query, cursor);
-      if (pages === 0) newest = newestOf(page) ?? newest;
+      if (pages === 0) newest = newestOf(page, askedAt) ?? newest;
       items.push(...page.items);
       cursor = page.next_cursor;
     }
@@ -184,7 +186,8 @@ export class RunSync {
    * @returns {Promise<number | null>}
    */
   async newestOfAll() {
-    return newestOf(await this.page(lastingPart(this.list.filter), null, 1));
+    const askedAt = now();
+    return newestOf(await this.page(lastingPart(this.list.filter), null, 1), askedAt);
   }
 
   /**
@@ -203,10 +206,12 @@ export class RunSync {
 }
 
 /**
+ * The newest change in a page, and never later than it was asked for: a worker whose clock is fast tells of changes yet
+ * to come, and asking for what is newer than those would hide all others until then.
  * @param {RunPage} page
+ * @param {number} askedAt
  * @returns {number | null}
  */
-function newestOf(page) {
-  return page.items.reduce((newest, item) => Math.max(newest ?? -Infinity, item.updated_at),
-    /** @type {number | null} */ (null));
+function newestOf(page, askedAt) {
+  return page.items.length === 0 ? null : Math.min(askedAt, Math.max(...page.items.map((item) => item.updated_at)));
 }

@@ -6,12 +6,12 @@ import { h, put } from "../lib/dom.js";
 import { dateTime, timeOfDay } from "../lib/format.js";
 import { language, speak, t } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
-import { button, iconButton, nothing } from "../lib/parts.js";
+import { button, iconButton, isTyping, nothing } from "../lib/parts.js";
 import { href, readPlace } from "../lib/router.js";
 import { scrolls } from "../lib/scrolls.js";
 import { currentKey, forgetKey } from "../lib/session.js";
 import { applyTheme, chosenTheme, remember, settings } from "../lib/settings.js";
-import { toast, toastRegion } from "../lib/toast.js";
+import { forgetToasts, toast, toastRegion } from "../lib/toast.js";
 import { home, panels } from "../panels.js";
 import { AttentionStrip } from "./attention.js";
 import { showHelp } from "./help.js";
@@ -37,8 +37,6 @@ export class Shell {
     this.prompt = new KeyPrompt();
     /** @type {View | null} */
     this.view = null;
-    /** @type {string | null} whose data is on the page */
-    this.shownFor = currentKey();
     this.chordAt = 0;
   }
 
@@ -60,13 +58,21 @@ export class Shell {
   /** @param {import("../lib/connection.js").Connection} state */
   onConnection(state) {
     document.documentElement.dataset.connection = state;
+    if (state === "locked") this.clear();
     this.prompt.show(state === "locked");
-    if (state === "locked") return;
-    // Another key may belong to somebody else, who sees nothing of what was on the page before.
-    const key = currentKey();
-    if (this.view !== null && key === this.shownFor) return;
+    if (state !== "locked" && this.view === null) this.goTo("again");
+  }
+
+  /** The next key may belong to somebody else, who sees nothing of what was on the page before. */
+  clear() {
+    this.close();
+    put(this.outlet);
+    this.outlet.removeAttribute("aria-label");
+    closeDialogs();
+    document.title = "pyoco";
     this.attention.forget();
-    this.goTo("again");
+    scrolls.forget();
+    forgetToasts(); // in the end: what was closed may have said something
   }
 
   /** Everything anew: at the beginning, and in another language. */
@@ -105,10 +111,8 @@ export class Shell {
 
   forget() {
     forgetKey();
-    this.close();
-    put(this.outlet);
-    lock("missing"); // first: nobody asks for anything from here on
-    this.attention.forget();
+    history.replaceState(null, "", href(readPlace(location.hash, home).panel)); // names and ids are in the address, too
+    lock("missing");
   }
 
   /** @param {HTMLElement} pressed */
@@ -144,7 +148,6 @@ export class Shell {
     }
     this.close();
     if (connection.value === "locked") return; // nothing may be asked yet; it is opened once there is a key
-    this.shownFor = currentKey();
     const panel = panels.find((each) => each.id === place.panel);
     this.view = panel ? this.opened(() => panel.open(place)) : { element: missing() };
     put(this.outlet, this.view.element);
@@ -164,9 +167,7 @@ export class Shell {
 
   /** Somebody went to another view: read its heading aloud, and let Tab begin there. */
   arrive() {
-    for (const dialog of document.querySelectorAll("dialog[open]:not(.key-prompt)")) {
-      /** @type {HTMLDialogElement} */ (dialog).close();
-    }
+    closeDialogs();
     const heading = this.outlet.querySelector("h1");
     heading?.setAttribute("tabindex", "-1");
     (heading ?? this.outlet).focus({ preventScroll: true });
@@ -217,14 +218,13 @@ export class Shell {
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
-    const typing = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (document.querySelector("dialog[open]")) return;
     if (this.view?.onKey?.(event)) {
       event.preventDefault();
       return;
     }
-    if (typing) return;
+    if (isTyping(event.target)) return;
     if (event.key === "?") showHelp();
     else if (Date.now() - this.chordAt < CHORD_MS) this.chord(event);
     else if (event.key === "g") this.chordAt = Date.now();
@@ -235,6 +235,13 @@ export class Shell {
     this.chordAt = 0;
     const panel = panels.find((each) => each.key === event.key);
     if (panel) location.hash = href(panel.id);
+  }
+}
+
+/** All but the question for the key. */
+function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog[open]:not(.key-prompt)")) {
+    /** @type {HTMLDialogElement} */ (dialog).close();
   }
 }
 

@@ -1,17 +1,24 @@
 // Bring a wheel: by a button or by dropping it, with progress, and the gateway's own words when it says no.
 
 import { Refused, Unreachable, upload } from "../lib/api.js";
+import { connection } from "../lib/connection.js";
 import { h, write } from "../lib/dom.js";
 import { bytes } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { button, commandBox, iconButton, shellWord } from "../lib/parts.js";
+import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
 
 /** What is told of earlier files goes when there are more. */
 const RESULTS_MAX = 10;
 
-/** @type {WheelUpload | null} the one with something under way: going to another panel does not end it */
+/**
+ * A file, and on whose behalf it goes out.
+ * @typedef {{ file: File, tags: string, key: string | null, line: UploadLine }} Taken
+ */
+
+/** @type {WheelUpload | null} the one with something under way: going to another panel does not end it, another key does */
 let busyOne = null;
 
 /**
@@ -27,8 +34,10 @@ export function openUpload(changed) {
 class WheelUpload {
   constructor() {
     this.changed = () => {};
-    /** @type {{ file: File, tags: string, line: UploadLine }[]} */
+    /** @type {Taken[]} */
     this.waiting = [];
+    /** @type {Taken | null} */
+    this.sending = null;
     this.busy = false;
     this.closing = new AbortController();
     this.input = h("input", {
@@ -80,11 +89,12 @@ class WheelUpload {
 
   /** @param {FileList | null} files */
   take(files) {
+    const key = currentKey();
     for (const file of files ?? []) {
       const line = new UploadLine(file);
       this.results.prepend(line.element);
       while (this.results.childElementCount > RESULTS_MAX) this.results.lastElementChild?.remove();
-      if (file.name.endsWith(".whl")) this.waiting.push({ file, tags: this.tags.value.trim(), line });
+      if (file.name.endsWith(".whl")) this.waiting.push({ file, tags: this.tags.value.trim(), key, line });
       else line.fail(t("wheels.not_a_wheel"));
     }
     void this.work();
@@ -94,16 +104,32 @@ class WheelUpload {
     if (this.busy) return;
     this.busy = true;
     busyOne = this;
+    const unfollow = connection.follow(() => this.forgetStrangers());
     try {
-      for (let next = this.waiting.shift(); next; next = this.waiting.shift()) await this.send(next);
+      for (let next = this.waiting.shift(); next; next = this.waiting.shift()) {
+        this.sending = next;
+        await this.send(next);
+      }
     } finally {
+      unfollow();
+      this.sending = null;
       this.busy = false;
-      busyOne = null;
+      if (busyOne === this) busyOne = null;
     }
   }
 
-  /** @param {{ file: File, tags: string, line: UploadLine }} what */
-  async send({ file, tags, line }) {
+  /** The key has changed: what another one gave is stopped and forgotten, names and all. */
+  forgetStrangers() {
+    const taken = this.sending === null ? this.waiting : [this.sending, ...this.waiting];
+    if (taken.every((each) => each.key === currentKey())) return;
+    this.waiting = [];
+    for (const { line } of taken) line.cancelling.abort();
+    this.results.replaceChildren();
+    if (busyOne === this) busyOne = null; // whoever comes next begins with an empty one
+  }
+
+  /** @param {Taken} what */
+  async send({ file, tags, key, line }) {
     const form = new FormData();
     // Before the file: the gateway reads a form in its order.
     if (tags !== "") form.append("tags", tags);
@@ -111,7 +137,7 @@ class WheelUpload {
     const { signal } = line.cancelling;
     if (signal.aborted) return;
     try {
-      await upload("wheels", form, (share) => line.progress(share), signal);
+      await upload("wheels", form, (share) => line.progress(share), signal, key);
       line.done();
       this.changed();
     } catch (error) {
@@ -120,7 +146,7 @@ class WheelUpload {
       else if (error instanceof Unreachable) line.fail(t("act.unreachable"));
       else throw error;
     }
-    if (this.closing.signal.aborted) toast(`${file.name}: ${line.words.textContent?.trim() ?? ""}`, line.isBad ? "danger" : "plain");
+    if (this.closing.signal.aborted && key === currentKey()) toast(`${file.name}: ${line.words.textContent?.trim() ?? ""}`, line.isBad ? "danger" : "plain");
   }
 }
 

@@ -1,7 +1,7 @@
 // Who works, who is busy with what, and who has gone.
 
 import { get, Refused } from "../lib/api.js";
-import { h, put } from "../lib/dom.js";
+import { h } from "../lib/dom.js";
 import { inOrder, summary, texts } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
@@ -63,22 +63,34 @@ class Workers {
     this.tags = new Set();
     this.wantsLook = this.asked.worker !== null;
     this.summary = h("p", { class: "summary" });
-    this.filters = h("div", { class: "filters" });
+    this.heading = h("h1", { tabindex: "-1" }, t("workers.title"));
     this.region = new Region();
     this.command = h("div");
     /** @type {KeyedList<Worker>} */
     this.list = new KeyedList(h("div", { class: "row-list", role: "list" }), (worker) => String(worker.worker_id),
       () => new WorkerRow((id) => this.toggle(id), () => this.poll.soon()));
     this.note = h("div", { class: "note-line" });
+    this.chips = {
+      active: chip(t("workers.scope_active"), () => this.go({ scope: null })),
+      all: chip(t("workers.scope_all"), () => this.go({ scope: "all" })),
+      hidden: chip(t("workers.include_hidden"), () => this.go({ hidden: this.asked.hidden === null ? "1" : null })),
+    };
+    this.typing = afterTyping((text) => this.retag(text));
+    this.options = h("datalist", { id: "workers-tags" });
+    this.field = h("input", {
+      type: "search", list: "workers-tags", maxlength: "128", autocomplete: "off", spellcheck: "false",
+      placeholder: t("workers.tag_any"), ...this.typing.listen,
+    });
     this.drawFilters();
     this.element = h("div", { class: "view workers" },
-      h("div", { class: "view-head" }, h("h1", null, t("workers.title")), this.summary),
-      this.filters, this.note, this.region.element, this.command);
+      h("div", { class: "view-head" }, this.heading, this.summary),
+      this.filters(), this.note, this.region.element, this.command);
     this.poll = poll(POLL_SECONDS, (signal) => this.region.guard(() => this.look(signal)));
   }
 
   close() {
     this.poll.stop();
+    this.typing.cancel();
   }
 
   /** @param {Place} place */
@@ -87,37 +99,38 @@ class Workers {
     const before = this.asked;
     this.asked = readAsked(place);
     this.wantsLook = this.asked.worker !== null && this.asked.worker !== before.worker;
+    this.typing.cancel();
     this.drawFilters();
     this.poll.soon();
     return true;
   }
 
-  drawFilters() {
-    const { scope, hidden, tag } = this.asked;
-    const to = (/** @type {Partial<Asked>} */ change) => () => {
-      location.hash = href("workers", [], { ...this.asked, ...change });
-    };
-    refill(this.filters, [scope, hidden], () => [
-      h("div", { class: "chips", role: "group", "aria-label": t("workers.scope") },
-        chip(t("workers.scope_active"), scope === null, to({ scope: null })),
-        chip(t("workers.scope_all"), scope === "all", to({ scope: "all" })),
-        chip(t("workers.include_hidden"), hidden !== null, to({ hidden: hidden === null ? "1" : null }))),
-      this.tagField(),
-    ]);
-    const field = this.filters.querySelector("input");
-    if (field && field !== document.activeElement) field.value = tag ?? "";
+  filters() {
+    return h("div", { class: "filters" },
+      h("div", { class: "chips", role: "group", "aria-label": t("workers.scope") }, this.chips.active, this.chips.all, this.chips.hidden),
+      h("label", { class: "filter-field" }, h("span", { class: "small dim" }, t("workers.tag")), this.field, this.options));
   }
 
-  tagField() {
-    this.options = h("datalist", { id: "workers-tags" });
-    put(this.options, ...[...this.tags].sort().map((tag) => h("option", { value: tag })));
-    return h("label", { class: "filter-field" }, h("span", { class: "small dim" }, t("workers.tag")), h("input", {
-      type: "search", list: "workers-tags", maxlength: "128", autocomplete: "off", spellcheck: "false",
-      placeholder: t("workers.tag_any"), value: this.asked.tag ?? "",
-      oninput: afterTyping((text) => {
-        if ((this.asked.tag ?? "") !== text) location.hash = href("workers", [], { ...this.asked, tag: text });
-      }),
-    }), this.options);
+  drawFilters() {
+    const { scope, hidden, tag } = this.asked;
+    this.chips.active.setAttribute("aria-pressed", String(scope === null));
+    this.chips.all.setAttribute("aria-pressed", String(scope === "all"));
+    this.chips.hidden.setAttribute("aria-pressed", String(hidden !== null));
+    this.field.value = tag ?? "";
+  }
+
+  /** @param {Partial<Asked>} change */
+  go(change) {
+    this.typing.settle();
+    location.hash = href("workers", [], { ...this.asked, ...change });
+  }
+
+  /** @param {string} text */
+  retag(text) {
+    if ((this.asked.tag ?? "") === text) return;
+    this.asked = { ...this.asked, tag: text || null };
+    replacePlace(href("workers", [], this.asked)); // who types is on the way: each letter is no place to go back to
+    this.poll.soon();
   }
 
   /** @param {AbortSignal} signal */
@@ -130,7 +143,7 @@ class Workers {
     if (scope === null && this.turn % GONE_EVERY === 0) await this.countGone(signal);
     this.turn += 1;
     const wanted = worker === null || listed.some((each) => each.worker_id === worker) ? null : await this.lookFor(worker, signal);
-    if (this.asked.worker !== worker || this.asked.tag !== tag) return; // moved on meanwhile; the next turn is under way
+    if (JSON.stringify(this.asked) !== JSON.stringify({ scope, hidden, tag, worker })) return; // moved on meanwhile; the next turn is under way
     this.show(listed, wanted);
   }
 
@@ -167,7 +180,7 @@ class Workers {
     const isMissing = worker !== null && !shown.some((each) => each.worker_id === worker);
     refill(this.note, [isMissing, worker], () => (isMissing
       ? [h("p", { class: "mark" }, t("workers.unknown", { id: String(worker).slice(0, 200) })),
-        button(t("workers.all"), () => { location.hash = href("workers", [], { ...this.asked, worker: null }); })] : []));
+        this.allButton({ worker: null })] : []));
     if (shown.length === 0) this.region.show(`nothing ${JSON.stringify(this.asked)}`, () => [this.empty()]);
     else this.region.show("list", () => [h("div", { class: "rows workers-rows" }, rowsHead([
       t("workers.state"), t("workers.worker"), t("workers.slots"), t("workers.runs"), t("workers.heard"), t("workers.wheels"),
@@ -188,7 +201,7 @@ class Workers {
   learnTag(tag) {
     if (this.tags.has(tag) || this.tags.size >= TAGS_MAX) return;
     this.tags.add(tag);
-    this.options?.append(h("option", { value: tag }));
+    this.options.append(h("option", { value: tag }));
   }
 
   /** @param {Worker[]} listed */
@@ -213,12 +226,23 @@ class Workers {
     refill(this.command, this.asked, () => [commandBox(commandFor(this.asked))]);
   }
 
+  /**
+   * It goes when it was pressed, so the focus goes first.
+   * @param {Partial<Asked>} change
+   */
+  allButton(change) {
+    return button(t("workers.all"), () => {
+      this.heading.focus({ preventScroll: true });
+      this.go(change);
+    });
+  }
+
   empty() {
     const { scope, tag } = this.asked;
     if (tag !== null) {
       return nothing(t("workers.none_tag", { tag }), h("p", null, t("workers.none_start")),
-        commandBox(`pyoco-worker --tags ${shellWord(tag)}`),
-        button(t("workers.all"), () => { location.hash = href("workers", [], { ...this.asked, tag: null }); }));
+        commandBox(`pyoco-worker --flow-resolver MODULE:CALLABLE --tags ${shellWord(tag)}`),
+        this.allButton({ tag: null }));
     }
     return nothing(t("workers.none"), h("p", null, t("workers.none_start")),
       commandBox("pyoco-worker --flow-resolver my_flows:resolve"),
@@ -228,18 +252,15 @@ class Workers {
 
 /**
  * @param {string} label
- * @param {boolean} on
  * @param {() => void} onclick
  */
-function chip(label, on, onclick) {
-  return h("button", { type: "button", class: "chip", "aria-pressed": String(on), onclick }, label);
+function chip(label, onclick) {
+  return h("button", { type: "button", class: "chip", onclick }, label);
 }
 
 /** @param {Asked} asked */
 function commandFor({ scope, hidden, tag, worker }) {
   if (worker !== null) return `pyoco-client worker-show ${shellWord(worker)}`;
   const words = ["pyoco-client workers", scope === null ? "" : "--scope all", hidden === null ? "" : "--include-hidden"];
-  // The command knows no tags.
-  const last = tag === null ? "--output table" : `| jq ${shellWord(`map(select(.tags | index(${JSON.stringify(tag)})))`)}`;
-  return [...words, last].filter(Boolean).join(" ");
+  return [...words, tag === null ? "" : `--tag ${shellWord(tag)}`, "--output table"].filter(Boolean).join(" ");
 }
