@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import signal
@@ -11,6 +12,7 @@ import sys
 import sysconfig
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,16 @@ class NatsServer:
         """kill -9, and back on the same port and store."""
         self.kill()
         self.start()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It stands still, and its connections stay."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:

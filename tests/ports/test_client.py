@@ -7,6 +7,7 @@ import inspect
 import logging
 from typing import Any
 
+import nats.errors
 import pytest
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
@@ -268,3 +269,15 @@ async def test_a_connection_that_swallows_the_first_cancel_is_given_up_all_the_s
         with pytest.raises(TimeoutError):
             await _within(stubborn(), 0.05)
     assert swallowed == 2
+
+
+async def test_a_late_answer_to_a_ping_that_was_given_up_does_not_deafen_the_connection(
+    own_nats_server: NatsServer,
+) -> None:
+    link = await open_link(own_nats_server.url, "tests")
+    connection = link.connection
+    with own_nats_server.frozen(), pytest.raises(nats.errors.FlushTimeoutError):
+        await link.nc.flush(timeout=1)
+    await link.nc.flush(timeout=5)  # the read loop goes on: this is answered, on the same connection
+    assert (link.is_up, link.connection) == (True, connection)
+    await link.close()

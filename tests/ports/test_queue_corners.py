@@ -13,6 +13,7 @@ from pyoco_server.core.job import decode_job
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
 from servers import NatsServer, config_for
@@ -186,3 +187,29 @@ async def test_decoded_jobs_are_what_was_put(link: Link, prepared: NatsBackendCo
     assert decode_job(found.body) == job
     assert found.subject == f"{prepared.work_subject_prefix}.gpu-large"
     assert await queue._jobs.at(2) is None
+
+
+async def test_an_inbox_is_listened_to_until_the_server_has_heard_that_it_is_left(
+    link: Link, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that stood still gives a job to whoever asked last, as far as it knows: dropped, it would wait for its
+    ack timer."""
+
+    async def unheard(*_: Any) -> None:
+        """What we say does not reach the server yet."""
+
+    queue, came = JetStreamQueue(link, prepared), asyncio.Event()
+    async with opened(queue, ["a"]) as intake:
+        assert isinstance(intake, JetStreamIntake)
+        puller = intake._pullers[0]
+        monkeypatch.setattr(puller, "_on_delivery", lambda _: came.set())
+        await puller.park(1, 20)
+        await link.nc.flush()
+        monkeypatch.setattr(link.nc, "_send_unsubscribe", unheard)
+        monkeypatch.setattr(link.nc, "_send_ping", unheard)
+        puller.leave()
+        _, listening = await asyncio.wait(set(puller._leaving), timeout=2.5)
+        assert listening
+        await queue.put(a_job())
+        await asyncio.wait_for(came.wait(), 5)
+        await puller.left()

@@ -4,8 +4,8 @@ Of the library's own way in, a message is parsed into an object with a dictionar
 to a task; of its way out, each header is checked with a regular expression, and everything is sent at once. Here a
 message reaches its listener as it came, and messages leave in bunches while there are many.
 
-`_process_msg`, `_send_command` and `_flush_pending` are private to the library: its version is pinned, and
-`tests/ports/test_client.py` watches over what we rely on.
+`_process_msg`, `_process_pong`, `_send_command` and `_flush_pending` are private to the library: its version is pinned,
+and `tests/ports/test_client.py` watches over what we rely on.
 """
 
 from __future__ import annotations
@@ -74,6 +74,16 @@ class QuickClient(Client):
     def forget(self, subscription: Subscription) -> None:
         """The listener hears nothing more. To be called after the subscription has ended."""
         self._listeners.pop(subscription._id, None)
+
+    async def _process_pong(self) -> None:
+        """A late answer to a ping that nobody waits for any more, after a `flush` that was given up, is no surprise.
+
+        The library's own way ends the read loop there: the connection stays up, and hears nothing until its pings have
+        gone unanswered.
+        """
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         listener = self._listeners.get(sid)

@@ -30,6 +30,11 @@ _DEAF_SECONDS = EXPIRES_SECONDS + 2.0
 #: The server may send a job to an inbox just after it has confirmed that we left it: 2 in 7000 times, under load.
 #: Dropped, it would wait for its whole ack timer.
 _STRAGGLER_SECONDS = 0.1
+#: A server that stood still for a while may give a job to an inbox that we have left meanwhile: it has not heard yet.
+#: So we listen until it confirms, within the time after which a job comes again anyway.
+_CONFIRM_SECONDS = 30.0
+#: Whoever stops does not wait as long for that.
+_STOP_SECONDS = 2.0
 _NO_MESSAGES, _EXPIRED = "404", "408"
 
 
@@ -172,8 +177,12 @@ class Puller:
             task.add_done_callback(self._leaving.discard)
 
     async def left(self) -> None:
-        """Returns when everything on its way has arrived."""
-        while self._leaving:
+        """Returns when everything on its way has arrived, or the server has been silent for too long."""
+        if self._leaving:
+            await asyncio.wait(set(self._leaving), timeout=_STOP_SECONDS)
+        for task in set(self._leaving):
+            task.cancel()
+        if self._leaving:
             await asyncio.wait(set(self._leaving))
 
     @property
@@ -188,13 +197,14 @@ class Puller:
 
 
 async def _drain(link: Link, subscription: Subscription, seconds: float) -> None:
-    """As the library's own drain, but it listens on for a moment: see _STRAGGLER_SECONDS."""
+    """As the library's own drain, but it listens on: until the server confirms, and then for a moment."""
     try:
-        async with asyncio.timeout(2):
-            await link.nc._send_unsubscribe(subscription._id)
-            await link.nc.flush()
-            await asyncio.sleep(seconds)
-    except (TimeoutError, nats.errors.Error) as error:
+        await link.nc._send_unsubscribe(subscription._id)
+        confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        await link.nc._send_ping(confirmed)
+        await asyncio.wait({confirmed}, timeout=_CONFIRM_SECONDS)
+        await asyncio.sleep(seconds)
+    except nats.errors.Error as error:
         log.debug("an old inbox was left without a farewell", error=error)
     finally:
         link.nc.forget(subscription)
