@@ -145,3 +145,21 @@ def test_it_is_read_aloud_when_something_came_or_went_and_not_at_each_number(pag
     items.clear()
     look_again(page)
     expect(spoken).to_be_empty()
+
+
+def test_what_the_line_above_says_is_not_said_again(page: Page, expects_trouble: Callable[..., None]) -> None:
+    expects_trouble("503")
+    items = [finding("nats_down", level="danger"), finding("dead_letters", 1)]
+    page.route("**/attention", lambda route: route.fulfill(json={"at": 1, "items": items}))
+    page.goto("/#/queues")
+    lines = page.locator(".attention-item")
+    expect(lines).to_have_count(2)
+    page.route("**/ready", lambda route: route.fulfill(status=503, json={"nats": False}))
+    look_again(page)
+    expect(page.locator(".connection")).to_contain_text("NATS")
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text("dead_letters")
+    items.pop()
+    look_again(page)
+    expect(lines).to_have_count(0)
+    expect(page.locator(".attention-well")).to_have_count(0)

@@ -71,6 +71,7 @@ def test_a_run_is_submitted_again_from_the_page(stack: Stack, page: Page) -> Non
     stack.until_status(run_id, "COMPLETED")
     page.goto(f"/#/runs/{run_id}")
     page.locator("main").get_by_role("button", name="Run again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run again").click()
     page.wait_for_function("(old) => location.hash.startsWith('#/runs/') && !location.hash.includes(old)", arg=run_id)
     again = page.evaluate("location.hash").removeprefix("#/runs/").split("?")[0]
     stack.until_status(again, "COMPLETED")

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from stacks import Stack, until
@@ -87,6 +88,25 @@ def test_workers_are_shown_with_their_state_and_can_be_hidden(stack: Stack, page
         stack.ask("PATCH", "/workers/worker-1", json={"hidden": False})
 
 
+@pytest.mark.parametrize(("auth", "says"), [("api_key", True), ("none", False)])
+def test_a_run_that_may_be_somebody_elses_says_so_where_there_are_keys(
+    module_page: Page, auth: str, *, says: bool
+) -> None:
+    """Workers serve every tenant: the runs of others are listed, and cannot be opened."""
+    title = module_page.evaluate(
+        """async ([auth, worker]) => {
+            document.documentElement.dataset.auth = auth;
+            const { WorkerRow } = await import('/static/views/workers_row.js');
+            const row = new WorkerRow(() => {}, () => {});
+            row.update(worker);
+            return row.element.querySelector('.run-link').title;
+          }""",
+        [auth, _worker("w", "RUNNING", running=["0a1b2c3d-x"])],
+    )
+    assert title.startswith("0a1b2c3d-x")
+    assert ("another tenant" in title) is says
+
+
 def test_filters_of_workers_are_in_the_address(stack: Stack, page: Page, expects_trouble: Callable[..., None]) -> None:
     page.goto("/#/workers?worker=nobody-here")
     expects_trouble("404")
@@ -155,6 +175,10 @@ def test_a_queue_that_nobody_serves_says_what_to_do(stack: Stack, page: Page) ->
     expect(page.locator(".row", has_text="default").locator(".cell-served")).to_contain_text("1 worker")
     expect(page.locator(".row", has_text="default").locator(".row-warning")).to_be_hidden()
     assert row.locator("a.queue-tag").get_attribute("href") == f"#/runs?tag={tag}&status=PENDING"
+    with page.expect_response("**/queues"):  # the second look, which finds the same run waiting
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.evaluate("new Promise((done) => setTimeout(done))")
+    expect(row.locator(".cell-oldest time")).to_have_text(re.compile(r"\d"))
     for run_id in run_ids:
         stack.ask("POST", f"/runs/{run_id}/cancel")
     expect(row).to_have_count(0)

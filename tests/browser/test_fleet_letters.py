@@ -86,7 +86,7 @@ def test_a_letter_is_looked_at_and_redriven(stack: Stack, page: Page, label: str
     expect(detail).to_contain_text("The engine or a task raised an error.")
     letter_id = stack.get("/dlq", tag=label)["items"][0]["id"]
     assert page.url.endswith(f"letter={letter_id}")
-    expect(page.locator(".letters > div > .command")).to_contain_text(f"pyoco-client dlq show {letter_id}")
+    expect(page.locator(".letters > div > .command")).to_contain_text(f" dlq show {letter_id}")
     detail.get_by_role("button", name="Redrive").click()
     expect(page).not_to_have_url(f"{stack.address}/#/runs/{run_id}")
     page.wait_for_url("**/#/runs/*")
@@ -150,7 +150,7 @@ def test_a_letter_that_comes_in_while_somebody_thinks_is_not_meant(
 ) -> None:
     _leave_letters(stack, 2, label)
     page.goto(f"/#/letters?tag={label}")
-    page.get_by_role("button", name=f"{deed} all that fit").click()
+    page.get_by_role("button", name=f"{deed} all 2").click()
     dialog = page.get_by_role("dialog")
     newest = stack.get("/dlq", tag=label)["items"][0]["id"]
     expect(dialog.locator(".command")).to_contain_text(f"--tag {label} --up-to {newest} --yes")
@@ -160,6 +160,68 @@ def test_a_letter_that_comes_in_while_somebody_thinks_is_not_meant(
     dialog.get_by_role("button", name=deed).click()
     expect(page.locator(".bulk-status")).to_contain_text(done)
     assert late in {each["run_id"] for each in stack.get("/dlq", tag=label)["items"]}
+
+
+@pytest.mark.parametrize("deed", ["Redrive", "Delete"])
+def test_what_is_done_to_many_is_done_to_those_of_the_filter_that_was_typed(
+    stack: Stack, page: Page, label: str, deed: str
+) -> None:
+    """Pressed at once after the last letter was typed, before anybody has looked for it."""
+    (wanted,) = _leave_letters(stack, 1, label)
+    _leave_letters(stack, 1, f"{label}-other")
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(f"{request.method} {request.url} {request.post_data}"))
+    page.goto("/#/letters")
+    many = page.locator(".letters-letters > .row-actions button", has_text=deed)
+    dialog = page.get_by_role("dialog")
+    many.click()
+    expect(dialog).to_contain_text("This means ALL letters")
+    dialog.get_by_role("button", name="Back").click()
+
+    type_and_press = """([name, text, deed]) => {
+        const field = document.querySelector(`input[name=${name}]`);
+        const many = [...document.querySelectorAll('.letters-letters > .row-actions button')];
+        field.value = text;
+        field.dispatchEvent(new InputEvent('input', { bubbles: true }));
+        many.find((each) => each.textContent.includes(deed)).click();
+        return [many.map((each) => each.ariaDisabled), document.querySelector('dialog[open]') !== null];
+      }"""
+    # Part of a run's id is no filter: nothing can be done as if the field were empty.
+    assert page.evaluate(type_and_press, ["run_id", wanted[:8], deed]) == [["true", "true"], False]
+    expect(page.locator(".letters .filters")).to_contain_text("Not the whole run id yet")
+    _look_again(page)
+    expect(many).to_be_disabled()
+    page.locator("input[name=run_id]").fill("")
+    expect(many).to_be_enabled()
+
+    assert page.evaluate(type_and_press, ["tag", label, deed]) == [["true", "true"], False]
+    assert page.evaluate("location.hash") == f"#/letters?tag={label}"  # taken when it was pressed
+    expect(many).to_have_text(f"{deed} all 1")
+    many.click()
+    expect(dialog.locator(".facts")).to_have_text(f"Tag{label}")
+    dialog.get_by_role("button", name=deed).click()
+    expect(page.locator(".bulk-status")).to_contain_text("1.")
+    deeds = [each for each in sent if "/dlq" in each and not each.startswith("GET")]
+    assert len(deeds) == 1
+    assert label in deeds[0]
+    assert len(stack.get("/dlq", tag=f"{label}-other")["items"]) == 1
+
+
+def test_a_command_that_would_be_refused_is_not_shown(page: Page) -> None:
+    """The command line takes no empty flow."""
+    letter = {"id": "7", "timestamp": 1.0, "reason": "invalid_job", "error": "x"}
+    page.route("**/dlq?*", lambda route: route.fulfill(json={"items": [letter], "next_cursor": None}))
+    group = {"reason": "invalid_job", "flow_name": None, "count": 1, "newest_at": 1.0}
+    page.route("**/dlq/counts", lambda route: route.fulfill(json={"total": 1, "groups": [group]}))
+    page.goto("/#/letters")
+    command = page.locator(".letters > div > .command")
+    expect(command).to_contain_text("dlq counts")
+    page.locator(".group").click()
+    page.get_by_role("button", name="Delete all 1").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".facts")).to_contain_text("(flow not told)")
+    expect(dialog.locator(".command")).to_have_count(0)
+    expect(command).to_have_count(0)
 
 
 def test_what_fits_a_filter_is_loaded_page_by_page(stack: Stack, page: Page, label: str) -> None:

@@ -92,10 +92,21 @@ def test_the_memory_grows_piece_by_piece_and_begins_anew_after_a_restart(module_
     assert (last_minute, everything) == (6, 11)
     # A part of a minute is better than nothing: alone, with another part, and beside minutes in which nothing happened.
     assert module_page.evaluate(minutes, answer(630, 2))[:2][0] == [600]
-    assert module_page.evaluate(minutes, answer(650, 2))[0] == [600]
+    assert module_page.evaluate(minutes, answer(650, 2))[0] == [600, 660]
     quiet = {name: [1, *[0] * 8] for name in NAMES}
     at, columns, *_ = module_page.evaluate(minutes, answer(650, 9) | quiet)
     assert (at, columns["failed"], columns["share"]) == ([600, 660], [1, 0], [0.5, None])
+
+
+def test_the_number_of_a_chart_is_one_of_its_bars(page: Page) -> None:
+    """Early on: submitted in the last seconds of a minute, ended in the first of the next."""
+    counts = {name: [0, 0] for name in NAMES} | {"submitted": [7, 0], "completed": [0, 7]}
+    answer = {"from": 650, "step_seconds": 10, "now": 675, **counts}
+    page.route("**/metrics/recent*", lambda route: route.fulfill(json=answer))
+    page.goto("/#/metrics")
+    chart = page.locator("section.chart", has=page.get_by_role("heading", name="Throughput"))
+    expect(chart).to_contain_text("7 per minute")
+    expect(chart).to_contain_text("0 to 7")
 
 
 def test_the_charts_show_what_the_gateway_remembers(page: Page, stack: Stack) -> None:

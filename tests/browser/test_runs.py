@@ -138,13 +138,35 @@ def test_a_run_is_found_by_its_id(stack: Stack, page: Page) -> None:
     page.keyboard.type("xyz")
     page.keyboard.press("Enter")
     expect(page.locator("#runs-search-trouble")).to_contain_text("hyphens")
-    search.fill(run_id[:13].upper())
-    page.keyboard.press("Enter")
+    search.fill(run_id[:13].upper())  # and nothing is pressed
     expect(row(page, run_id)).to_be_visible()
     expect(page.locator(".runs-body .runs-row")).to_have_count(1)
-    search.fill(run_id)
+    expect(search).to_have_value(run_id[:13].upper())
+    search.fill("")
+    page.wait_for_function("() => location.hash === '#/runs'")
+    for text in (run_id[:13], run_id):  # the only one that begins so, asked for before it is found; and the whole id
+        search.fill(text)
+        page.keyboard.press("Enter")
+        page.wait_for_function("(id) => location.hash === `#/runs/${id}`", arg=run_id)
+        page.go_back()
+        expect(search).to_be_visible()
+        search.focus()
+
+
+def test_enter_opens_nothing_when_several_runs_match(page: Page) -> None:
+    ids = [f"abcd{at:04}-0000-4000-8000-000000000000" for at in range(2)]
+    items = [{"run_id": run_id, "status": "PENDING", "submitted_at": 1.0, "updated_at": 1.0} for run_id in ids]
+    found = {"items": items, "next_cursor": None}
+    page.route(re.compile(r"/runs\?.*run_id=abcd"), lambda route: route.fulfill(json=found))
+    page.clock.install()
+    page.goto("/#/runs")
+    page.get_by_role("searchbox").fill("abcd")
     page.keyboard.press("Enter")
-    page.wait_for_function("(id) => location.hash === `#/runs/${id}`", arg=run_id)
+    expect(page.locator(".runs-body .runs-row")).to_have_count(2)
+    found["items"] = items[:1]  # one has gone since: nobody has pressed anything again
+    page.clock.fast_forward(60_000)
+    expect(page.locator(".runs-body .runs-row")).to_have_count(1)
+    assert page.url.endswith("#/runs?run_id=abcd")
 
 
 def test_a_filter_is_a_part_of_the_address_and_can_be_kept_by_name(stack: Stack, page: Page) -> None:
@@ -161,7 +183,7 @@ def test_a_filter_is_a_part_of_the_address_and_can_be_kept_by_name(stack: Stack,
     page.locator("dialog input").fill("Mine <b>")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Clear all").click()
-    page.wait_for_function("location.hash === '#/runs'")
+    page.wait_for_function("() => location.hash === '#/runs'")
     page.reload()
     page.get_by_role("button", name="Views").click()
     page.get_by_role("link", name="Mine <b>").click()
@@ -211,7 +233,7 @@ def test_an_age_goes_on_while_no_answer_comes(page: Page, expects_trouble: Calla
     for _ in range(2):
         with page.expect_response("**/runs?*"):
             pass
-    page.wait_for_function("ages.length > 0")
+    page.wait_for_function("() => ages.length > 0")
     assert not [text for text in page.evaluate("ages") if text == "just now"]
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
+from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from servers import unique
 from stacks import Stack
+
+FLOW_YAML = "flow:\n  graph: a >> b\n  defaults: {who: file}\n"
 
 
 def of_label(stack: Stack, label: str, count: int, tag: str = "nobody") -> list[str]:
@@ -54,7 +59,70 @@ def test_all_that_match_are_cancelled_after_a_look_at_what_that_is(stack: Stack,
     assert statuses(stack, spared) == ["PENDING"]
 
 
-def test_selected_runs_are_run_again(stack: Stack, page: Page) -> None:
+def test_a_filter_that_was_typed_is_in_force_before_a_button_is_pressed(stack: Stack, page: Page) -> None:
+    """Leaving the field is what sets the filter. The press that leaves it must not act on the list of before."""
+    label = unique("typed")
+    of_label(stack, label, 1)
+    asked: list[Any] = []
+
+    def cancel(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        names = ("matched", "asked", "already_cancelling", "already_ended", "not_found", "failed")
+        route.fulfill(body=json.dumps({**dict.fromkeys(names, 0), "more": False}))
+
+    page.route("**/runs/cancel", cancel)  # never for real: were it wrong, it would stop the runs of all tests
+    page.goto("/#/runs")
+    button = page.get_by_role("button", name="Cancel all matching")
+    expect(button).to_be_visible()
+    page.get_by_role("combobox", name="Tag or label").fill(label)
+    # In one turn, as with a quick hand: the event that tells of the new address has not come yet.
+    button.evaluate("(button) => { document.activeElement.blur(); button.click(); }")
+    dialog = page.locator("dialog")
+    expect(dialog).to_contain_text(label)
+    expect(dialog).not_to_contain_text("ALL runs")
+    dialog.get_by_role("button", name="Cancel them").click()
+    expect(page.locator(".runs-bulk")).to_contain_text("0 runs were asked")
+    assert [(each.get("tag"), each.get("all")) for each in asked] == [(label, None)]
+
+    # With a real pointer the button is still there when the finger is lifted.
+    page.goto("/#/runs")
+    expect(page.locator(".chip.on")).to_have_count(0)
+    expect(button).to_be_visible()
+    page.get_by_role("combobox", name="Tag or label").fill(label)
+    button.click()
+    expect(dialog).to_contain_text(label)
+    page.keyboard.press("Escape")
+
+    # A link has changed the address, and nobody has told of it yet.
+    page.goto("/#/runs")
+    expect(page.locator(".chip.on")).to_have_count(0)
+    expect(button).to_be_visible()
+    button.evaluate("(button, tag) => { location.hash = `#/runs?tag=${tag}`; button.click(); }", label)
+    expect(dialog).to_contain_text(label)
+
+
+def test_without_a_filter_it_says_that_it_is_about_all_runs_and_how_many_at_least(stack: Stack, page: Page) -> None:
+    asked: list[str] = []
+
+    def many(route: Route) -> None:
+        if "limit=200" not in route.request.url or "status=" not in route.request.url:
+            route.continue_()
+            return
+        asked.append(route.request.url)
+        route.fulfill(body=json.dumps({"items": [{}] * 200, "next_cursor": "more"}))
+
+    of_label(stack, unique("any"), 1)
+    page.route("**/runs?*", many)
+    page.goto("/#/runs")
+    page.get_by_role("button", name="Cancel all matching").click()
+    dialog = page.locator("dialog")
+    expect(dialog.get_by_role("heading")).to_have_text("Cancel ALL runs?")
+    expect(dialog.get_by_role("button", name="Cancel ALL runs")).to_be_visible()
+    expect(dialog).to_contain_text("At least 2,000 runs match now")
+    assert len(asked) == 10
+
+
+def test_selected_runs_are_run_again(stack: Stack, page: Page, expects_trouble: Callable[..., None]) -> None:
     label = unique("again")
     ids = of_label(stack, label, 6, "default")
     for run_id in ids:
@@ -62,27 +130,62 @@ def test_selected_runs_are_run_again(stack: Stack, page: Page) -> None:
     page.goto(f"/#/runs?tag={label}")
     expect(page.locator(".runs-body .runs-row")).to_have_count(6)
     page.get_by_role("checkbox", name="Select all that are loaded").check()
+    page.route(f"**/runs/{ids[2]}/rerun", lambda route: route.fulfill(status=409, body='{"detail": "not this one"}'))
+    expects_trouble("409")
     page.locator(".runs-bulk").get_by_role("button", name="Run again").click()
     page.locator("dialog").get_by_role("button", name="Run again").click()
-    expect(page.locator(".runs-bulk")).to_contain_text("6 new runs were submitted.")
+    expect(page.locator(".runs-bulk")).to_contain_text("5 new runs were submitted. 1 were not.")
+    expect(page.locator(".runs-body .runs-row")).to_have_count(11)
+    selected = page.locator(".runs-row[aria-selected=true]")  # to be tried again; the others are done
+    expect(selected).to_have_count(1)
+    assert selected.get_attribute("data-id") == ids[2]
+    page.unroute(f"**/runs/{ids[2]}/rerun")
+    page.locator(".runs-bulk").get_by_role("button", name="Run again").click()
+    page.locator("dialog").get_by_role("button", name="Run again").click()
     expect(page.locator(".runs-body .runs-row")).to_have_count(12)
+    expect(selected).to_have_count(0)
 
 
 def test_a_run_is_submitted_with_a_form(stack: Stack, page: Page) -> None:
     page.goto("/#/runs")
     page.get_by_role("button", name="Submit a run").click()
     dialog = page.locator("dialog")
-    dialog.get_by_label("Flow").fill("resize_images")
+    dialog.get_by_label("Flow", exact=True).fill("resize_images")
     dialog.get_by_label("Params").fill("[1]")
     dialog.get_by_role("button", name="Submit").click()
     expect(dialog.get_by_role("alert")).to_contain_text("JSON object")
     dialog.get_by_label("Params").fill('{"scale": 0.1, "who": "form", "id": 12345678901234567890}')
     dialog.get_by_role("button", name="Submit").click()
-    page.wait_for_function("location.hash.startsWith('#/runs/')")
+    page.wait_for_function("() => location.hash.startsWith('#/runs/')")
     run_id = page.evaluate("location.hash").removeprefix("#/runs/")
     stack.until_status(run_id, "COMPLETED")
     params = {"scale": 0.1, "who": "form", "id": 12345678901234567890}  # more digits than a browser's number has
     assert stack.get(f"/runs/{run_id}")["params"] == params
+
+
+def test_a_flow_file_is_submitted_with_the_form(stack: Stack, page: Page, expects_trouble: Callable[..., None]) -> None:
+    """`POST /runs/yaml`: from a file or as typed; what is wrong with it is said with its place."""
+    expects_trouble("422")
+    page.goto("/#/runs")
+    page.get_by_role("button", name="Submit a run").click()
+    dialog = page.locator("dialog")
+    dialog.get_by_role("button", name="A flow.yaml").click()
+    expect(dialog.get_by_label("Params")).to_be_hidden()
+    dialog.get_by_label("Flow", exact=True).fill("by_file")
+    dialog.get_by_label("Tag").fill("nobody")
+    dialog.get_by_role("button", name="Submit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Choose a file")
+    text = dialog.get_by_label("YAML: chosen above")
+    text.fill("version: 1\nflow: [")
+    dialog.get_by_role("button", name="Submit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text(re.compile(r"ERR-PYOCO-\d+"))
+    expect(dialog.get_by_role("alert")).to_contain_text("line")
+    dialog.get_by_label("File").set_input_files({"name": "flow.yaml", "mimeType": "", "buffer": FLOW_YAML.encode()})
+    expect(text).to_have_value(FLOW_YAML)
+    dialog.get_by_role("button", name="Submit").click()
+    page.wait_for_function("() => location.hash.startsWith('#/runs/')")
+    run = stack.get("/runs/" + page.evaluate("location.hash").removeprefix("#/runs/"))
+    assert (run["flow_name"], run["tag"], run["params"]) == ("by_file", "nobody", {"who": "file"})
 
 
 def test_a_list_that_may_not_act_offers_nothing_of_this(

@@ -47,6 +47,31 @@ def test_an_old_run_that_changes_comes_in_at_its_own_place(module_page: Page) ->
     assert told["changes"][1]["newer"] == 0
 
 
+def test_all_that_came_are_counted_however_many_pages_they_fill(module_page: Page) -> None:
+    """A walk begins with the newest page: what the next ones bring is below that, and new all the same."""
+    pages = [[run(str(at), at, at) for at in range(top, top - 200, -1)] for top in (1000, 800, 600)]
+    told = module_page.evaluate(
+        """async ([first, pages]) => {
+          const { RunList } = await import('/static/lib/run_list.js');
+          const { RunSync } = await import('/static/views/runs_sync.js');
+          const list = new RunList({});
+          const newer = [];
+          const apply = (change) => newer.push(change().newer);
+          const sync = new RunSync(list, { needs: () => ({ rows: 600, ids: [] }), apply, tell: () => 0 });
+          const walk = (all) => {
+            const left = [...all];
+            sync.page = async () => ({ items: left.shift(), next_cursor: left.length > 0 ? 'more' : null });
+            return sync.reload();
+          };
+          await walk([first]);
+          await walk(pages);
+          return newer;
+        }""",
+        [[run(str(at), at, at) for at in range(450, 400, -1)], pages],
+    )
+    assert told == [0, 200, 200, 150]
+
+
 def test_a_run_that_leaves_the_status_leaves_the_list(module_page: Page) -> None:
     """FLOW-250: the refresh tells of all that changed, whatever its status is now."""
     first = [run("a", 1, 10), run("b", 2, 11)]
@@ -171,6 +196,39 @@ def test_the_command_for_a_terminal_quotes_what_a_shell_would_read(module_page: 
           {{ flow: "it's $HOME", tag: 'a', q: 'x' }}))))"""
     )
     assert command == """pyoco-client list --flow 'it'"'"'s $HOME' --tag a --output table"""
+
+
+def test_a_command_names_the_gateway_unless_the_client_finds_it_by_itself(module_page: Page) -> None:
+    commands = module_page.evaluate(
+        """import('/static/lib/parts.js').then((m) => [
+          'http://127.0.0.1:8000/#/runs', 'http://localhost:8000/', 'https://example.com/pyoco/?a#/runs/b/c',
+          'http://127.0.0.1:8001/'].map((page) => m.clientCommand('pyoco-client list', page)))"""
+    )
+    assert commands == [
+        "pyoco-client list",
+        "pyoco-client list",
+        "pyoco-client --server https://example.com/pyoco list",
+        "pyoco-client --server http://127.0.0.1:8001 list",
+    ]
+    other = "import('/static/lib/parts.js').then((m) => m.clientCommand('curl x', 'https://example.com/'))"
+    assert module_page.evaluate(other) == "curl x"
+
+
+def test_a_row_says_no_more_than_a_line_of_the_list_knows(module_page: Page) -> None:
+    """Of a run that was taken over it knows the last start only, so what was before is not called waiting. The tag is
+    shown once."""
+    words = module_page.evaluate(
+        """async () => {
+          const { RunRow } = await import('/static/views/runs_row.js');
+          const run = { run_id: 'a', status: 'COMPLETED', updated_at: 99, rank: 1, submitted_at: 1, end_time: 99 };
+          return [{ start_time: 81, tag: 'gpu', tags: ['gpu', 'night'] }, { tag: 'gpu', tags: ['gpu'] }].map((more) => {
+            const row = new RunRow(true);
+            row.show({ ...run, ...more }, { index: 0, selected: false, active: false, scale: 10 });
+            return [row.waited.textContent, row.note.textContent, row.note.hidden];
+          });
+        }"""
+    )
+    assert words == [["start after 1 m 20 s", "night", False], ["waited 1 m 38 s", "", True]]
 
 
 def test_a_silent_run_is_marked_stale_beside_its_status(module_page: Page) -> None:

@@ -88,6 +88,39 @@ def test_language_and_colours_change_under_the_reader(page: Page) -> None:
     expect(page.locator("main h1")).to_have_text("キュー")
 
 
+def test_a_toast_takes_the_place_of_the_one_it_makes_untrue(page: Page) -> None:
+    page.goto("/#/queues")
+    colours = page.get_by_role("button", name="Colours")
+    for words in ("light", "dark"):
+        colours.click()
+        expect(page.locator(".toast")).to_have_count(1)
+        expect(page.locator(".toast")).to_contain_text(words)
+
+
+def test_copying_works_where_the_browser_has_no_clipboard_for_the_page(module_page: Page) -> None:
+    """Over plain HTTP under a host's name; also from a dialog, outside of which nothing can be selected."""
+    told = module_page.evaluate(
+        """async () => {
+          Object.defineProperty(navigator, 'clipboard', { value: undefined });
+          const { copy } = await import('/static/lib/parts.js');
+          const { toastRegion } = await import('/static/lib/toast.js');
+          const copied = [];
+          document.addEventListener('copy', () => copied.push(document.activeElement.value));
+          const dialog = document.createElement('dialog');
+          const button = document.createElement('button');
+          dialog.append(button);
+          document.body.append(dialog);
+          await copy('a\\nb');
+          dialog.showModal();
+          button.focus();
+          await copy('in a dialog');
+          const left = document.querySelectorAll('textarea').length;
+          return [copied, left, document.activeElement === button, toastRegion().textContent];
+        }"""
+    )
+    assert told == [["a\nb", "in a dialog"], 0, True, "Copied"]
+
+
 def test_a_narrow_menu_shows_where_one_is(page: Page) -> None:
     page.set_viewport_size({"width": 380, "height": 700})
     seen = """() => { const link = document.querySelector('nav [aria-current]').getBoundingClientRect();

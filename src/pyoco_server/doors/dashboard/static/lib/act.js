@@ -45,12 +45,13 @@ export function confirm(what) {
       answer = { text: line?.value.trim() ?? "" };
       dialog.close();
     };
+    const no = button(t("no"), () => dialog.close());
     /** @type {HTMLDialogElement} */
     const dialog = h("dialog", { class: "dialog", "aria-labelledby": "dialog-title" },
       h("h2", { id: "dialog-title" }, what.title),
       h("div", { class: "dialog-body" }, what.body, label),
       h("div", { class: "dialog-actions" },
-        button(t("no"), () => dialog.close()),
+        no,
         button(what.yes, yes, { kind: what.danger ? "danger" : "primary" })));
     line?.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.isComposing) return;
@@ -63,6 +64,6 @@ export function confirm(what) {
     });
     document.body.append(dialog);
     dialog.showModal();
-    if (line) line.focus();
+    (line ?? no).focus();
   });
 }

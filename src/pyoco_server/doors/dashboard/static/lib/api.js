@@ -72,7 +72,7 @@ export async function get(path, query, signal) {
 /**
  * @param {"POST" | "PATCH" | "DELETE"} method
  * @param {string} path
- * @param {unknown} [body] sent as JSON; a text is JSON already, and sent as it is
+ * @param {unknown} [body] sent as JSON; a text is JSON already, and sent as it is, and so is a form
  * @param {Query} [query]
  * @param {string} [onceKey] a fresh key: sent again under it, a submission is accepted once
  * @returns {Promise<any>}
@@ -80,9 +80,10 @@ export async function get(path, query, signal) {
 export async function send(method, path, body, query, onceKey) {
   /** @type {Record<string, string>} */
   const headers = {};
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const isForm = body instanceof FormData;
+  if (body !== undefined && !isForm) headers["Content-Type"] = "application/json";
   if (onceKey !== undefined) headers["Idempotency-Key"] = onceKey;
-  const text = typeof body === "string" ? body : JSON.stringify(body);
+  const text = typeof body === "string" || isForm ? body : JSON.stringify(body);
   return call(address(path, query), { method, headers, ...(body === undefined ? {} : { body: text }) });
 }
 
@@ -234,7 +235,7 @@ function withKey(key, more = {}) {
 
 /**
  * @param {string} url
- * @param {{ method?: string, headers?: Record<string, string>, body?: string }} init
+ * @param {{ method?: string, headers?: Record<string, string>, body?: string | FormData }} init
  * @param {AbortSignal} [signal]
  */
 async function call(url, init, signal) {

@@ -37,6 +37,25 @@ export function parseJson(text) {
 }
 
 /**
+ * As `JSON.parse`, with every number as it was typed: 1.0 and 1e3 are written again as they are.
+ * @param {string} text
+ * @returns {any}
+ */
+export function parseTyped(text) {
+  return keepsDigits ? JSON.parse(text, /** @type {any} */ (asTyped)) : JSON.parse(text);
+}
+
+/**
+ * @param {string} _
+ * @param {unknown} value
+ * @param {{ source?: string } | undefined} context
+ */
+function asTyped(_, value, context) {
+  const source = context?.source;
+  return typeof value !== "number" || source === undefined || String(value) === source ? value : new Digits(source);
+}
+
+/**
  * @param {string} _
  * @param {unknown} value
  * @param {{ source?: string } | undefined} context

@@ -162,23 +162,56 @@ export function keepAges() {
   });
 }
 
+const CLIENT = "pyoco-client";
+/** Where the client looks for the gateway when it is told nothing. */
+const CLIENT_DEFAULT = /^http:\/\/(127\.0\.0\.1|localhost):8000$/;
+
 /**
- * A command to copy: what the page shows, for a terminal.
+ * A command for the client, as it works in any terminal: with the gateway that this page comes from. Never with a key.
+ * @param {string} command
+ * @param {string} [page] the page's address
+ */
+export function clientCommand(command, page = location.href) {
+  if (!command.startsWith(`${CLIENT} `)) return command;
+  const server = new URL(".", page).href.replace(/\/$/, "");
+  return CLIENT_DEFAULT.test(server) ? command : `${CLIENT} --server ${shellWord(server)}${command.slice(CLIENT.length)}`;
+}
+
+/**
+ * A command to copy: what the page shows, for a terminal. One of the client gets the gateway's address here.
  * @param {string} command
  */
 export function commandBox(command) {
-  return h("div", { class: "command" }, h("code", { tabindex: "0" }, command),
-    iconButton("copy", t("copy"), () => copy(command)));
+  const whole = clientCommand(command);
+  return h("div", { class: "command" }, h("code", { tabindex: "0" }, whole), iconButton("copy", t("copy"), () => copy(whole)));
 }
 
 /** @param {string} text */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    toast(t("copied"));
+    toast(t("copied"), "plain", undefined, "copied");
   } catch {
-    toast(t("copy_failed"), "warning"); // no permission, or a page that did not come over TLS
+    // No permission, or a page that came over plain HTTP, where the browser has no clipboard for it.
+    if (copyByHand(text)) toast(t("copied"), "plain", undefined, "copied");
+    else toast(t("copy_failed"), "warning");
   }
+}
+
+/**
+ * As if it was selected and copied with the keys. In an open dialog, since nothing outside of it can be selected.
+ * @param {string} text
+ */
+function copyByHand(text) {
+  const before = document.activeElement;
+  const field = h("textarea", { class: "unseen", readonly: true, tabindex: "-1" });
+  field.value = text;
+  ([...document.querySelectorAll("dialog:modal")].at(-1) ?? document.body).append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (before instanceof HTMLElement) before.focus({ preventScroll: true });
+  return done;
 }
 
 /**

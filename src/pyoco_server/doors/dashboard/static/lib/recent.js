@@ -86,7 +86,7 @@ export class Recent {
   /**
    * What is counted, by minutes of the clock, and `share`: failures among what ended by itself. A minute that is not
    * over, or whose beginning is not known, would look like a fall, and is left out, unless nothing
-   * happened in the others.
+   * happened in the others, or there is no whole minute yet.
    * @returns {Table}
    */
   minutes() {
@@ -105,9 +105,11 @@ export class Recent {
         column[at.length - 1] = (column[at.length - 1] ?? 0) + (this.columns[name][place] ?? 0);
       }
     }
+    const partial = Number(this.end < (at.at(-1) ?? 0) + MINUTE) + Number(this.begin > (at[0] ?? 0));
+    const isYoung = at.length <= partial;
     const leaveOut = (/** @type {number} */ place) => {
       const isHeard = COUNTED.some((name) => columns[name]?.some((value, other) => other !== place && value !== 0));
-      if (!isHeard) return;
+      if (!isHeard || isYoung) return;
       for (const column of [at, ...COUNTED.map((name) => columns[name])]) column?.splice(place, 1);
     };
     if (this.end < (at.at(-1) ?? 0) + MINUTE) leaveOut(at.length - 1);

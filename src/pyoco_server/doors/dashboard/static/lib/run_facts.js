@@ -31,6 +31,31 @@ export function textOf(value) {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
+/** They turn the text around them, and what is shown is not what is there. */
+const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
+
+/**
+ * A value as JSON, in lines. Characters that turn the direction of a line are escaped: it is the same JSON.
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function jsonText(value) {
+  const text = JSON.stringify(value, null, 2) ?? "null";
+  return text.replace(TURNS, (each) => `\\u${each.charCodeAt(0).toString(16)}`);
+}
+
+/** Asked for every ten seconds: older than this, an answer was missed. */
+const WORKER_FRESH_SECONDS = 15;
+
+/**
+ * Its worker is alive: the last answer said so, and is of just now.
+ * @param {Run} run
+ * @param {number} now
+ */
+export function livesSurely(run, now) {
+  return run.worker_alive === true && now - (run.worker_told_at ?? 0) <= WORKER_FRESH_SECONDS;
+}
+
 /**
  * Of a task.
  * @param {string} state

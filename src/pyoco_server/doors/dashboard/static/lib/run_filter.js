@@ -1,6 +1,7 @@
 // Which runs a list shows: as a part of the address, as a question to the gateway, as a command for a terminal.
 
 import { shellWord } from "./parts.js";
+import { href } from "./router.js";
 
 /**
  * @typedef {object} RunFilter
@@ -42,6 +43,14 @@ export function readFilter(query) {
  */
 export function filterText(filter) {
   return new URLSearchParams(FILTER_NAMES.flatMap((name) => (filter[name] ? [[name, filter[name]]] : []))).toString();
+}
+
+/**
+ * The list that is narrowed down to it.
+ * @param {RunFilter} filter
+ */
+export function filterHref(filter) {
+  return href("runs", [], new URLSearchParams(filterText(filter)));
 }
 
 /**

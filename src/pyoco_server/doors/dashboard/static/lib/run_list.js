@@ -43,13 +43,19 @@ export class RunList {
     this.full = false;
   }
 
+  /** When the newest was submitted. Where there is none, nothing is newer. */
+  get top() {
+    return this.rows[0]?.rank ?? Infinity;
+  }
+
   /**
    * Take in what the gateway told. The later answer is the true one; only an end is never taken back, since nothing
    * leaves it and a second gateway may lag. O(k log k), and O(n) when runs came or went.
    * @param {unknown[]} items
+   * @param {number} [top] what was submitted later is newer; by itself, than all that is here
    * @returns {Change}
    */
-  merge(items) {
+  merge(items, top = this.top) {
     /** @type {Map<string, Row>} */
     const added = new Map();
     /** @type {Map<string, Row>} */
@@ -72,7 +78,6 @@ export class RunList {
       }
     }
     for (const row of changed.values()) this.replace(row);
-    const top = this.rows[0]?.rank ?? -Infinity;
     this.remove(left);
     const newer = [...added.values()].filter((row) => row.rank > top).length;
     this.insert([...added.values()]);

@@ -158,6 +158,7 @@ export {};
  * @property {number} [worker_heartbeat_at]
  * @property {string[]} [worker_tags]
  * @property {string} [worker_state]
+ * @property {number} [worker_told_at]              set by the page: when an answer last said how the worker is
  * @property {number} [gone_at]                     set by the page: since when it is no longer stored
  */
 /**

@@ -3,7 +3,7 @@
 import { get } from "../lib/api.js";
 import { findingsIn, keyOf, leadsTo, lettersIn, putAside, sorted } from "../lib/attention.js";
 import { now } from "../lib/clock.js";
-import { reach } from "../lib/connection.js";
+import { reach, trouble } from "../lib/connection.js";
 import { h, put, write } from "../lib/dom.js";
 import { Signal } from "../lib/events.js";
 import { timeOfDay } from "../lib/format.js";
@@ -51,7 +51,7 @@ export class AttentionStrip {
     this.said = null;
     if (this.poll === null) {
       this.poll = poll(POLL_SECONDS, (signal) => this.ask(signal));
-      reach.follow(() => this.show());
+      for (const signal of [reach, trouble]) signal.follow(() => this.show());
       narrow.addEventListener("change", () => this.show());
     } else {
       this.show();
@@ -78,7 +78,7 @@ export class AttentionStrip {
   }
 
   show() {
-    const { shown, hidden, aside } = sorted(this.findings ?? [], this.aside, now());
+    const { shown, hidden, aside } = sorted((this.findings ?? []).filter((each) => !isInBanner(each)), this.aside, now());
     if (this.findings !== null && reach.value === "ok") this.keep(aside);
     const all = this.isOpen ? shown : shown.slice(0, shownMax());
     const isOld = reach.value === "gateway" && this.findings !== null;
@@ -126,7 +126,7 @@ export class AttentionStrip {
    */
   showFoot(shown, hidden, isOld) {
     const rest = shown.length - shownMax();
-    const isWell = this.findings !== null && shown.length === 0 && hidden.length === 0;
+    const isWell = this.findings?.length === 0;
     const words = [
       isWell ? t("attention.well") : "",
       isOld ? t("attention.old", { at: timeOfDay(this.at) }) : "",
@@ -187,6 +187,14 @@ export class AttentionStrip {
       // Kept until the page is closed or loaded again, then.
     }
   }
+}
+
+/**
+ * The line above says it already.
+ * @param {Finding} finding
+ */
+function isInBanner(finding) {
+  return finding.kind === "nats_down" && reach.value === "nats" && trouble.value === "nats";
 }
 
 function shownMax() {

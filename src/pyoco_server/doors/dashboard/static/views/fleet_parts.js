@@ -44,12 +44,12 @@ export class Meter {
   /**
    * @param {number} value
    * @param {number} most
-   * @param {string} text
+   * @param {string | null} text null: what stands beside the bar is somebody else's
    */
   show(value, most, text) {
     this.bar.style.setProperty("inline-size", width(value, most));
     this.element.classList.toggle("full", most > 0 && value >= most);
-    write(this.text, text);
+    if (text !== null) write(this.text, text);
   }
 }
 
@@ -163,12 +163,13 @@ export function bringIntoView(element) {
 const TYPING_MS = 350;
 
 /**
- * Wait until nobody has typed for a moment; a word that is still being composed is none yet.
+ * Wait until nobody has typed for a moment, or Enter is pressed; a word that is still being composed is none yet.
  * @param {(text: string) => void} done
+ * @param {() => void} [begun] at each letter, at once
  * @returns {{ listen: import("../lib/dom.js").Props, settle: () => void, cancel: () => void }} listen: for the field;
  *   settle: do not wait any longer; cancel: what was typed is of no use any more
  */
-export function afterTyping(done) {
+export function afterTyping(done, begun) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   /** @type {string | null} */
@@ -184,9 +185,13 @@ export function afterTyping(done) {
   };
   const heard = (/** @type {Event} */ event) => {
     cancel();
+    begun?.();
     if (event instanceof InputEvent && event.isComposing) return;
     typed = /** @type {HTMLInputElement} */ (event.target).value.trim();
     timer = setTimeout(settle, TYPING_MS);
   };
-  return { listen: { oninput: heard, oncompositionend: heard }, settle, cancel };
+  const pressed = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Enter" && !event.isComposing) settle();
+  };
+  return { listen: { oninput: heard, oncompositionend: heard, onkeydown: pressed }, settle, cancel };
 }

@@ -1,7 +1,7 @@
 // Jobs that were set aside: why, how many, and what to do with them.
 
 import { get } from "../lib/api.js";
-import { h } from "../lib/dom.js";
+import { h, write } from "../lib/dom.js";
 import { list, whole } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
@@ -11,7 +11,7 @@ import { button, commandBox, nothing, refill, shellWord } from "../lib/parts.js"
 import { poll } from "../lib/poll.js";
 import { href } from "../lib/router.js";
 import { afterTyping, Meter, Region, replacePlace, showSince } from "./fleet_parts.js";
-import { LettersBulk } from "./letters_bulk.js";
+import { LettersBulk, optionsOf, wordOf } from "./letters_bulk.js";
 import { LettersList } from "./letters_list.js";
 
 /** @typedef {import("../lib/wire.js").LetterCounts} LetterCounts */
@@ -54,13 +54,13 @@ class Letters {
     this.groups = new KeyedList(h("div", { class: "row-list", role: "list" }), keyOf,
       (group) => new GroupRow(group, this.most, () => this.choose(group)));
     this.list = new LettersList(this.letter, { opened: (id) => this.opened(id), changed: () => this.poll.soon() });
-    this.bulk = new LettersBulk(() => this.poll.soon());
+    this.bulk = new LettersBulk(() => this.poll.soon(), () => this.settle());
     this.body = h("div", { class: "letters-body" },
       h("section", { class: "letters-groups", "aria-label": t("letters.groups") }, h("h2", null, t("letters.groups")),
         h("div", { class: "rows" }, this.groups.element), this.more),
       h("section", { class: "letters-letters", "aria-label": t("letters.letters") },
         h("div", { class: "card-head" }, h("h2", null, t("letters.letters")), this.chips),
-        h("div", { class: "filters" }, this.fields.tag.element, this.fields.run_id.element), this.bulk.element, this.list.element));
+        h("div", { class: "filters" }, ...Object.values(this.fields).map((field) => field.element)), this.bulk.element, this.list.element));
     this.element = h("div", { class: "view letters" },
       h("div", { class: "view-head" }, this.heading, this.summary),
       this.bulk.outcome, this.region.element, this.command);
@@ -77,12 +77,17 @@ class Letters {
   /** @param {Place} place */
   moved(place) {
     if (place.panel !== "letters") return false;
-    this.take(readFilter(place.query), place.query.get("letter"));
-    for (const name of /** @type {const} */ (["tag", "run_id"])) {
-      this.fields[name].typing.cancel();
-      this.fields[name].input.value = this.filter[name] ?? "";
-    }
+    const filter = readFilter(place.query);
+    this.fields.tag.show(filter.tag);
+    this.fields.run_id.show(filter.run_id);
+    this.take(filter, place.query.get("letter"));
     return true;
+  }
+
+  /** What stands in the fields is what is looked for, from now on. */
+  settle() {
+    for (const field of Object.values(this.fields)) field.typing.settle();
+    this.drawBulk();
   }
 
   /**
@@ -111,8 +116,11 @@ class Letters {
     this.draw();
   }
 
+  /** Nothing can be done to many while the list or a field shows another filter than the one in force. */
   drawBulk() {
-    this.bulk.show(this.filter, countOf(this.filter, this.counts), this.list.newest(this.filter));
+    const { filter, list: shown } = this;
+    const isKnown = isSame(shown.filter, filter) && Object.values(this.fields).every((field) => field.isTaken());
+    this.bulk.show(filter, countOf(filter, this.counts) ?? shown.total(filter), shown.newest(filter), isKnown);
   }
 
   draw() {
@@ -159,34 +167,29 @@ class Letters {
     if (set.length === 0) return [];
     return [...set.map((name) => {
       const value = /** @type {string} */ (this.filter[name]);
-      const words = name === "reason" ? wordFor("letters.reason", value) : value === "" ? t("letters.no_flow") : value;
       return h("button", {
         type: "button", class: "chip on", title: t("letters.drop"), "data-name": name,
         onclick: () => this.go({ ...this.filter, [name]: null }),
-      }, h("span", { class: "chip-text" }, `${t(`letters.${name}`)}: ${words}`), h("span", { "aria-hidden": "true" }, "×"));
+      }, h("span", { class: "chip-text" }, `${t(`letters.${name}`)}: ${wordOf(name, value)}`), h("span", { "aria-hidden": "true" }, "×"));
     }), h("a", { class: "small", href: href("letters") }, t("letters.all_groups"))];
   }
 
   /** @param {"tag" | "run_id"} name */
   field(name) {
-    const typing = afterTyping((text) => {
-      // A run is asked for by its whole id: part of one finds nothing, and says so while somebody still types.
-      if (name === "run_id" && text !== "" && text.length < WHOLE_ID) return;
-      if ((this.filter[name] ?? "") === text) return;
+    return new FilterField(name, this.filter[name], () => this.drawBulk(), (text) => {
+      if ((this.filter[name] ?? "") === text) {
+        this.drawBulk();
+        return;
+      }
       const filter = { ...this.filter, [name]: text || null };
       replacePlace(href("letters", [], placeOf(filter)));
       this.take(filter, null);
     });
-    const input = h("input", {
-      type: "search", name, maxlength: "200", autocomplete: "off", spellcheck: "false", value: this.filter[name] ?? "", ...typing.listen,
-    });
-    const element = h("label", { class: "filter-field" }, h("span", { class: "small dim" }, t(`letters.${name}`)), input);
-    return { element, input, typing };
   }
 
   /** @param {LetterGroup} group */
   choose(group) {
-    for (const field of Object.values(this.fields)) field.typing.settle();
+    this.settle();
     const isChosen = this.filter.reason === group.reason && this.filter.flow === (group.flow_name ?? "");
     this.go({ ...this.filter, reason: isChosen ? null : group.reason, flow: isChosen ? null : group.flow_name ?? "" });
   }
@@ -204,10 +207,50 @@ class Letters {
   }
 
   drawCommand() {
-    const words = Object.entries(given(this.filter)).map(([name, value]) => `--${name.replace("_", "-")} ${shellWord(value)}`);
+    const words = optionsOf(this.filter);
     const command = this.letter !== null ? `pyoco-client dlq show ${shellWord(this.letter)}`
-      : words.length === 0 ? "pyoco-client dlq counts --output table" : `pyoco-client dlq list ${words.join(" ")} --output table`;
-    refill(this.command, command, () => [commandBox(command)]);
+      : words === null ? null
+        : words.length === 0 ? "pyoco-client dlq counts --output table" : `pyoco-client dlq list ${words.join(" ")} --output table`;
+    refill(this.command, command, () => (command === null ? [] : [commandBox(command)]));
+  }
+}
+
+/** A line of text that narrows the letters down, once somebody has typed it. */
+class FilterField {
+  /**
+   * @param {"tag" | "run_id"} name
+   * @param {string | null} value
+   * @param {() => void} begun another text than the one that was taken stands there
+   * @param {(text: string) => void} take
+   */
+  constructor(name, value, begun, take) {
+    this.typing = afterTyping((text) => {
+      // A run is asked for by its whole id: part of one finds nothing, and would say so while somebody still types.
+      const isPart = name === "run_id" && text !== "" && text.length < WHOLE_ID;
+      write(this.hint, isPart ? t("letters.run_id_part") : "");
+      if (isPart) return;
+      this.taken = text;
+      take(text);
+    }, begun);
+    this.input = h("input", { type: "search", name, maxlength: "200", autocomplete: "off", spellcheck: "false", ...this.typing.listen });
+    this.hint = h("span", { class: "small mark", role: "status" });
+    this.element = h("div", { class: "filter-field" },
+      h("label", { class: "filter-field" }, h("span", { class: "small dim" }, t(`letters.${name}`)), this.input), this.hint);
+    this.taken = "";
+    this.show(value);
+  }
+
+  /** @param {string | null} value */
+  show(value) {
+    this.typing.cancel();
+    write(this.hint, "");
+    this.input.value = value ?? "";
+    this.taken = this.input.value.trim();
+  }
+
+  /** Whether what stands there is looked for. */
+  isTaken() {
+    return this.input.value.trim() === this.taken;
   }
 }
 

@@ -5,9 +5,9 @@ import { confirm, mayAct } from "../lib/act.js";
 import { h, put, write } from "../lib/dom.js";
 import { list, whole } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
-import { t } from "../lib/i18n.js";
-import { given, letterPath } from "../lib/letters.js";
-import { button, commandBox, shellWord } from "../lib/parts.js";
+import { t, wordFor } from "../lib/i18n.js";
+import { FILTERS, given, letterPath } from "../lib/letters.js";
+import { button, commandBox, facts, shellWord } from "../lib/parts.js";
 import { href } from "../lib/router.js";
 import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
@@ -26,11 +26,16 @@ const DELETE_STEP = 1000;
 const STEPS_MAX = 1000;
 
 export class LettersBulk {
-  /** @param {() => void} changed */
-  constructor(changed) {
+  /**
+   * @param {() => void} changed
+   * @param {() => void} settle what is typed counts from now on: `show` is called before this returns
+   */
+  constructor(changed, settle) {
     this.changed = changed;
-    /** @type {Meant | null} null: there is nothing to do anything with */
+    this.settle = settle;
+    /** @type {Meant | null} null: there is nothing to do anything with, or it is not known yet what is meant */
     this.meant = null;
+    this.isKnown = false;
     this.redriveAll = button("", () => this.redrive(), { icon: "repeat" });
     this.deleteAll = button("", () => this.remove(), { icon: "trash", kind: "danger" });
     this.element = h("div", { class: "row-actions", hidden: true }, this.redriveAll, this.deleteAll);
@@ -60,41 +65,49 @@ export class LettersBulk {
    * @param {LetterFilter} filter
    * @param {number | null} n how many it means; null: not known
    * @param {string | null} newest the newest of them that is shown; null: none is
+   * @param {boolean} isKnown false: the letters of this filter have not come yet, or somebody types another one
    */
-  show(filter, n, newest) {
+  show(filter, n, newest, isKnown) {
     if (!mayAct) return;
     if (!this.running) {
       // What was told is of the letters it was done to.
       if (this.told !== null && JSON.stringify(filter) !== this.told) put(this.status);
       this.told = JSON.stringify(filter);
     }
-    this.meant = newest === null || n === 0 ? null : { filter, n, newest };
+    this.isKnown = isKnown;
+    this.meant = !isKnown || newest === null || n === 0 ? null : { filter, n, newest };
     this.draw();
   }
 
   /** The buttons stay the same ones: the focus is on one of them while the number changes. */
   draw() {
-    if (this.meant !== null) {
-      write(/** @type {Element} */ (this.redriveAll.lastElementChild), titleFor("redrive", this.meant.n));
-      write(/** @type {Element} */ (this.deleteAll.lastElementChild), titleFor("delete", this.meant.n));
+    // Until it is known what is meant they stay where they are, without a number, and do nothing.
+    const isGone = this.meant === null && (this.isKnown || this.element.hidden);
+    if (!isGone) {
+      write(/** @type {Element} */ (this.redriveAll.lastElementChild), titleFor("redrive", this.meant?.n ?? null));
+      write(/** @type {Element} */ (this.deleteAll.lastElementChild), titleFor("delete", this.meant?.n ?? null));
     }
     for (const each of [this.redriveAll, this.deleteAll]) {
-      if (this.running) each.setAttribute("aria-busy", "true");
-      else each.removeAttribute("aria-busy");
+      for (const name of ["aria-busy", "aria-disabled"]) {
+        if (this.running || this.meant === null) each.setAttribute(name, "true");
+        else each.removeAttribute(name);
+      }
     }
     const isLeft = document.activeElement !== null &&
-      (this.meant === null && this.element.contains(document.activeElement) || !this.running && this.stopButton === document.activeElement);
-    this.element.hidden = this.meant === null;
+      (isGone && this.element.contains(document.activeElement) || !this.running && this.stopButton === document.activeElement);
+    this.element.hidden = isGone;
     this.stopButton.hidden = !this.running;
     if (isLeft) this.status.focus({ preventScroll: true });
   }
 
   async redrive() {
+    this.settle();
     const { meant } = this;
     if (meant === null || this.running) return;
     const sure = await confirm({
       title: titleFor("redrive", meant.n), yes: t("letters.redrive"),
-      body: [h("p", null, t("letters.redrive_many_note")), h("p", null, t("letters.only_these")), commandBox(commandFor("redrive", meant))],
+      body: [meaning(meant.filter), h("p", null, t("letters.redrive_many_note")), h("p", null, t("letters.only_these")),
+        commandFor("redrive", meant)],
     });
     if (sure === null) return;
     /** @type {string | null} */
@@ -111,11 +124,13 @@ export class LettersBulk {
   }
 
   async remove() {
+    this.settle();
     const { meant } = this;
     if (meant === null || this.running) return;
     const sure = await confirm({
       title: titleFor("delete", meant.n), yes: t("letters.delete"), danger: true,
-      body: [h("p", null, t("letters.delete_note")), h("p", null, t("letters.only_these")), commandBox(commandFor("delete", meant))],
+      body: [meaning(meant.filter), h("p", null, t("letters.delete_note")), h("p", null, t("letters.only_these")),
+        commandFor("delete", meant)],
     });
     if (sure === null) return;
     await this.run("delete", meant.n, async (tally) => {
@@ -200,7 +215,41 @@ function titleFor(what, n) {
  * @param {Meant} meant
  */
 function commandFor(what, { filter, newest }) {
-  const words = Object.entries(given(filter)).map(([name, value]) => `--${name.replace("_", "-")} ${shellWord(value)}`);
+  const words = optionsOf(filter);
+  if (words === null) return null;
   const which = words.length === 0 ? "--all" : `--all-matching ${words.join(" ")}`;
-  return `pyoco-client dlq ${what} ${which} --up-to ${shellWord(newest)} --yes`;
+  return commandBox(`pyoco-client dlq ${what} ${which} --up-to ${shellWord(newest)} --yes`);
+}
+
+/**
+ * A filter as the options of a command; null: there is none, for an empty value is refused there as a variable that
+ * somebody forgot to set.
+ * @param {LetterFilter} filter
+ * @returns {string[] | null}
+ */
+export function optionsOf(filter) {
+  const set = Object.entries(given(filter));
+  return set.some(([, value]) => value === "") ? null
+    : set.map(([name, value]) => `--${name.replace("_", "-")} ${shellWord(value)}`);
+}
+
+/**
+ * What a filter asks of one member of a letter, in words.
+ * @param {string} name
+ * @param {string} value
+ */
+export function wordOf(name, value) {
+  return name === "reason" ? wordFor("letters.reason", value) : value === "" ? t("letters.no_flow") : value;
+}
+
+/**
+ * Which letters are meant, for whoever is asked whether to go on.
+ * @param {LetterFilter} filter
+ */
+function meaning(filter) {
+  if (Object.keys(given(filter)).length === 0) return h("p", { class: "bad-word" }, t("letters.means_all"));
+  return h("div", { class: "stack" }, h("p", null, t("letters.means")), facts(FILTERS.map((name) => {
+    const value = filter[name];
+    return [t(`letters.${name}`), value === null ? null : wordOf(name, value)];
+  })));
 }

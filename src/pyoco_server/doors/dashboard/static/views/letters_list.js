@@ -83,6 +83,14 @@ export class LettersList {
   }
 
   /**
+   * How many letters fit a filter, as far as all of them were loaded; null: not known.
+   * @param {LetterFilter} filter
+   */
+  total(filter) {
+    return isSame(this.filter, filter) && this.cursor === null && !this.isCut ? this.letters.length : null;
+  }
+
+  /**
    * The first page again; what was loaded below it stays as long as it joins that.
    * @param {LetterFilter} filter
    * @param {AbortSignal} signal

@@ -49,7 +49,7 @@ export class Menu {
     const mark = this.entries.get(panel)?.mark;
     if (mark === undefined) return;
     mark.hidden = marked === 0;
-    write(mark, marked > 999 ? "999+" : count(marked));
+    write(mark, marked === 0 ? "" : marked > 999 ? "999+" : count(marked));
     this.center();
   }
 

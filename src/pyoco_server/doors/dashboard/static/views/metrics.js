@@ -81,7 +81,7 @@ class Metrics {
     // Minutes of the clock reach beyond both ends of what is known.
     const minuteAxis = { from: Math.min(axis.from, minutes.at[0] ?? axis.from), to: (minutes.at.at(-1) ?? axis.to) + minutes.step };
     this.charts.throughput.show({ ...minuteAxis, table: minutes, ...throughput(recent, since) });
-    this.charts.share.show({ ...minuteAxis, table: minutes, ...failures(recent, minutes.columns.share ?? [], since) });
+    this.charts.share.show({ ...minuteAxis, table: minutes, ...failures(recent, minutes.columns, since) });
     this.charts.wait.show({ ...axis, table: recent.steps(), ...spans(recent, "wait", since) });
     this.charts.run.show({ ...axis, table: recent.steps(), ...spans(recent, "run", since) });
     this.charts.load.show({ ...axis, table: recent.steps(), ...load(recent, since) });
@@ -133,32 +133,34 @@ function makeCharts(cursor) {
  * @returns {Words}
  */
 function throughput(recent, at) {
-  const ended = (/** @type {number | undefined} */ seconds) =>
-    recent.sum("completed", seconds) + recent.sum("failed", seconds) + recent.sum("cancelled", seconds);
+  const ended = recent.sum("completed") + recent.sum("failed") + recent.sum("cancelled");
   const told = Object.fromEntries(["submitted", "completed", "failed", "cancelled"].map((name) =>
     [name, count(recent.sum(/** @type {"submitted"} */ (name)))]));
   const columns = recent.minutes().columns;
   const totals = columns.submitted?.map((_, place) =>
     (columns.completed?.[place] ?? 0) + (columns.failed?.[place] ?? 0) + (columns.cancelled?.[place] ?? 0)) ?? [];
+  const now = count(totals.at(-1) ?? 0); // of the chart's own last minute: number, range and bars say the same
   return {
-    now: t("metrics.per_minute", { n: count(ended(60)) }),
+    now: t("metrics.per_minute", { n: now }),
     range: rangeOf([totals], count),
-    summary: t("metrics.say.throughput", { at, now: count(ended(60)), ...told }),
-    ...(ended(undefined) + recent.sum("submitted") === 0 ? { empty: t("metrics.none_heard", { at }) } : {}),
+    summary: t("metrics.say.throughput", { at, now, ...told }),
+    ...(ended + recent.sum("submitted") === 0 ? { empty: t("metrics.none_heard", { at }) } : {}),
   };
 }
 
 /**
  * @param {Recent} recent
- * @param {Value[]} shares
+ * @param {Record<string, Value[]>} minutes
  * @param {string} at
  * @returns {Words}
  */
-function failures(recent, shares, at) {
+function failures(recent, minutes, at) {
   const [failed, completed] = [recent.sum("failed"), recent.sum("completed")];
   const all = share(failed, completed);
   if (all === null) return { now: "", range: "", summary: t("metrics.none_ended", { at }), empty: t("metrics.none_ended", { at }) };
-  const now = share(recent.sum("failed", 300), recent.sum("completed", 300)) ?? shares.findLast((each) => each !== null) ?? all;
+  const shares = minutes.share ?? [];
+  const lately = (/** @type {Value[]} */ column = []) => column.slice(-5).reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0);
+  const now = share(lately(minutes.failed), lately(minutes.completed)) ?? shares.findLast((each) => each !== null) ?? all;
   return {
     now: percent(now),
     range: rangeOf([shares], percent),

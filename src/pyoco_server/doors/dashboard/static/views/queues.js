@@ -97,7 +97,7 @@ class QueueRow {
     const age = whole(queue.oldest_age_seconds);
     const workers = whole(queue.workers_alive);
     this.depth.show(depth, this.greatest.depth, count(depth));
-    this.age.show(age, this.greatest.age, "");
+    this.age.show(age, this.greatest.age, null);
     refill(this.age.text, queue.oldest_at ?? null, () => [lasting(queue.oldest_at, null)]);
     refill(this.growth.value, growth(queue), () => growthParts(queue));
     refill(this.drain.value, [queue.eta_seconds, queue.drained_per_minute, depth], () => drainParts(queue));

@@ -2,8 +2,8 @@
 
 import { h } from "../lib/dom.js";
 import { t } from "../lib/i18n.js";
-import { card, commandBox, json, refill } from "../lib/parts.js";
-import { isObject, isTerminal } from "../lib/run_facts.js";
+import { card, commandBox, longText, refill } from "../lib/parts.js";
+import { isObject, isTerminal, jsonText } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 
@@ -18,7 +18,7 @@ export class ParamsSection {
     const isEmpty = !isObject(run.params) || Object.keys(run.params).length === 0;
     refill(this.body, [run.params, run.params_truncated], () => [
       run.params_truncated ? h("p", { class: "mark" }, t("run.params.truncated")) : null,
-      isEmpty ? (run.params_truncated ? null : h("p", { class: "dim" }, t("run.params.none"))) : json(run.params),
+      isEmpty ? (run.params_truncated ? null : h("p", { class: "dim" }, t("run.params.none"))) : longText(jsonText(run.params)),
     ]);
   }
 }

@@ -6,7 +6,7 @@ import { h, put, svg, write } from "../lib/dom.js";
 import { count, span } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { card, iconButton, statusIcon } from "../lib/parts.js";
-import { instant, isObject, isOver, recordOf, stateOf, taskNames } from "../lib/run_facts.js";
+import { instant, isObject, isOver, recordOf, stateOf, taskNames, waits } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("../lib/dag.js").Layout} Layout */
@@ -71,7 +71,7 @@ export class DagSection {
     this.note.hidden = this.frame.hidden = this.tools.hidden = false;
     if (drawn) this.note.hidden = true;
     else this.frame.hidden = this.tools.hidden = true;
-    this.note.textContent = graph === null ? t("run.graph.none") : t("run.graph.many", { n: count(names.length) });
+    this.note.textContent = graph === null ? t(noGraph(run)) : t("run.graph.many", { n: count(names.length) });
     this.element.hidden = names.length === 0;
     if (!drawn) return;
     const made = JSON.stringify([graph, names]);
@@ -282,4 +282,12 @@ function cutter() {
     }
     return `${letters.slice(0, fits).join("")}…`;
   };
+}
+
+/**
+ * Why there is none: nobody has built the flow yet, or whoever did left it out.
+ * @param {Run} run
+ */
+function noGraph(run) {
+  return waits(run) ? "run.graph.none" : "run.graph.left_out";
 }

@@ -2,6 +2,7 @@
 // many such pages follows with few of them and asks again and again with the others: see `lib/slots.js`.
 
 import { Refused, get, stream } from "../lib/api.js";
+import { now } from "../lib/clock.js";
 import { connection } from "../lib/connection.js";
 import { t } from "../lib/i18n.js";
 import { parseJson } from "../lib/numbers.js";
@@ -31,7 +32,7 @@ const HIDDEN_MS = 2000;
 const POLL_MS = 2500;
 const SILENCE_MS = 20_000;
 /** Not part of the stored run, so not of events: they stay from one question to the next. */
-const ADDED = /** @type {const} */ (["worker_alive", "worker_heartbeat_at", "worker_tags", "worker_state"]);
+const ADDED = /** @type {const} */ (["worker_alive", "worker_heartbeat_at", "worker_tags", "worker_state", "worker_told_at"]);
 
 export class RunFeed {
   /**
@@ -131,6 +132,7 @@ export class RunFeed {
   async load() {
     const told = await get(this.path, { include: "records" }, this.stopping.signal);
     if (!isObject(told) || typeof told.status !== "string") throw new Refused(502, { detail: t("run.odd") });
+    markTold(told);
     this.take(/** @type {Run} */ (/** @type {unknown} */ (told)));
   }
 
@@ -211,6 +213,7 @@ export class RunFeed {
     const run = this.run;
     if (run === null || signal.aborted || !isObject(told) || told.worker_id !== run.worker_id) return;
     if (connection.value === "locked") return;
+    markTold(told);
     for (const name of [...ADDED, "waiting"]) {
       if (name in told) Object.assign(run, { [name]: told[name] });
     }
@@ -246,4 +249,9 @@ export class RunFeed {
     });
     this.wake = null;
   }
+}
+
+/** How its worker is was told just now. @param {Record<string, unknown>} told */
+function markTold(told) {
+  if (told.worker_alive !== undefined) told.worker_told_at = now();
 }

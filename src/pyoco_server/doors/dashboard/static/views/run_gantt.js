@@ -202,7 +202,8 @@ export class GanttSection {
     this.wholeButton.setAttribute("aria-pressed", String(domain.whole));
     const bars = this.chart.tasks;
     const words = [
-      this.chart.present === null && this.chart.past.length === 0 ? t("run.timeline.none") : "",
+      this.chart.present === null && this.chart.past.length === 0
+        ? t(this.ended ? "run.timeline.never" : "run.timeline.none") : "",
       this.ended && bars.length > 0 && bars.every((bar) => bar.from === null) ? t("run.timeline.no_times") : "",
       domain.cut ? t("run.timeline.cut", { span: span(domain.zero - (this.chart.queued?.from ?? domain.zero)) }) : "",
     ];

@@ -1,26 +1,23 @@
 // Which run this is, how it stands, and what can be done with it.
 
 import { act, confirm, mayAct } from "../lib/act.js";
-import { Refused, send } from "../lib/api.js";
-import { ticks } from "../lib/clock.js";
+import { send } from "../lib/api.js";
+import { now, ticks } from "../lib/clock.js";
 import { h, put, write } from "../lib/dom.js";
 import { bytes, shortId } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
-import { freshKey } from "../lib/once.js";
 import { actButton, badge, button, copy, facts, iconButton, isStale, lasting, refill, since } from "../lib/parts.js";
 import { href } from "../lib/router.js";
-import { instant, isOver, isTerminal, textOf } from "../lib/run_facts.js";
-import { toast } from "../lib/toast.js";
+import { instant, isOver, isTerminal, livesSurely, textOf } from "../lib/run_facts.js";
+import { runAgain } from "./run_again.js";
 import { workerLink } from "./run_attempts.js";
+import { cancelAskedOf, changeOf } from "./run_change.js";
 import { Guarded } from "./run_guard.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("../lib/dom.js").Child} Child */
-
-/** @type {Map<string, string>} of runs that were asked to run again, and nobody knows whether they do: the key */
-const unanswered = new Map();
 
 export class RunHead {
   /**
@@ -45,7 +42,6 @@ export class RunHead {
       h("p", { class: "run-id" }, h("code", { class: "one-line", title: t("run.id") }, id),
         iconButton("copy", t("run.copy_id"), () => copy(id))),
       this.card);
-    this.isOpen = true;
     this.details = new Guarded({
       element: this.card,
       show: (run) => {
@@ -53,11 +49,13 @@ export class RunHead {
         this.showFacts(run);
       },
     });
-    this.unfollow = ticks.follow(() => this.showBadges());
+    this.unfollow = ticks.follow(() => {
+      this.showBadges();
+      if (this.run !== null) this.showWorker(this.run);
+    });
   }
 
   close() {
-    this.isOpen = false;
     this.unfollow();
   }
 
@@ -87,22 +85,13 @@ export class RunHead {
     if (run.gone_at !== undefined) return put(this.actions); // nothing can be done with it
     const ended = isTerminal(run.status);
     const offers = [mayAct, mayAct && !ended && run.status !== "CANCELLING"];
-    refill(this.actions, [offers, ended], () => [
+    refill(this.actions, offers, () => [
       button(t("run.copy_link"), () => copy(new URL(href("runs", [this.id]), location.href).href), { icon: "copy" }),
-      offers[0] ? actButton(t("run.rerun"), () => this.rerun(), {
-        icon: "repeat", title: t("run.rerun.title"), kind: ended ? "primary" : "plain",
+      offers[0] ? button(t("run.rerun"), () => this.run && runAgain(this.id, this.run), {
+        icon: "repeat", title: t("run.rerun.title"),
       }) : null,
       offers[1] ? actButton(t("run.cancel"), () => this.cancel(), { icon: "stop", kind: "danger" }) : null,
     ]);
-  }
-
-  async rerun() {
-    const done = await act(() => sendAgain(this.id));
-    if (typeof done?.run_id !== "string") return;
-    const there = href("runs", [done.run_id]);
-    if (!this.isOpen) return toast(t("run.rerun.there"), "plain", there); // whoever went elsewhere is left there
-    toast(t("run.rerun.done"));
-    location.hash = there;
   }
 
   async cancel() {
@@ -125,11 +114,13 @@ export class RunHead {
   showWorker(run) {
     refill(this.heartbeat, instant(run.heartbeat_at), () => [since(instant(run.heartbeat_at))]);
     const at = instant(run.worker_heartbeat_at);
-    refill(this.workerState, [run.worker_alive, at, isOver(run)], () => {
+    const lives = livesSurely(run, now());
+    refill(this.workerState, [run.worker_alive, lives, at, isOver(run)], () => {
       // Nobody asks for it any more once the run has ended, and it would soon be untrue.
       if (run.worker_alive === undefined || isOver(run)) return [];
+      if (lives) return [t("run.worker.alive")];
       if (at === null) return [t("run.worker.gone")];
-      return [run.worker_alive ? t("run.worker.alive") : t("run.worker.silent"), " ", since(at)];
+      return [t("run.worker.heard"), " ", since(at)];
     });
     this.workerState.classList.toggle("mark", run.worker_alive === false && !isOver(run));
   }
@@ -138,13 +129,16 @@ export class RunHead {
   showFacts(run) {
     const chart = chartOf({ ...run, tasks: {}, task_records: {}, graph: {} });
     const ended = isTerminal(run.status);
-    const { kind, attempt, last_change: change } = run;
+    const { kind, attempt } = run;
     const tag = textOf(run.tag);
     const labels = (Array.isArray(run.tags) ? run.tags : []).filter((each) => each !== tag).slice(0, 50);
-    const made = [kind, tag, labels, run.tenant_id, run.api_key_id, chart, run.end_time, run.worker_id, attempt, change,
-      run.rerun_of, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, ended, isOver(run)];
+    const made = [kind, tag, labels, run.tenant_id, run.api_key_id, chart, run.end_time, run.worker_id, attempt, run.last_change,
+      run.rerun_of, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
+      run.cancel_requested_by, ended, isOver(run)];
     refill(this.facts, made, () => [facts([
-      [t("run.change"), change ? changeOf(change) : null],
+      [t("run.change"), changeOf(run)],
+      [t("run.cancel_asked"), cancelAskedOf(run)],
+      [t("run.cancel_reason"), run.cancel_reason ? h("span", { class: "run-long" }, textOf(run.cancel_reason)) : null],
       [t("run.submitted"), since(instant(run.submitted_at))],
       [t("run.started"), chart.present ? since(chart.present.from) : null],
       [t("run.ended"), ended ? since(instant(run.end_time) ?? instant(run.updated_at)) : null],
@@ -160,25 +154,7 @@ export class RunHead {
       [t("run.key"), textOf(run.api_key_id)],
       [t("run.rerun_of"), run.rerun_of ? runLink(textOf(run.rerun_of)) : null],
       [t("run.yaml"), run.workflow_yaml_sha256 ? yamlOf(textOf(run.workflow_yaml_sha256), run.workflow_yaml_bytes) : null],
-      [t("run.cancel_reason"), run.cancel_reason ? h("span", { class: "run-long" }, textOf(run.cancel_reason)) : null],
     ])]);
-  }
-}
-
-/**
- * The same once more, once: sent again after a lost answer, it goes under the same key.
- * @param {string} id
- */
-async function sendAgain(id) {
-  const key = unanswered.get(id) ?? freshKey();
-  unanswered.set(id, key);
-  try {
-    const done = await send("POST", `runs/${encodeURIComponent(id)}/rerun`, {}, undefined, key);
-    unanswered.delete(id);
-    return done;
-  } catch (error) {
-    if (error instanceof Refused && error.status < 500) unanswered.delete(id); // a plain no; trouble says nothing
-    throw error;
   }
 }
 
@@ -207,22 +183,4 @@ function yamlOf(sha256, size) {
   return [h("a", { class: "mono", title: sha256, href: same }, sha256.slice(0, 12)),
     typeof size === "number" ? ` · ${bytes(size)}` : null,
     iconButton("copy", t("copy"), () => copy(sha256))];
-}
-
-/**
- * @param {import("../lib/wire.js").LastChange} change
- * @returns {Child}
- */
-function changeOf(change) {
-  const what = wordFor("run.change", textOf(change.what));
-  const who = whoDid(change.by);
-  return [who === "" ? what : t("run.change.by", { what, who }), " · ", since(instant(change.at))];
-}
-
-/** @param {import("../lib/wire.js").LastChange["by"]} by nobody is told apart without authentication */
-function whoDid(by) {
-  const id = textOf(by?.id);
-  if (by?.kind === "worker") return id === "" ? t("run.who.a_worker") : t("run.who.worker", { id });
-  if (by?.kind === "api_key") return t("run.who.api_key", { id });
-  return by?.kind === "keeper" ? t("run.who.keeper") : "";
 }

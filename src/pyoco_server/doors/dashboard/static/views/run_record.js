@@ -4,8 +4,8 @@ import { h, put, write } from "../lib/dom.js";
 import { dateTime, preciseTime, span } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t } from "../lib/i18n.js";
-import { badge, card, facts, iconButton, json, lasting, longText, refill } from "../lib/parts.js";
-import { isObject, recordOf } from "../lib/run_facts.js";
+import { badge, card, facts, iconButton, lasting, longText, refill } from "../lib/parts.js";
+import { isObject, jsonText, recordOf } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("../lib/gantt.js").Bar} Bar */
@@ -119,7 +119,7 @@ function textPart(title, value) {
  */
 function valuePart(title, value) {
   const isEmpty = value === null || value === undefined || (isObject(value) && Object.keys(value).length === 0);
-  return isEmpty ? null : part(title, json(value));
+  return isEmpty ? null : part(title, longText(jsonText(value)));
 }
 
 /**

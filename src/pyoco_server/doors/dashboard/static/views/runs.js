@@ -7,12 +7,13 @@ import { h, put, write } from "../lib/dom.js";
 import { ago, count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { button, commandBox, isTyping, nothing, refill, skeleton } from "../lib/parts.js";
-import { cancelBody, filterText, listCommand, readFilter } from "../lib/run_filter.js";
+import { cancelBody, filterHref, filterText, listCommand, readFilter } from "../lib/run_filter.js";
+import { readPlace } from "../lib/router.js";
 import { RunList } from "../lib/run_list.js";
 import { Selection } from "../lib/selection.js";
 import { currentKey } from "../lib/session.js";
 import { RunBulk } from "./runs_bulk.js";
-import { RunFilters, goToFilter } from "./runs_filters.js";
+import { RunFilters } from "./runs_filters.js";
 import { RunGrid } from "./runs_grid.js";
 import { gridKey } from "./runs_keys.js";
 import { submitRun } from "./runs_submit.js";
@@ -63,27 +64,30 @@ class RunsView {
   constructor(filter) {
     this.filter = filter;
     this.selection = new Selection();
-    this.filters = new RunFilters(() => this.filter);
+    this.filters = new RunFilters(() => this.filter, (to, how) => this.goTo(to, how));
     this.views = new RunViews(() => this.filter);
     this.bulk = new RunBulk(() => ({
-      list: this.list, selection: this.selection, cleared: () => this.unselect(), done: () => this.sync.soon(),
+      list: this.list, selection: this.selection, cleared: () => this.unselect(), changed: () => this.drawSelection(),
+      done: () => this.sync.soon(), settle: () => this.settle(),
     }));
     this.shown = h("span", { class: "number" });
     this.age = h("time", { "data-as": "ago" });
     this.ageLine = h("span", { class: "dim", hidden: true }, t("runs.as_of"), " ", this.age);
     this.cancelAll = button(t("runs.cancel_all"), () => this.bulk.cancelMatching(), { kind: "quiet", icon: "stop" });
+    this.cancelAll.hidden = true;
     this.command = h("div", { class: "runs-command" });
     this.foot = h("div");
     this.state = h("div", { class: "runs-state" }, h("div", { class: "runs-state-words" }, this.shown, this.ageLine),
-      mayAct ? this.cancelAll : null);
-    this.placeCommand = () => (narrow.matches ? this.foot : this.state).append(this.command);
+      mayAct ? this.cancelAll : h("span"));
+    // The button stays at the end of the line, where it was pressed, whatever the command has come to say.
+    this.placeCommand = () => (narrow.matches ? this.foot.append(this.command) : this.state.lastElementChild?.before(this.command));
     this.empty = h("div");
     this.tail = h("p", { class: "runs-tail dim" });
     this.place = h("div");
     this.on = this.begin(filter);
     this.element = h("div", { class: "view runs" },
       h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.views.element,
-        mayAct ? button(t("runs.submit"), () => submitRun(this.filter), { kind: "primary", icon: "upload" }) : null)),
+        mayAct ? button(t("runs.submit"), () => submitRun(this.settle()), { kind: "primary", icon: "upload" }) : null)),
       this.filters.element,
       this.state, this.place, this.empty, this.tail, this.foot, this.bulk.element);
     this.placeCommand();
@@ -143,6 +147,28 @@ class RunsView {
   }
 
   /**
+   * The filter is in force before this returns. The address alone would tell of it later, and a button that is pressed
+   * meanwhile would act on the list of before.
+   * @param {RunFilter} filter
+   * @param {"new" | "same"} [how] same: what is still being typed is one step back, not one for each letter
+   */
+  goTo(filter, how = "new") {
+    if (how === "new") location.hash = filterHref(filter);
+    else history.replaceState(null, "", filterHref(filter));
+    this.settle();
+    this.tell();
+  }
+
+  /**
+   * What the address says is what is shown and acted on, be it that nobody has heard of it yet.
+   * @returns {RunFilter}
+   */
+  settle() {
+    this.moved(readPlace(location.hash, "runs"));
+    return this.filter;
+  }
+
+  /**
    * Another filter is another list; fields, chips and what is typed stay as they are.
    * @param {Place} place
    */
@@ -171,6 +197,10 @@ class RunsView {
 
   unselect() {
     this.selection.clear();
+    this.drawSelection();
+  }
+
+  drawSelection() {
     this.grid.draw();
     this.bulk.draw();
   }
@@ -185,12 +215,15 @@ class RunsView {
     this.ageLine.hidden = sync.at === null;
     this.age.dataset.at = String(sync.at);
     if (sync.at !== null) write(this.age, ago(now() - sync.at));
-    this.cancelAll.hidden = cancelBody(this.filter, 0) === null || rows.length === 0;
+    const none = rows.length === 0;
+    // While another list is loaded it stays: it may be pressed just now.
+    if (cancelBody(this.filter, 0) === null || sync.loaded || !none) this.cancelAll.hidden = cancelBody(this.filter, 0) === null || none;
     refill(this.command, filterText(this.filter), () => [commandBox(listCommand(this.filter))]);
-    this.grid.element.hidden = rows.length === 0;
+    this.grid.element.hidden = none;
     this.grid.element.setAttribute("aria-busy", String(!sync.loaded));
     this.tellEmpty();
     write(this.tail, this.tailWords(rows.length));
+    if (sync.loaded) this.filters.found(rows, this.grid.complete);
   }
 
   /** @param {number} shown */
@@ -219,7 +252,7 @@ class RunsView {
 
   clearButton() {
     return button(t("runs.clear"), () => {
-      goToFilter({});
+      this.goTo({});
       this.filters.focusFirst();
     }, { kind: "primary" });
   }

@@ -6,9 +6,10 @@ import { now } from "../lib/clock.js";
 import { h, put, write } from "../lib/dom.js";
 import { count, timeOfDay } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
+import { icon } from "../lib/icons.js";
 import { button, facts, iconButton } from "../lib/parts.js";
 import { isTrouble } from "../lib/poll.js";
-import { OPEN_STATUSES, cancelBody } from "../lib/run_filter.js";
+import { OPEN_STATUSES, cancelBody, lastingPart } from "../lib/run_filter.js";
 import { hasEnded } from "../lib/run_list.js";
 import { freshKey } from "../lib/once.js";
 import { toast } from "../lib/toast.js";
@@ -16,11 +17,20 @@ import { toast } from "../lib/toast.js";
 /** @typedef {import("../lib/wire.js").RunsCancelled} RunsCancelled */
 /** @typedef {import("../lib/run_list.js").RunList} RunList */
 /** @typedef {import("../lib/selection.js").Selection} Selection */
-/** @typedef {{ list: RunList, selection: Selection, cleared: () => void, done: () => void }} Owner */
+/**
+ * @typedef {object} Owner
+ * @property {RunList} list
+ * @property {Selection} selection
+ * @property {() => void} cleared nothing is to be selected
+ * @property {() => void} changed the selection has
+ * @property {() => void} done something was
+ * @property {() => import("../lib/run_filter.js").RunFilter} settle the filter of the address, which is then in force
+ */
 
 const IDS_MAX = 1000;
 const RERUNS_AT_ONCE = 4;
 const REASONS_MAX = 5;
+const COUNTED_MAX = 2000;
 
 export class RunBulk {
   /** @param {() => Owner} owner whose list and selection may change */
@@ -70,9 +80,11 @@ export class RunBulk {
   }
 
   async cancelSelected() {
+    this.owner().settle();
     const { list, selection } = this.owner();
     const ids = [...selection.ids].filter((id) => !hasEnded(list.byId.get(id) ?? { status: "" }));
     const ended = selection.ids.size - ids.length;
+    if (selection.ids.size === 0) return;
     if (ids.length === 0) return toast(t("runs.cancel.none"), "warning");
     const said = await confirm({
       title: t("runs.cancel.title", { n: count(ids.length) }), danger: true, yes: t("runs.cancel.yes"), ask: t("runs.reason"),
@@ -87,24 +99,33 @@ export class RunBulk {
   /** Runs that come in while we ask are not meant, so it comes to an end. */
   async cancelMatching() {
     const before = now();
-    const body = cancelBody(this.owner().list.filter, before);
+    const filter = this.owner().settle();
+    const body = cancelBody(filter, before);
     if (body === null) return;
+    const every = Object.keys(lastingPart(filter)).length === 0;
+    const counting = new AbortController();
     const said = await confirm({
-      title: t("runs.cancel_all"), danger: true, yes: t("runs.cancel.yes"), ask: t("runs.reason"),
-      body: [matchingFacts(this.owner().list.filter, before), matchingCount(this.owner().list.filter),
-        h("p", null, t("runs.cancel.note"))],
+      title: t(every ? "runs.cancel_all.every.title" : "runs.cancel_all.title"), danger: true, ask: t("runs.reason"),
+      yes: t(every ? "runs.cancel_all.every.yes" : "runs.cancel.yes"),
+      body: [every ? h("p", { class: "runs-every" }, icon("danger"), h("span", null, t("runs.cancel_all.every"))) : null,
+        matchingFacts(filter, before), matchingCount(filter, counting.signal), h("p", null, t("runs.cancel.note"))],
     });
+    counting.abort();
     if (said === null) return;
     await this.work(0, (signal, step) => cancelEach([{ ...body, reason: said.text || undefined }], signal, step));
   }
 
+  /** What was not submitted stays selected, to be tried again. */
   async rerunSelected() {
+    this.owner().settle();
     const ids = [...this.owner().selection.ids];
+    if (ids.length === 0) return;
     const said = await confirm({
       title: t("runs.rerun.title", { n: count(ids.length) }), yes: t("runs.rerun.yes"), body: h("p", null, t("runs.rerun.note")),
     });
     if (said === null) return;
-    await this.work(ids.length, (signal, step) => rerunEach(ids, signal, step));
+    await this.work(ids.length, (signal, step) => rerunEach(ids, signal, step, (id) => this.owner().selection.ids.delete(id)));
+    this.owner().changed();
   }
 
   /**
@@ -180,9 +201,10 @@ async function cancelEach(bodies, signal, step) {
  * @param {string[]} ids
  * @param {AbortSignal} signal
  * @param {(done: number) => void} step
+ * @param {(id: string) => void} onDone
  * @returns {Promise<Result>}
  */
-async function rerunEach(ids, signal, step) {
+async function rerunEach(ids, signal, step, onDone) {
   const left = ids.values();
   /** @type {Map<string, number>} */
   const reasons = new Map();
@@ -195,6 +217,7 @@ async function rerunEach(ids, signal, step) {
       try {
         await send("POST", `runs/${encodeURIComponent(id)}/rerun`, undefined, undefined, freshKey());
         done += 1;
+        onDone(id);
       } catch (error) {
         away = !(error instanceof Refused) || error.status >= 500;
         failed += 1;
@@ -238,16 +261,34 @@ function matchingFacts(filter, before) {
 }
 
 /**
- * How many that is, found out while the question is read. Two questions at most.
+ * How many that is, found out while the question is read.
  * @param {import("../lib/run_filter.js").RunFilter} filter
+ * @param {AbortSignal} signal it was answered
  */
-function matchingCount(filter) {
+function matchingCount(filter, signal) {
   const told = h("p", { class: "runs-matching", "aria-live": "polite" }, t("runs.cancel_all.counting"));
-  const statuses = filter.status ? [filter.status] : OPEN_STATUSES;
-  Promise.all(statuses.map((status) => get("runs", { ...filter, status, envelope: true, limit: 200 }))).then((pages) => {
-    const found = pages.reduce((sum, page) => sum + page.items.length, 0);
-    const more = pages.some((page) => page.next_cursor !== null);
+  countMatching(filter, signal).then(({ found, more }) => {
     write(told, t(more ? "runs.cancel_all.more" : "runs.cancel_all.count", { n: count(found) }));
-  }).catch((error) => write(told, why(error)));
+  }).catch((error) => {
+    if (!signal.aborted) write(told, why(error));
+  });
   return told;
+}
+
+/**
+ * Page by page, and no further than it takes to say that it is a lot: there is no cheaper way to know.
+ * @param {import("../lib/run_filter.js").RunFilter} filter
+ * @param {AbortSignal} signal
+ */
+async function countMatching(filter, signal) {
+  let found = 0;
+  for (const status of filter.status ? [filter.status] : OPEN_STATUSES) {
+    for (let cursor = null, first = true; first || cursor !== null; first = false) {
+      if (found >= COUNTED_MAX) return { found, more: true };
+      const page = await get("runs", { ...filter, status, envelope: true, limit: 200, cursor }, signal);
+      found += page.items.length;
+      cursor = page.next_cursor;
+    }
+  }
+  return { found, more: false };
 }

@@ -10,15 +10,21 @@ import { Seen } from "../lib/seen.js";
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
 /** @typedef {import("../lib/run_filter.js").FilterName} FilterName */
 
-/** @param {RunFilter} filter */
-export function goToFilter(filter) {
-  location.hash = href("runs", [], new URLSearchParams(filterText(filter)));
-}
+/** Whoever types an id has paused, and wants to see what there is. */
+const TYPED_MS = 400;
 
 export class RunFilters {
-  /** @param {() => RunFilter} current */
-  constructor(current) {
+  /**
+   * @param {() => RunFilter} current
+   * @param {(filter: RunFilter, how?: "new" | "same") => void} goTo shows that list at once
+   */
+  constructor(current, goTo) {
     this.current = current;
+    this.goTo = goTo;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.typed = undefined;
+    /** @type {string | null} Enter was pressed on how an id begins: if it is the only such run, open it */
+    this.wanted = null;
     this.flows = h("datalist", { id: "runs-flows" });
     this.tags = h("datalist", { id: "runs-tags" });
     this.seenFlows = new Seen(this.flows);
@@ -39,7 +45,7 @@ export class RunFilters {
     this.statuses = h("div", { id: "runs-statuses", class: "chips runs-statuses", role: "group", "aria-label": t("runs.filter.status") });
     this.chips = h("div", { class: "chips" });
     this.search.addEventListener("keydown", (event) => this.onSearchKey(event));
-    this.search.addEventListener("input", () => this.tell(""));
+    this.search.addEventListener("input", () => this.onSearchInput());
     this.element = h("div", { class: "runs-filters" },
       h("div", { class: "runs-fields", role: "search" },
         h("label", { class: "runs-search" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/")),
@@ -80,7 +86,7 @@ export class RunFilters {
    */
   set(name, value) {
     const { [name]: _before, ...rest } = this.current();
-    goToFilter(value ? { ...rest, [name]: value } : rest);
+    this.goTo(value ? { ...rest, [name]: value } : rest);
   }
 
   /**
@@ -95,6 +101,7 @@ export class RunFilters {
 
   draw() {
     const filter = this.current();
+    if (document.activeElement !== this.search) this.forgetSearch(); // the chip says it
     const focused = document.activeElement instanceof HTMLElement ? document.activeElement : null;
     const place = [...this.chips.children].indexOf(/** @type {Element} */ (focused));
     if (filterText(filter) !== "") this.open(true); // and it stays open, under the reader's hands
@@ -102,7 +109,7 @@ export class RunFilters {
     const others = FILTER_NAMES.filter((name) => name !== "status" && filter[name] !== undefined);
     put(this.chips, ...others.map((name) => this.chip(name, /** @type {string} */ (filter[name]))),
       others.length + Number(filter.status !== undefined) > 0
-        ? h("button", { type: "button", class: "button quiet runs-clear", onclick: () => goToFilter({}) }, t("runs.clear"))
+        ? h("button", { type: "button", class: "button quiet runs-clear", onclick: () => this.goTo({}) }, t("runs.clear"))
         : null);
     this.kind.value = KINDS.includes(filter.kind ?? "") ? /** @type {string} */ (filter.kind) : "";
     this.refocus(focused?.dataset.chip, place);
@@ -155,13 +162,63 @@ export class RunFilters {
   /** @param {KeyboardEvent} event */
   onSearchKey(event) {
     if (event.key !== "Enter" || event.isComposing) return;
-    const text = this.search.value.trim().toLowerCase();
+    clearTimeout(this.typed);
+    const text = this.searched();
     if (text === "") return;
     const form = idForm(text);
     if (form === null) return this.tell(t("runs.search.bad"));
+    if (form === "whole") {
+      this.forgetSearch();
+      location.hash = href("runs", [text]);
+      return;
+    }
+    this.wanted = text;
+    this.lookFor(text);
+  }
+
+  onSearchInput() {
+    this.tell("");
+    this.wanted = null;
+    clearTimeout(this.typed);
+    this.typed = setTimeout(() => this.onTyped(), TYPED_MS);
+  }
+
+  onTyped() {
+    if (!this.element.isConnected) return;
+    const text = this.searched();
+    if (idForm(text) !== null) this.lookFor(text);
+    else if (text === "" && this.current().run_id !== undefined) this.set("run_id", undefined);
+  }
+
+  searched() {
+    return this.search.value.trim().toLowerCase();
+  }
+
+  /**
+   * Whoever has an id wants that run, whatever else the list is narrowed down to.
+   * @param {string} text
+   */
+  lookFor(text) {
+    const before = this.current().run_id;
+    this.goTo({ run_id: text }, before === undefined ? "new" : "same");
+  }
+
+  forgetSearch() {
+    clearTimeout(this.typed);
+    this.wanted = null;
     this.search.value = "";
-    if (form === "whole") location.hash = href("runs", [text]);
-    else goToFilter({ run_id: text }); // whoever has an id wants that run, whatever else the list is narrowed down to
+  }
+
+  /**
+   * What the list has come to show.
+   * @param {import("../lib/wire.js").RunSummary[]} rows
+   * @param {boolean} complete
+   */
+  found(rows, complete) {
+    if (this.wanted === null || this.wanted !== this.current().run_id) return;
+    const [only] = complete && rows.length === 1 && document.activeElement === this.search ? rows : [];
+    this.wanted = null;
+    if (only !== undefined) location.hash = href("runs", [only.run_id]);
   }
 
   /** @param {string} trouble */

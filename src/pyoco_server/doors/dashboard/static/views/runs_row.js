@@ -107,7 +107,7 @@ export class RunRow {
 
   /** @param {Run} run */
   fillNote(run) {
-    const labels = run.tags ?? [];
+    const labels = (run.tags ?? []).filter((label) => label !== run.tag); // that is in a column of its own
     const made = run.error === undefined ? `#${labels.join("\n")}` : `!${run.error}`;
     if (this.noted === made) return;
     this.noted = made;
@@ -165,7 +165,9 @@ export class RunRow {
     this.runBar.hidden = times.run === null;
     this.track.classList.toggle("over", bar.over);
     const whole = times.live ? Math.floor : Number;
-    say(this.waited, t("runs.waited", { span: span(times.run === null ? whole(times.wait) : times.wait) }));
+    // Of a run that was taken over, only the last start is known here: what was before is not all waiting.
+    say(this.waited, times.run === null ? t("runs.waited", { span: span(whole(times.wait)) })
+      : t("runs.started_after", { span: span(times.wait) }));
     say(this.ran, times.run === null ? "" : t("runs.ran", { span: span(whole(times.run)) }));
   }
 
@@ -222,7 +224,7 @@ export class RunHead {
       head("status", t("runs.col.status")),
       head("flow", t("runs.col.flow")),
       head("where", t("runs.col.where")),
-      head("times", h("span", { class: "runs-legend" }, h("i", { class: "runs-bar-wait" }), t("runs.col.waited"),
+      head("times", h("span", { class: "runs-legend", title: t("runs.col.waited.note") }, h("i", { class: "runs-bar-wait" }), t("runs.col.waited"),
         h("i", { class: "runs-bar-run" }), t("runs.col.ran")), this.scale),
       head("when", t("runs.col.when")));
   }

@@ -1,4 +1,4 @@
-// A run, submitted by hand.
+// A run, submitted by hand: of a flow that the workers know, or of a flow.yaml that is given here.
 
 import { Refused, Unreachable, send } from "../lib/api.js";
 import { h, write } from "../lib/dom.js";
@@ -27,65 +27,161 @@ export function readParams(text) {
 }
 
 /**
- * Asks for flow, tag and params, and opens the run. Under one key: pressed again after a lost answer, it is submitted once.
+ * Asks for flow, tag and params, or a flow.yaml, and opens the run. Under one key: pressed again after a lost answer, it
+ * is submitted once.
  * @param {{ flow?: string }} given what the list is narrowed down to. Its tag may be a label, which no worker serves
  */
 export function submitRun(given) {
-  const field = (/** @type {string} */ label, /** @type {HTMLElement} */ input) =>
-    h("label", { class: "field" }, h("span", null, label), input);
-  const flow = h("input", { type: "text", list: "runs-flows", required: true, maxlength: "512", autocomplete: "off", value: given.flow });
-  const tag = h("input", { type: "text", list: "runs-tags", maxlength: "128", autocomplete: "off", placeholder: t("runs.submit.tag.default") });
-  const params = h("textarea", { rows: "6", spellcheck: "false", placeholder: '{"name": "you"}', "aria-describedby": "submit-trouble" });
-  const trouble = h("p", { id: "submit-trouble", class: "field-trouble", role: "alert" });
-  let key = freshKey();
-  let sent = "";
+  new SubmitDialog(given).open();
+}
 
-  const check = () => {
-    const read = readParams(params.value);
-    const wrong = "trouble" in read;
-    params.setAttribute("aria-invalid", String(wrong));
-    write(trouble, wrong ? read.trouble : "");
-    return wrong ? null : read;
-  };
-  const submit = async () => {
-    const read = check();
-    if (read === null) return params.focus();
-    if (flow.value.trim() === "") {
-      write(trouble, t("runs.submit.no_flow"));
-      return flow.focus();
+/** @typedef {"named" | "yaml"} Way */
+/** A file that is no flow.yaml is not read to its end. The gateway has a limit of its own, and says it. */
+const YAML_BYTES_MAX = 8 * 1024 * 1024;
+
+class SubmitDialog {
+  /** @param {{ flow?: string }} given */
+  constructor(given) {
+    this.given = given;
+    /** @type {Way} */
+    this.way = "named";
+    this.key = freshKey();
+    this.sent = "";
+    this.flow = h("input", { type: "text", list: "runs-flows", required: true, maxlength: "512", autocomplete: "off", value: given.flow });
+    this.tag = h("input", { type: "text", list: "runs-tags", maxlength: "128", autocomplete: "off", placeholder: t("runs.submit.tag.default") });
+    this.params = h("textarea", { rows: "6", spellcheck: "false", placeholder: '{"name": "you"}', "aria-describedby": "submit-trouble" });
+    this.file = h("input", { type: "file", accept: ".yaml,.yml,.txt,application/yaml,text/yaml" });
+    this.yaml = h("textarea", { rows: "9", spellcheck: "false", wrap: "off", "aria-describedby": "submit-trouble" });
+    this.trouble = h("p", { id: "submit-trouble", class: "field-trouble", role: "alert" });
+    this.ways = { named: this.wayButton("named"), yaml: this.wayButton("yaml") };
+    this.noNames = h("p", { class: "dim small" }, t("runs.submit.no_names"));
+    this.named = h("div", { class: "dialog-body" }, field(t("runs.submit.params"), this.params));
+    this.uploaded = h("div", { class: "dialog-body", hidden: true }, field(t("runs.submit.file"), this.file),
+      field(t("runs.submit.yaml.text"), this.yaml), h("p", { class: "dim small" }, t("runs.submit.yaml.note")));
+    this.yes = actButton(t("runs.submit.yes"), () => this.submit(), { kind: "primary" });
+    /** @type {HTMLDialogElement} */
+    this.dialog = h("dialog", { class: "dialog", "aria-labelledby": "submit-title" },
+      h("h2", { id: "submit-title" }, t("runs.submit")),
+      h("div", { class: "dialog-body" },
+        h("div", { class: "chips", role: "group", "aria-label": t("runs.submit.way") }, this.ways.named, this.ways.yaml),
+        field(t("runs.filter.flow"), this.flow), this.noNames, field(t("runs.submit.tag"), this.tag), this.named, this.uploaded,
+        this.trouble),
+      h("div", { class: "dialog-actions" }, button(t("no"), () => this.dialog.close()), this.yes));
+    this.listen();
+    this.choose("named");
+  }
+
+  listen() {
+    this.params.addEventListener("change", () => this.readParams());
+    this.file.addEventListener("change", () => void this.readFile());
+    this.dialog.addEventListener("close", () => this.dialog.remove());
+    for (const line of [this.flow, this.tag]) {
+      line.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" || event.isComposing) return;
+        event.preventDefault();
+        this.yes.click();
+      });
     }
-    const body = JSON.stringify({ flow_name: flow.value.trim(), tag: tag.value.trim() || undefined });
-    const text = read.params === null ? body : `${body.slice(0, -1)},"params":${read.params}}`;
-    if (sent !== "" && sent !== text) key = freshKey(); // another submission is another run
-    sent = text;
+  }
+
+  open() {
+    document.body.append(this.dialog);
+    this.dialog.showModal();
+    (this.given.flow ? this.params : this.flow).focus();
+  }
+
+  /** @param {Way} way */
+  wayButton(way) {
+    return h("button", { type: "button", class: "chip", onclick: () => this.choose(way) }, t(`runs.submit.${way}`));
+  }
+
+  /** @param {Way} way */
+  choose(way) {
+    this.way = way;
+    for (const [name, element] of Object.entries(this.ways)) element.setAttribute("aria-pressed", String(name === way));
+    this.named.hidden = way !== "named";
+    this.uploaded.hidden = way !== "yaml";
+    this.noNames.hidden = way !== "named" || document.querySelector("#runs-flows option") !== null;
+    write(this.trouble, "");
+  }
+
+  readParams() {
+    const read = readParams(this.params.value);
+    const wrong = "trouble" in read;
+    this.params.setAttribute("aria-invalid", String(wrong));
+    write(this.trouble, wrong ? read.trouble : "");
+    return wrong ? null : read;
+  }
+
+  /** Into the field, where it is seen and can be changed. */
+  async readFile() {
+    const [file] = this.file.files ?? [];
+    if (file === undefined) return;
+    if (file.size > YAML_BYTES_MAX) return write(this.trouble, t("runs.submit.yaml.large"));
     try {
-      const done = await send("POST", "runs", text, undefined, key);
-      dialog.close();
+      this.yaml.value = await file.text();
+      write(this.trouble, "");
+    } catch {
+      write(this.trouble, t("runs.submit.yaml.unreadable")); // it was moved or changed since it was chosen
+    }
+  }
+
+  /**
+   * What is to be sent, and the same as a text to know it again. null: something is missing, and that was told.
+   * @returns {{ path: string, body: string | FormData, text: string } | null}
+   */
+  read() {
+    const isYaml = this.way === "yaml";
+    const read = isYaml ? { params: null } : this.readParams();
+    if (read === null) return this.refuse(this.params);
+    const flow = this.flow.value.trim();
+    const tag = this.tag.value.trim();
+    if (flow === "") return this.refuse(this.flow, t("runs.submit.no_flow"));
+    const named = JSON.stringify({ flow_name: flow, tag: tag || undefined });
+    if (!isYaml) {
+      const text = read.params === null ? named : `${named.slice(0, -1)},"params":${read.params}}`;
+      return { path: "runs", body: text, text };
+    }
+    if (this.yaml.value.trim() === "") return this.refuse(this.yaml, t("runs.submit.no_yaml"));
+    const body = new FormData();
+    body.set("workflow", new File([this.yaml.value], "flow.yaml", { type: "application/yaml" }));
+    body.set("flow_name", flow);
+    if (tag !== "") body.set("tag", tag);
+    return { path: "runs/yaml", body, text: `${named}\n${this.yaml.value}` };
+  }
+
+  /**
+   * @param {HTMLElement} field
+   * @param {string} [trouble]
+   */
+  refuse(field, trouble) {
+    if (trouble !== undefined) write(this.trouble, trouble);
+    field.focus();
+    return null;
+  }
+
+  async submit() {
+    const what = this.read();
+    if (what === null) return;
+    if (this.sent !== "" && this.sent !== what.text) this.key = freshKey(); // another submission is another run
+    this.sent = what.text;
+    try {
+      const done = await send("POST", what.path, what.body, undefined, this.key);
+      this.dialog.close();
       toast(t("runs.submit.done"));
       location.hash = href("runs", [String(done.run_id)]);
     } catch (error) {
-      if (error instanceof Refused) write(trouble, error.words);
-      else if (error instanceof Unreachable) write(trouble, t("runs.submit.again"));
+      if (error instanceof Refused) write(this.trouble, error.words);
+      else if (error instanceof Unreachable) write(this.trouble, t("runs.submit.again"));
       else throw error;
     }
-  };
-  params.addEventListener("change", check);
-  const yes = actButton(t("runs.submit.yes"), submit, { kind: "primary" });
-  for (const line of [flow, tag]) {
-    line.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.isComposing) return;
-      event.preventDefault();
-      yes.click();
-    });
   }
-  /** @type {HTMLDialogElement} */
-  const dialog = h("dialog", { class: "dialog", "aria-labelledby": "submit-title" },
-    h("h2", { id: "submit-title" }, t("runs.submit")),
-    h("div", { class: "dialog-body" }, field(t("runs.filter.flow"), flow), field(t("runs.submit.tag"), tag),
-      field(t("runs.submit.params"), params), trouble),
-    h("div", { class: "dialog-actions" }, button(t("no"), () => dialog.close()), yes));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  (given.flow ? params : flow).focus();
+}
+
+/**
+ * @param {string} label
+ * @param {HTMLElement} input
+ */
+function field(label, input) {
+  return h("label", { class: "field" }, h("span", null, label), input);
 }

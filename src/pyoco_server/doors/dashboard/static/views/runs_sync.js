@@ -47,6 +47,8 @@ export class RunSync {
     this.hopeless = false;
     /** @type {number | null} the newest change that was heard of, in whatever status */
     this.newest = null;
+    /** @type {number | null} the top of the list before a walk that is not at its end: its pages come newest first */
+    this.topBefore = null;
     this.reloadAt = 0;
     this.burstAt = 0;
     this.stopping = new AbortController();
@@ -116,12 +118,14 @@ export class RunSync {
     this.key = currentKey();
     this.loaded = false;
     this.cursor = null;
+    this.topBefore = null;
     this.looker.apply(() => ({ newer: 0, gone: this.list.keepOnly(new Set()) }));
   }
 
   /** FLOW-189, FLOW-191: walk from the first page as far as somebody looks; what was not met is no longer there. */
   async reload() {
     const needs = this.looker.needs();
+    this.topBefore ??= this.list.top;
     const reach = this.list.reach(needs.rows, needs.ids) - OVERLAP_SECONDS;
     const mark = this.list.filter.status === undefined ? null : await this.newestOfAll();
     /** @type {Set<string>} */
@@ -137,12 +141,13 @@ export class RunSync {
       const oldest = Math.min(...page.items.map((item) => item.updated_at));
       const enough = cursor === null || seen.size >= this.list.rowsMax || (seen.size >= needs.rows && !(oldest > reach));
       this.looker.apply(() => {
-        const change = this.list.merge(page.items);
+        const change = this.list.merge(page.items, /** @type {number} */ (this.topBefore));
         if (enough) this.list.keepOnly(seen);
         return change;
       });
       if (enough) break;
     }
+    this.topBefore = null;
     this.cursor = cursor;
     this.loaded = true;
     this.reloadAt = performance.now() + RELOAD_SECONDS * 1000;
@@ -170,8 +175,11 @@ export class RunSync {
       await this.reload();
       return;
     }
-    this.looker.apply(() => this.list.merge(items));
-    if (cursor === null) this.newest = newest; // else there are changes we have not read: ask from the same instant
+    const top = (this.topBefore ??= this.list.top);
+    this.looker.apply(() => this.list.merge(items, top));
+    if (cursor !== null) return; // there are changes we have not read: ask from the same instant
+    this.newest = newest;
+    this.topBefore = null;
   }
 
   async nextPage() {

@@ -123,7 +123,7 @@ export class Shell {
     const words = t("theme", { theme: t(`theme.${next}`) });
     pressed.setAttribute("aria-label", words);
     pressed.title = words;
-    toast(words);
+    toast(words, "plain", undefined, "theme");
   }
 
   otherLanguage() {

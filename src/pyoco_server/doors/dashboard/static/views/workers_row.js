@@ -10,6 +10,7 @@ import { t } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { actButton, badge, commandBox, refill, since } from "../lib/parts.js";
 import { href } from "../lib/router.js";
+import { settings } from "../lib/settings.js";
 import { cell, liveFacts, Meter, opener, showSince, tagLinks } from "./fleet_parts.js";
 
 /** @typedef {import("../lib/wire.js").Worker} Worker */
@@ -140,7 +141,10 @@ function hiddenMark() {
  */
 function runLinks(running, most) {
   if (running.length === 0) return [h("span", { class: "dim" }, "–")];
-  const links = running.slice(0, most).map((id) => h("a", { class: "mono run-link", href: href("runs", [id]), title: id }, shortId(id)));
+  // Workers serve every tenant, and do not tell whose a run is: a key opens the runs of its own.
+  const titleOf = (/** @type {string} */ id) => (settings.asksForKey ? `${id}\n${t("workers.run_of_others")}` : id);
+  const links = running.slice(0, most).map((id) =>
+    h("a", { class: "mono run-link", href: href("runs", [id]), title: titleOf(id) }, shortId(id)));
   return running.length > most ? [...links, h("span", { class: "dim small" }, `+${count(running.length - most)}`)] : links;
 }
 
