@@ -288,3 +288,19 @@ def test_on_a_phone_the_runs_come_first_and_nothing_is_lost(stack: Stack, page: 
     assert told is not None
     assert told["y"] > last["y"] + last["height"] - 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_quiet_list_costs_next_to_nothing(stack: Stack, page: Page) -> None:
+    """FLOW-190: the five seconds of overlap are asked for again and again, and sent only when some run has changed."""
+    stack.until_status(stack.submit("resize_images"), "COMPLETED")
+    statuses: list[int] = []
+    page.on("response", lambda answer: statuses.append(answer.status) if "updated_after" in answer.url else None)
+    page.goto("/#/runs")
+
+    def is_quiet() -> bool:
+        page.wait_for_timeout(200)  # answers are heard of while the page is attended to
+        return 304 in statuses
+
+    until(is_quiet, 60)
+    run_id = stack.submit("resize_images")
+    expect(row(page, run_id)).to_be_visible()

@@ -153,6 +153,17 @@ class TestList:
             query = {"cursor": first["next_cursor"]} | other
             assert (await gateway.client.get("/runs", params=query)).status_code == 422
 
+    async def test_a_list_that_is_known_is_not_sent_again_until_some_run_changes(self, gateway: Gateway) -> None:
+        run_id = await submit(gateway)
+        first = await gateway.client.get("/runs")
+        known = {"If-None-Match": first.headers["ETag"]}
+        again = await gateway.client.get("/runs", headers=known)
+        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
+        assert (await gateway.client.get("/runs?include=full", headers=known)).status_code == 200
+        await gateway.client.post(f"/runs/{run_id}/cancel")
+        changed = await gateway.client.get("/runs", headers=known)
+        assert [run["status"] for run in changed.json()] == ["CANCELLING"]
+
     async def test_the_limit_is_50_unless_told(self, gateway: Gateway) -> None:
         """FLOW-100"""
         await put(gateway, *(run_at(float(number), number) for number in range(60)))

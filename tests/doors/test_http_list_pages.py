@@ -320,6 +320,13 @@ class TestTenants:
                 begin = first if step == 3 or first % 2 == 0 else first + 3
                 assert seen == [run_at(0, n).run_id for n in reversed(range(begin, 60, step))]
 
+    async def test_what_one_tenant_knows_is_sent_to_another(self, closed: Gateway) -> None:
+        """FLOW-273: the same address shows something else with another key"""
+        mine, yours = await self.key(closed, "a"), await self.key(closed, "b")
+        known = {"If-None-Match": (await closed.client.get("/runs", headers=mine)).headers["ETag"]}
+        answers = [await closed.client.get("/runs", headers=key | known) for key in (mine, yours)]
+        assert [answer.status_code for answer in answers] == [304, 200]
+
     async def test_a_cursor_of_another_tenant_is_refused(self, closed: Gateway) -> None:
         """FLOW-111, FLOW-274"""
         await put(closed, *(run_at(float(1 + n), n, tenant_id="ab"[n % 2]) for n in range(6)))

@@ -172,7 +172,7 @@ class TestDocument:
             ("POST /runs/yaml", "200 401 403 409 413 422 503"),
             ("POST /runs/batch", "200 401 403 413 422 503"),
             ("POST /runs/{run_id}/rerun", "200 401 403 404 409 413 422 503"),
-            ("GET /runs", "200 401 403 422 503"),
+            ("GET /runs", "200 304 401 403 422 503"),
             ("GET /runs/{run_id}", "200 401 403 404 503"),
             ("GET /runs/{run_id}/tasks", "200 401 403 404 503"),
             ("POST /runs/{run_id}/cancel", "200 401 403 404 413 422 503"),

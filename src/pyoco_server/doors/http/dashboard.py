@@ -12,6 +12,7 @@ from pyoco_server.doors.dashboard.assets import MEDIA_TYPES, Asset
 from pyoco_server.doors.dashboard.page import Dashboard
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import has_already
 from pyoco_server.errors import NotFound
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
@@ -99,19 +100,13 @@ def _answer(request: Request, asset: Asset, caching: str) -> Response:
     packed = asset.gzipped if _takes_gzip(request) else None
     tag = f'"{asset.digest}"' if packed is None else f'"{asset.digest}-gzip"'
     headers = _HEADERS | {"ETag": tag, "Cache-Control": caching}
-    if _has_it(request, tag):
+    # The form it would get now: what is told with a 304 is put on the copy.
+    if has_already(request, tag):
         return Response(status_code=304, headers=headers)
     if packed is not None:
         headers["Content-Encoding"] = "gzip"
     # The content type goes in as it is: of `text/*` the framework would make one of its own.
     return Response(asset.content if packed is None else packed, headers=headers | {"Content-Type": asset.media_type})
-
-
-def _has_it(request: Request, tag: str) -> bool:
-    """Whether the browser's copy is the one it would get now: the other form of it is another one, since what is told
-    with a 304 is put on the copy."""
-    tags = {each.strip().removeprefix("W/") for each in _all(request, "if-none-match").split(",")}
-    return not tags.isdisjoint({tag, "*"})
 
 
 _REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$", re.ASCII | re.IGNORECASE)

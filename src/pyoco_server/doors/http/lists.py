@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.list_runs import list_runs, list_whole_runs
+from pyoco_server.core.run import Caller
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.cursors import LENGTH_MAX, write_cursor
 from pyoco_server.doors.http.list_query import KINDS, LIMIT_DEFAULT, LIMIT_MAX, ListQuery, read_list_query
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import has_already
 from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.ports.index.port import Place, Summary
@@ -24,19 +27,29 @@ async def get_runs(request: Request) -> Response:
     state, caller = state_of(request), caller_of(request)
     asked = read_list_query(request.query_params, caller.tenant_id)
     await state.settled()
+    etag = _etag(state.backend.index.version(), caller)  # before the list is read: what comes meanwhile changes it
+    if not asked.whole and has_already(request, etag):
+        return Response(status_code=304, headers={"ETag": etag})
     if asked.whole:
         whole = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
         return _answer(asked, [shown_run(run) for run in whole.items], whole.next)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
-    return _answer(asked, [_line(line) for line in page.items], page.next)
+    return _answer(asked, [_line(line) for line in page.items], page.next, {"ETag": etag})
 
 
-def _answer(asked: ListQuery, items: list[dict[str, Any]], following: Place | None) -> Response:
+def _etag(version: str, caller: Caller) -> str:
+    """Weak: it tells that nothing at all has changed, and nothing of a particular list. Another tenant sees another."""
+    return f'W/"{hashlib.sha256(f"{version}:{caller.tenant_id}".encode()).hexdigest()[:32]}"'
+
+
+def _answer(
+    asked: ListQuery, items: list[dict[str, Any]], following: Place | None, headers: dict[str, str] | None = None
+) -> Response:
     """FLOW-107, FLOW-108"""
     if not asked.envelope:
-        return json_answer(items)
+        return json_answer(items, headers=headers)
     token = None if following is None else write_cursor(following, asked.wanted)
-    return json_answer({"items": items, "next_cursor": token})
+    return json_answer({"items": items, "next_cursor": token}, headers=headers)
 
 
 def _line(line: Summary) -> dict[str, Any]:
@@ -59,7 +72,10 @@ _DESCRIPTION = """\
 An array of runs; with `cursor`, `updated_after` or `envelope=true` an object with `items` and `next_cursor`.
 
 A walk from page to page sees the order of its beginning: a run that changes meanwhile is neither passed over nor shown
-twice, and appears as it is now. Runs submitted meanwhile are not part of it; `updated_after` brings them."""
+twice, and appears as it is now. Runs submitted meanwhile are not part of it; `updated_after` brings them.
+
+A list of lines has an `ETag` that stays the same as long as no run changes: sent as `If-None-Match`, it saves a list
+that would say nothing new. Send it with the address it came with."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -92,8 +108,10 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
             schemas.query("cursor", _TOKEN, "`next_cursor` of the page before, with the same filters."),
             schemas.query("envelope", {"type": "boolean", "default": False}, "`true` asks for the object form."),
+            schemas.IF_NONE_MATCH,
         ),
         answer=schemas.json_response({"anyOf": [_ITEMS, schemas.ref("RunListResponse")]}, "The newest runs."),
+        more_answers={304: "`If-None-Match` names what would be sent: no run has changed since."},
         errors=(422,),
     ),
 )

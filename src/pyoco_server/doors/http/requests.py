@@ -21,6 +21,7 @@ __all__ = [
     "MalformedQuery",
     "chunks_of",
     "decode",
+    "has_already",
     "read_body",
     "read_flag",
     "read_instant",
@@ -151,6 +152,13 @@ def read_instant(text: str) -> float | None:
     """Unix seconds of a query; None: they are none (see NOT_AN_INSTANT)."""
     number = float(text) if _NUMBER.fullmatch(text) else -1.0
     return number if math.isfinite(number) and number >= 0 else None
+
+
+def has_already(request: Request, etag: str) -> bool:
+    """Whether the caller's copy is this one, by `If-None-Match`: a list, or `*`; weak and strong count alike."""
+    given = ",".join(request.headers.getlist("if-none-match"))
+    known = {item.strip().removeprefix("W/") for item in given.split(",")}
+    return not known.isdisjoint({etag.removeprefix("W/"), "*"})
 
 
 def wants_records(query: QueryParams) -> bool:

@@ -13,6 +13,7 @@ from pyoco_server.core.waiting import WaitReason
 __all__ = [
     "COUNT",
     "FLAG",
+    "IF_NONE_MATCH",
     "NUMBER",
     "OBJECT",
     "SCHEMAS",
@@ -64,6 +65,14 @@ NUMBER = {"type": "number"}
 FLAG = {"type": "boolean"}
 COUNT = {"type": "integer"}
 OBJECT = {"type": "object", "additionalProperties": True}
+
+IF_NONE_MATCH: dict[str, Any] = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "schema": TEXT,
+    "description": "The `ETag` of the one you have.",
+}
 TEXTS = array_of(TEXT)
 
 

@@ -22,6 +22,7 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.byte_stream import ByteStream
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import has_already
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.wheel_form import (
     LIMIT_DEFAULT,
@@ -60,7 +61,7 @@ async def get_wheel(request: Request) -> Response:
     state = state_of(request)
     found = await find_wheel(state.backend, request.path_params["wheel_name"])
     headers = _headers(found.wheel)
-    if _is_known(request.headers.get("if-none-match", ""), headers["ETag"]):
+    if has_already(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     headers |= _content_headers(found.wheel)
     if request.method == "HEAD":
@@ -112,11 +113,6 @@ def _content_headers(wheel: Wheel) -> dict[str, str]:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9._+!-]+")
-
-
-def _is_known(if_none_match: str, etag: str) -> bool:
-    """RFC 9110: a list, or `*`; weak and strong count alike."""
-    return any(item.strip().removeprefix("W/") in {etag, "*"} for item in if_none_match.split(","))
 
 
 _TAGS = schemas.array_of(schemas.TEXT)
@@ -247,13 +243,7 @@ OPERATIONS: tuple[Operation, ...] = (
         description="`ETag` and `Repr-Digest` are its sha256. What is damaged or deleted on the way is cut off.",
         parameters=(
             _PATH_WHEEL_NAME,
-            {
-                "name": "If-None-Match",
-                "in": "header",
-                "required": False,
-                "schema": schemas.TEXT,
-                "description": "The `ETag` of the one you have.",
-            },
+            schemas.IF_NONE_MATCH,
         ),
         answer={
             "description": "The file.",

@@ -148,6 +148,9 @@ class Index(Protocol):
     async def applied(self, revision: int, seconds: float) -> bool:
         """Wait until this revision has been taken in: whoever wrote it can then read it. False: not in time."""
 
+    def version(self) -> str:
+        """Of what it shows now: while it stays the same, so does every list, on every gateway of the same store."""
+
     async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
         """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves; with the
         beginning of a run id O(runs that begin so), or as without it when those are thousands."""

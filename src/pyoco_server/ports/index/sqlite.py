@@ -19,12 +19,12 @@ class SqliteIndex:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._file = SqliteFile(path, sqlite_schema.LAYOUT, lambda each: sqlite_schema.too_quiet(each, clock()))
-        self._revision = 0
+        self._mark = Mark()
         self._changed = asyncio.Condition()
 
     async def open(self) -> Mark:
         mark = await self._file.open()
-        await self._note(mark.revision)
+        await self._note(mark)
         return mark
 
     async def close(self) -> None:
@@ -36,24 +36,27 @@ class SqliteIndex:
     async def apply(self, items: tuple[Stored | Removed, ...], mark: Mark) -> None:
         now = self._clock()
         await self._file.write(lambda connection: sqlite_feed.apply(connection, items, mark, now))
-        await self._note(mark.revision)
+        await self._note(mark)
 
     async def reset(self, epoch: str) -> None:
         await self._file.write(lambda connection: sqlite_schema.reset(connection, epoch))
-        await self._note(0)
+        await self._note(Mark(epoch))
 
     async def applied(self, revision: int, seconds: float) -> bool:
-        if self._revision >= revision:
+        if self._mark.revision >= revision:
             return True
         try:
             async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(lambda: self._revision >= revision)
+                await self._changed.wait_for(lambda: self._mark.revision >= revision)
         except TimeoutError:
             return False
         return True
 
     async def whole(self) -> None:
         await self._file.write(sqlite_schema.whole)
+
+    def version(self) -> str:
+        return f"{self._mark.epoch}:{self._mark.revision}"
 
     async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
         return await self._file.read(lambda connection: sqlite_query.page(connection, wanted, limit, after))
@@ -75,7 +78,7 @@ class SqliteIndex:
     async def held(self, run_ids: Sequence[str]) -> list[Held]:
         return await self._file.read(lambda connection: sqlite_counts.held(connection, run_ids))
 
-    async def _note(self, revision: int) -> None:
+    async def _note(self, mark: Mark) -> None:
         async with self._changed:
-            self._revision = revision
+            self._mark = mark
             self._changed.notify_all()

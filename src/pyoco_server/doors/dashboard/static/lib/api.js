@@ -70,6 +70,26 @@ export async function get(path, query, signal) {
 }
 
 /**
+ * As `get`, for what is asked again and again: null when it is still what `tag` names.
+ * @param {string} path
+ * @param {Query} query
+ * @param {string | null} tag the `tag` of the last answer to the same question
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{ answer: any, tag: string | null } | null>}
+ */
+export async function getChanged(path, query, tag, signal) {
+  const key = currentKey();
+  /** @type {Record<string, string>} */
+  const headers = tag === null ? {} : { "If-None-Match": tag };
+  const answer = await ask(address(path, query), { headers }, key, signal);
+  if (answer.status === 304) {
+    answered();
+    return null;
+  }
+  return { tag: answer.headers.get("etag"), answer: await read(answer, key) };
+}
+
+/**
  * @param {"POST" | "PATCH" | "DELETE"} method
  * @param {string} path
  * @param {unknown} [body] sent as JSON; a text is JSON already, and sent as it is, and so is a form
@@ -240,9 +260,19 @@ function withKey(key, more = {}) {
  */
 async function call(url, init, signal) {
   const key = currentKey();
+  return read(await ask(url, init, key, signal), key);
+}
+
+/**
+ * @param {string} url
+ * @param {{ method?: string, headers?: Record<string, string>, body?: string | FormData }} init
+ * @param {string | null} key
+ * @param {AbortSignal} [signal]
+ */
+function ask(url, init, key, signal) {
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const end = signal ? AbortSignal.any([signal, timeout]) : timeout;
-  return read(await begin(url, { ...init, headers: withKey(key, init.headers), cache: "no-store", signal: end }), key);
+  return begin(url, { ...init, headers: withKey(key, init.headers), cache: "no-store", signal: end });
 }
 
 /**

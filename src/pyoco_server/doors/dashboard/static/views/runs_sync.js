@@ -1,6 +1,6 @@
 // Keeps a list of runs true: loads as far as somebody looks, asks for changes, and now and then for everything again.
 
-import { Refused, get } from "../lib/api.js";
+import { Refused, get, getChanged } from "../lib/api.js";
 import { now } from "../lib/clock.js";
 import { isTrouble, poll } from "../lib/poll.js";
 import { lastingPart } from "../lib/run_filter.js";
@@ -51,6 +51,8 @@ export class RunSync {
     this.topBefore = null;
     this.reloadAt = 0;
     this.burstAt = 0;
+    /** @type {{ since: number, tag: string | null } | null} what the last question for changes was answered with */
+    this.known = null;
     this.stopping = new AbortController();
     /** @type {Promise<unknown>} One question at a time: the later answer is the true one. */
     this.lane = Promise.resolve();
@@ -119,6 +121,7 @@ export class RunSync {
     this.loaded = false;
     this.cursor = null;
     this.topBefore = null;
+    this.known = null;
     this.looker.apply(() => ({ newer: 0, gone: this.list.keepOnly(new Set()) }));
   }
 
@@ -165,11 +168,14 @@ export class RunSync {
     let newest = this.newest;
     for (let pages = 0; pages === 0 || (cursor !== null && pages < pagesMax); pages += 1) {
       const askedAt = now();
-      const page = await this.page(query, cursor);
+      /** @type {RunPage | null} */
+      const page = pages === 0 ? await this.changes(query) : await this.page(query, cursor);
+      if (page === null) return; // nothing has changed anywhere: the overlap need not be read once more
       if (pages === 0) newest = newestOf(page, askedAt) ?? newest;
       items.push(...page.items);
       cursor = page.next_cursor;
     }
+    if (cursor !== null) this.known = null;
     if (cursor !== null && (pagesMax === 1 || performance.now() - this.burstAt > BURST_SECONDS * 1000)) {
       this.burstAt = performance.now();
       await this.reload();
@@ -180,6 +186,22 @@ export class RunSync {
     if (cursor !== null) return; // there are changes we have not read: ask from the same instant
     this.newest = newest;
     this.topBefore = null;
+  }
+
+  /**
+   * The first page of what changed, or null when no run of the gateway has.
+   * @param {{ updated_after: number }} query
+   * @returns {Promise<RunPage | null>}
+   */
+  async changes(query) {
+    const since = query.updated_after;
+    const tag = this.known?.since === since ? this.known.tag : null;
+    const found = await getChanged("runs", { ...query, envelope: true, limit: PAGE }, tag, this.stopping.signal);
+    this.stopping.signal.throwIfAborted();
+    this.at = now();
+    if (found === null) return null;
+    this.known = { since, tag: found.tag };
+    return readPage(found.answer);
   }
 
   async nextPage() {
@@ -208,9 +230,17 @@ export class RunSync {
     const answer = await get("runs", { ...query, envelope: true, limit, cursor }, this.stopping.signal);
     this.stopping.signal.throwIfAborted();
     this.at = now();
-    const items = Array.isArray(answer?.items) ? answer.items : [];
-    return { items: items.filter((/** @type {unknown} */ item) => readRun(item)), next_cursor: answer?.next_cursor ?? null };
+    return readPage(answer);
   }
+}
+
+/**
+ * @param {any} answer
+ * @returns {RunPage}
+ */
+function readPage(answer) {
+  const items = Array.isArray(answer?.items) ? answer.items : [];
+  return { items: items.filter((/** @type {unknown} */ item) => readRun(item)), next_cursor: answer?.next_cursor ?? null };
 }
 
 /**
