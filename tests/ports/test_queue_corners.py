@@ -213,3 +213,21 @@ async def test_an_inbox_is_listened_to_until_the_server_has_heard_that_it_is_lef
         await queue.put(a_job())
         await asyncio.wait_for(came.wait(), 5)
         await puller.left()
+
+
+async def test_an_inbox_that_went_with_its_connection_is_left_at_once(own_nats_server: NatsServer) -> None:
+    link = await open_link(own_nats_server.url, "tests")
+    config = config_for(own_nats_server.url)
+    await ensure(link, resources_of(config))
+    async with opened(JetStreamQueue(link, config), ["a", "b", "c"]) as intake:
+        assert isinstance(intake, JetStreamIntake)
+        for puller in intake._pullers:
+            await puller.park(1, 20)
+        own_nats_server.kill()
+        await eventually(lambda: not link.is_up)
+        for puller in intake._pullers:
+            puller.leave()
+        left = asyncio.gather(*(puller.left() for puller in intake._pullers))
+        await asyncio.wait_for(left, 1)
+        own_nats_server.start()
+    await link.close()

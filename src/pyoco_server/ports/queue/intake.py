@@ -128,8 +128,7 @@ class JetStreamIntake:
             await self._settle(EXPIRES_SECONDS + _LATE_SECONDS)
         for puller in self._pullers:
             puller.leave()
-        for puller in self._pullers:
-            await puller.left()
+        await asyncio.gather(*(puller.left() for puller in self._pullers))
         while self._returning:
             await asyncio.wait(set(self._returning))
 

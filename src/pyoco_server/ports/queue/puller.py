@@ -33,6 +33,8 @@ _STRAGGLER_SECONDS = 0.1
 #: A server that stood still for a while may give a job to an inbox that we have left meanwhile: it has not heard yet.
 #: So we listen until it confirms, within the time after which a job comes again anyway.
 _CONFIRM_SECONDS = 30.0
+#: How soon a lost connection is noticed meanwhile.
+_LOOK_SECONDS = 0.5
 #: Whoever stops does not wait as long for that.
 _STOP_SECONDS = 2.0
 _NO_MESSAGES, _EXPIRED = "404", "408"
@@ -183,7 +185,7 @@ class Puller:
         for task in set(self._leaving):
             task.cancel()
         if self._leaving:
-            await asyncio.wait(set(self._leaving))
+            await asyncio.wait(set(self._leaving), timeout=_STOP_SECONDS)  # the library may swallow the first cancel
 
     @property
     def is_probing(self) -> bool:
@@ -197,16 +199,25 @@ class Puller:
 
 
 async def _drain(link: Link, subscription: Subscription, seconds: float) -> None:
-    """As the library's own drain, but it listens on: until the server confirms, and then for a moment."""
+    """As the library's own drain, but it listens on: until the server confirms, and then for a moment.
+
+    An inbox goes with its connection: nothing comes to it after a loss, and nobody has to be told.
+    """
+    nc, connection = link.nc, link.connection
     try:
-        await link.nc._send_unsubscribe(subscription._id)
-        confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        await link.nc._send_ping(confirmed)
-        await asyncio.wait({confirmed}, timeout=_CONFIRM_SECONDS)
-        await asyncio.sleep(seconds)
-    except nats.errors.Error as error:
+        if link.is_up:
+            await nc._send_unsubscribe(subscription._id)
+            await nc._flush_pending(force_flush=True)  # a ping goes out at once, and would overtake it
+            nc._remove_sub(subscription._id)  # its listener stays, and a reconnect does not ask for it again
+            confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            await nc._send_ping(confirmed)
+            ends_at = time.monotonic() + _CONFIRM_SECONDS
+            while not confirmed.done() and link.is_up and link.connection == connection and time.monotonic() < ends_at:
+                await asyncio.wait({confirmed}, timeout=_LOOK_SECONDS)
+            await asyncio.sleep(seconds)
+    except (nats.errors.Error, OSError, RuntimeError) as error:  # the last is uvloop's word for a closed connection
         log.debug("an old inbox was left without a farewell", error=error)
     finally:
-        link.nc.forget(subscription)
+        nc.forget(subscription)
         subscription._stop_processing()
-        link.nc._remove_sub(subscription._id)
+        nc._remove_sub(subscription._id)

@@ -55,7 +55,11 @@ async function leased(name) {
   renew();
   await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
   if (!isMine()) return null; // also in a browser that keeps nothing
-  const timer = setInterval(renew, RENEW_MS);
+  const timer = setInterval(() => {
+    // A page that stood still for too long has been replaced: it leaves the place to whoever has it now.
+    if (recall(name) === null || isMine()) renew();
+    else clearInterval(timer);
+  }, RENEW_MS);
   const giveBack = () => {
     clearInterval(timer);
     removeEventListener("pagehide", giveBack);

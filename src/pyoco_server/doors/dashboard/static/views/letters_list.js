@@ -11,6 +11,7 @@ import { addPage, isSame, letterPath, LETTERS_MAX, mergePage } from "../lib/lett
 import { actButton, badge, commandBox, facts, json, nothing, refill, since, skeleton } from "../lib/parts.js";
 import { isTrouble } from "../lib/poll.js";
 import { href } from "../lib/router.js";
+import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
 import { cell, opener, showSince } from "./fleet_parts.js";
 
@@ -283,8 +284,9 @@ class LetterRow {
     const id = String(detail.id);
     if (!mayAct) return null;
     const redrive = async () => {
+      const key = currentKey();
       const done = await act(() => send("POST", `dlq/${encodeURIComponent(id)}/redrive`));
-      if (done === undefined) return;
+      if (done === undefined || key !== currentKey()) return;
       const to = typeof done?.run_id === "string" ? href("runs", [done.run_id]) : undefined;
       // Whoever went elsewhere meanwhile stays there.
       const isHere = !this.tell.signal.aborted;

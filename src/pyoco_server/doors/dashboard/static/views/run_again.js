@@ -1,20 +1,18 @@
 // The same run once more, as it was or with other params: shown before it is asked for.
 
-import { Refused, Unreachable, send } from "../lib/api.js";
+import { Refused, Unreachable } from "../lib/api.js";
 import { h, write } from "../lib/dom.js";
 import { t } from "../lib/i18n.js";
 import { parseTyped } from "../lib/numbers.js";
-import { freshKey } from "../lib/once.js";
 import { actButton, button, facts } from "../lib/parts.js";
+import { sendAgain } from "../lib/rerun.js";
 import { href } from "../lib/router.js";
 import { isObject, jsonText, textOf } from "../lib/run_facts.js";
+import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
 import { readParams } from "./runs_submit.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
-
-/** @type {Map<string, { body: string, key: string }>} of runs that were asked to run again: nobody knows if they do */
-const unanswered = new Map();
 
 /**
  * What of the params differs, and nothing else: the server lays it over the old ones, which so keep the form in which
@@ -59,10 +57,12 @@ export function runAgain(id, run) {
   const submit = async () => {
     const change = check();
     if (change === null) return params.focus();
+    const key = currentKey();
     try {
       const done = await sendAgain(id, JSON.stringify(change.params === null ? {} : { params: change.params }));
-      arrive(textOf(done?.run_id), dialog);
+      if (key === currentKey()) arrive(textOf(done?.run_id), dialog);
     } catch (error) {
+      if (key !== currentKey()) return; // it is not for whoever sits here now
       const words = wordsOf(error, dialog.open);
       if (!dialog.open) return toast(words, "danger"); // whoever closed it meanwhile hears of it all the same
       write(trouble, words);
@@ -114,23 +114,4 @@ function arrive(newId, dialog) {
   dialog.close();
   toast(t("run.rerun.done"));
   location.hash = there;
-}
-
-/**
- * The same once more, once: sent again after a lost answer, it goes under the same key; with other params, under another.
- * @param {string} id
- * @param {string} body
- */
-async function sendAgain(id, body) {
-  const before = unanswered.get(id);
-  const key = before?.body === body ? before.key : freshKey();
-  unanswered.set(id, { body, key });
-  try {
-    const done = await send("POST", `runs/${encodeURIComponent(id)}/rerun`, body, undefined, key);
-    unanswered.delete(id);
-    return done;
-  } catch (error) {
-    if (error instanceof Refused && error.status < 500) unanswered.delete(id); // a plain no; trouble says nothing
-    throw error;
-  }
 }

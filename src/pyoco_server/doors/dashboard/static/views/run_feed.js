@@ -139,6 +139,10 @@ export class RunFeed {
   /** @returns {Promise<boolean>} false: nothing more will come */
   async follow() {
     const giveBack = await takeSlot();
+    if (this.stopping.signal.aborted) {
+      giveBack?.();
+      return true;
+    }
     this.polls = giveBack === null;
     this.keepAsking();
     if (giveBack === null) return true;

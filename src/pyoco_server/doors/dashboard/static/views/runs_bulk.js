@@ -11,7 +11,7 @@ import { button, facts, iconButton } from "../lib/parts.js";
 import { isTrouble } from "../lib/poll.js";
 import { OPEN_STATUSES, cancelBody, lastingPart } from "../lib/run_filter.js";
 import { hasEnded } from "../lib/run_list.js";
-import { freshKey } from "../lib/once.js";
+import { sendAgain } from "../lib/rerun.js";
 import { toast } from "../lib/toast.js";
 
 /** @typedef {import("../lib/wire.js").RunsCancelled} RunsCancelled */
@@ -215,11 +215,11 @@ async function rerunEach(ids, signal, step, onDone) {
     for (const id of left) {
       if (signal.aborted || away) return;
       try {
-        await send("POST", `runs/${encodeURIComponent(id)}/rerun`, undefined, undefined, freshKey());
+        await sendAgain(id, "{}");
         done += 1;
         onDone(id);
       } catch (error) {
-        away = !(error instanceof Refused) || error.status >= 500;
+        away ||= !(error instanceof Refused) || error.status >= 500;
         failed += 1;
         reasons.set(why(error), (reasons.get(why(error)) ?? 0) + 1);
       }

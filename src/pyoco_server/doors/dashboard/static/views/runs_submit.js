@@ -6,6 +6,7 @@ import { t } from "../lib/i18n.js";
 import { freshKey } from "../lib/once.js";
 import { actButton, button } from "../lib/parts.js";
 import { href } from "../lib/router.js";
+import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
 
 /**
@@ -165,11 +166,15 @@ class SubmitDialog {
     if (what === null) return;
     if (this.sent !== "" && this.sent !== what.text) this.key = freshKey(); // another submission is another run
     this.sent = what.text;
+    const apiKey = currentKey();
     try {
       const done = await send("POST", what.path, what.body, undefined, this.key);
+      if (apiKey !== currentKey()) return; // it is not for whoever sits here now
+      const there = href("runs", [String(done.run_id)]);
+      const isHere = this.dialog.open;
       this.dialog.close();
-      toast(t("runs.submit.done"));
-      location.hash = href("runs", [String(done.run_id)]);
+      toast(t("runs.submit.done"), "plain", isHere ? undefined : there);
+      if (isHere) location.hash = there;
     } catch (error) {
       if (error instanceof Refused) write(this.trouble, error.words);
       else if (error instanceof Unreachable) write(this.trouble, t("runs.submit.again"));

@@ -53,6 +53,8 @@ export class RunSync {
     this.burstAt = 0;
     /** @type {{ since: number, tag: string | null } | null} what the last question for changes was answered with */
     this.known = null;
+    /** @type {{ since: number, tag: string | null } | null} the same, of an answer that may not be shown yet */
+    this.heard = null;
     this.stopping = new AbortController();
     /** @type {Promise<unknown>} One question at a time: the later answer is the true one. */
     this.lane = Promise.resolve();
@@ -175,7 +177,6 @@ export class RunSync {
       items.push(...page.items);
       cursor = page.next_cursor;
     }
-    if (cursor !== null) this.known = null;
     if (cursor !== null && (pagesMax === 1 || performance.now() - this.burstAt > BURST_SECONDS * 1000)) {
       this.burstAt = performance.now();
       await this.reload();
@@ -186,6 +187,7 @@ export class RunSync {
     if (cursor !== null) return; // there are changes we have not read: ask from the same instant
     this.newest = newest;
     this.topBefore = null;
+    this.known = this.heard;
   }
 
   /**
@@ -200,7 +202,7 @@ export class RunSync {
     this.stopping.signal.throwIfAborted();
     this.at = now();
     if (found === null) return null;
-    this.known = { since, tag: found.tag };
+    this.heard = { since, tag: found.tag };
     return readPage(found.answer);
   }
 
