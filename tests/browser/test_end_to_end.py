@@ -17,7 +17,7 @@ def test_a_run_turns_green_under_the_eye(stack: Stack, page: Page, watched: Watc
     page.goto("/#/runs")
     expect(page.locator("main h1")).to_be_visible()
     page.evaluate("window.sameDocument = true")
-    run_id = stack.submit("nightly_report", {"scale": 0.5, "name": tag_word})
+    run_id = stack.submit("nightly_report", {"scale": 2, "name": tag_word})  # several looks long
     row = page.locator(f"[data-id='{run_id}']")
     expect(row).to_have_attribute("data-status", "RUNNING")
     expect(row).to_have_attribute("data-status", "COMPLETED")
