@@ -212,7 +212,7 @@ def _traffic(browser: Browser, stack: Stack, run_id: str) -> None:
             busy = _measured(page, f"list of runs, {_BUSY_PER_SECOND} runs per s")
             busy.raw = api.changed_bytes(began)
             rows.append(busy.line())
-            slow = api.submit("slow", "default", n=40, pause=_SECONDS / 20)  # under way all the time
+            slow = api.submit("slow", "default", n=23, pause=_SECONDS / 20)  # under way a little longer
             _settle(page, f"{address}/#/runs/{slow}", "main h1")
             watcher = _Watcher(stack.port, slow)
             followed = _measured(page, f"page of a run under way, {_BUSY_PER_SECOND} runs per s")

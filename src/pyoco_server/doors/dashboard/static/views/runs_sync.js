@@ -180,6 +180,7 @@ export class RunSync {
     if (cursor !== null && (pagesMax === 1 || performance.now() - this.burstAt > BURST_SECONDS * 1000)) {
       this.burstAt = performance.now();
       await this.reload();
+      this.known = this.heard; // what was loaded after it shows at least as much
       return;
     }
     const top = (this.topBefore ??= this.list.top);
