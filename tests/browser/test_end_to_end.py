@@ -35,7 +35,7 @@ def test_a_run_turns_green_under_the_eye(stack: Stack, page: Page, watched: Watc
 
 
 def test_a_run_is_followed_over_a_stream_with_its_tasks(stack: Stack, page: Page, watched: Watched) -> None:
-    """FLOW-251, FLOW-258: by `fetch`, for an EventSource could carry no key."""
+    """FLOW-192, FLOW-251, FLOW-258: by `fetch`, for an EventSource could carry no key."""
     run_id = stack.submit("nightly_report", {"scale": 1})
     page.goto(f"/#/runs/{run_id}")
     main = page.locator("main")
