@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, cast
 
 from pyoco_server.dotenv import read_dotenv
 from pyoco_server.errors import SettingError
+from pyoco_server.priced_config import AwsSettings, PricedConfig
 from pyoco_server.settings import (
     AGE,
     BYTES,
@@ -49,7 +50,18 @@ from pyoco_server.settings import (
     written,
 )
 
-__all__ = ["LogSettings", "NatsBackendConfig", "Setting", "read_dotenv", "reference", "settings", "unknown_variables"]
+__all__ = [
+    "AwsSettings",
+    "LogSettings",
+    "NatsBackendConfig",
+    "PricedConfig",
+    "Setting",
+    "priced_from_env",
+    "read_dotenv",
+    "reference",
+    "settings",
+    "unknown_variables",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,10 @@ class NatsBackendConfig:
         0, whole(0, INT64_MAX), "W", "Memory a host process may use; 0 = 80 % of the machine's or the cgroup's."
     )
     host_runs_max: int = declare(10_000, COUNT, "W", "A host process is replaced after so many runs.")
+    health_port: int = declare(
+        0, whole(0, 65_535), "WK", "Port on which a worker or keeper answers `/healthz` and `/readyz`; 0 = none."
+    )
+    health_host: str = declare("127.0.0.1", PATH, "WK", "Address of that port.")
     callable_allow: tuple[str, ...] = declare(
         (), MODULES, "W", "More modules that a `flow.yaml` may call, with commas or spaces between."
     )
@@ -279,6 +295,12 @@ _ELSEWHERE = {
 }
 
 
+def priced_from_env(environ: Mapping[str, str] | None = None) -> tuple[PricedConfig, AwsSettings]:
+    """The settings of priced runs, read as `NatsBackendConfig.from_env` reads its own. Raises SettingError."""
+    variables = _with_dotenv(environ)
+    return PricedConfig.read(variables), AwsSettings.read(variables)
+
+
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that look like a slip of the pen, each with the name that was probably meant. The caller logs.
 
@@ -290,8 +312,9 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: close[0] for name, close in nearest if close}
 
 
-_DECLARED: tuple[type[NatsBackendConfig | LogSettings | DotenvSettings], ...] = (
+_DECLARED: tuple[type[NatsBackendConfig | PricedConfig | LogSettings | DotenvSettings], ...] = (
     NatsBackendConfig,
+    PricedConfig,
     LogSettings,
     DotenvSettings,
 )

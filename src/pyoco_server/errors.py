@@ -23,12 +23,20 @@ PyocoError
 ├── Conflict              the request does not fit what is there (409)
 │   ├── KeyReused         an idempotency key was used for another submission
 │   ├── WheelNotNewer     a wheel of the same or a newer version is registered
-│   └── NotRepeatable     what a run was submitted with is no longer kept
+│   ├── NotRepeatable     what a run was submitted with is no longer kept
+│   ├── NotOfThisKind     a run of another kind cannot do this
+│   └── KeyBusy           the same idempotency key is being submitted right now
+├── OverBudget            the tenant's money does not cover the run (402)
+├── RunExpired            the run is past its retention (410)
+├── TenantRateLimited     the tenant asks too often (429)
 ├── Unavailable           NATS did not answer: the write may have happened (503)
 │   ├── NotStored         NATS did not answer, and nothing was stored
 │   ├── TooManyWatchers   this gateway serves as many event streams as it may
 │   ├── TooManyTransfers  this gateway moves as many files as it may
-│   └── NoRoom            the disk is full: of this process, or of NATS
+│   ├── NoRoom            the disk is full: of this process, or of NATS
+│   ├── DependencyUnavailable  a store of priced runs did not answer: what was asked may have happened
+│   └── SendFailed        a priced run could not be queued; it was refunded
+├── LedgerOutdated        the ledger's tables are of another version
 ├── Corrupt               stored bytes are not what they should be
 ├── InvalidJob            a queue message nobody can run
 ├── FlowNotResolved       this worker cannot build the flow
@@ -45,6 +53,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pyoco_server.error_catalogue import CATALOGUE, Text
+
 __all__ = [
     "CATALOGUE",
     "BackupFailed",
@@ -52,28 +62,36 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "DashboardReadOnly",
+    "DependencyUnavailable",
     "FlowNotResolved",
     "InvalidFlow",
     "InvalidJob",
     "InvalidListQuery",
     "InvalidWheel",
     "InvalidWorkersRequest",
+    "KeyBusy",
     "KeyMissing",
     "KeyRefused",
     "KeyReused",
+    "LedgerOutdated",
     "LetterNotFound",
     "NoRoom",
     "NotFound",
+    "NotOfThisKind",
     "NotRepeatable",
     "NotStored",
     "ObjectNotFound",
+    "OverBudget",
     "Problem",
     "PyocoError",
     "RateLimited",
     "Refused",
+    "RunExpired",
     "RunNotFound",
+    "SendFailed",
     "SettingError",
     "SnapshotTooLargeError",
+    "TenantRateLimited",
     "Text",
     "TooLarge",
     "TooManyTransfers",
@@ -88,150 +106,6 @@ __all__ = [
     "WorkerNotFound",
     "WorkflowTooLarge",
 ]
-
-
-@dataclass(frozen=True)
-class Text:
-    """One line of the catalogue: error n always belongs to message n (FLOW-565)."""
-
-    number: int
-    #: Shown to users; both languages are product texts.
-    en: str
-    ja: str
-    #: What the reader can do about it.
-    action: str
-
-    @property
-    def err_id(self) -> str:
-        return f"ERR-PYOCO-{self.number:04d}"
-
-    @property
-    def msg_id(self) -> str:
-        return f"MSG-PYOCO-{self.number:04d}"
-
-
-#: FLOW-565, section 27 of the contract. Numbers are never reused.
-CATALOGUE: dict[int, Text] = {
-    text.number: text
-    for text in (
-        Text(1, "The health check failed.", "稼働確認に失敗しました", "Start the gateway or check the connection."),
-        Text(2, "The request is invalid.", "リクエストが不正です", "Correct the input."),
-        Text(3, "NATS is not available.", "NATSが利用できません", "Restore NATS and try again."),
-        Text(
-            4,
-            "An orphan run may remain (best-effort cleanup failed).",
-            "孤児runが残っている可能性があります（best-effort cleanup失敗）",
-            "Check the run id and remove it if needed.",
-        ),
-        Text(5, "The run was not found.", "runが見つかりません", "Check the run id."),
-        Text(6, "The flow was not found.", "flowが見つかりません", "Check the flow name and what the worker has."),
-        Text(7, "The execution failed.", "実行に失敗しました", "Check input, code and dependencies; submit again."),
-        Text(8, "The terminal state could not be recorded.", "terminal状態の記録に失敗しました", "Restore NATS."),
-        Text(9, "The in_progress ACK could not be sent.", "in_progress ACK の送信に失敗しました", "Restore NATS."),
-        Text(10, "The snapshot is too large.", "スナップショットが大きすぎます", "Raise PYOCO_MAX_RUN_SNAPSHOT_BYTES."),
-        Text(
-            11,
-            "Publishing to the DLQ failed (best effort).",
-            "DLQへのpublishに失敗しました（best-effort）",
-            "Look at the run snapshot first.",
-        ),
-        Text(12, "An invalid job was received.", "不正なジョブを受信しました", "Check the producer and the subject."),
-        Text(
-            13, "Log output failed (best effort).", "ログ出力に失敗しました（best-effort）", "Check the log settings."
-        ),
-        Text(14, "An API key is required.", "API key が必要です", "Send an API key."),
-        Text(15, "The API key is invalid.", "API key が無効です", "Check the key or have a new one made."),
-        Text(
-            16,
-            "The workflow file is too large.",
-            "ワークフローファイルが大きすぎます",
-            "Shrink the file or raise PYOCO_WORKFLOW_YAML_MAX_BYTES.",
-        ),
-        Text(17, "The list query is invalid.", "一覧クエリが不正です", "Correct the query."),
-        Text(
-            18, "The command-line arguments are invalid.", "コマンドライン引数が不正です", "Follow the example shown."
-        ),
-        Text(19, "The workers request is invalid.", "workersリクエストが不正です", "Correct the request."),
-        Text(20, "The worker was not found.", "workerが見つかりません", "Check the worker id."),
-        Text(
-            21,
-            "The cancellation did not finish within the grace period (best effort).",
-            "取消が猶予時間内に完了しませんでした（best-effort）",
-            "Look at what the task waits for.",
-        ),
-        Text(
-            22,
-            "A wheel of the same or an older version is rejected.",
-            "同一または過去バージョンのwheelは登録できません",
-            "Raise the version.",
-        ),
-        Text(23, "The wheel was not found.", "wheelが見つかりません", "Check the wheel name."),
-        Text(
-            24,
-            "The wheel synchronisation failed (best effort).",
-            "wheelの同期に失敗しました（best-effort）",
-            "Check the log and the registry.",
-        ),
-        Text(25, "An internal error occurred.", "内部エラーが発生しました", "Look at the gateway's log."),
-        Text(
-            26,
-            "The idempotency key was used for another submission.",
-            "idempotency key は別の内容で使用済みです",
-            "Use a new key for a new submission.",
-        ),
-        Text(
-            27, "The dead letter was not found.", "dead letter が見つかりません", "Check its id; it may have expired."
-        ),
-        Text(
-            28,
-            "The run cannot be repeated.",
-            "runを再実行できません",
-            "Submit it anew: what it was submitted with is no longer kept.",
-        ),
-        Text(
-            29,
-            "Too many requests with a bad API key.",
-            "無効な API key によるリクエストが多すぎます",
-            "Check the key, and wait as long as Retry-After says.",
-        ),
-        Text(
-            30,
-            "This gateway serves as many event streams as it may.",
-            "このゲートウェイのイベントストリーム数が上限に達しています",
-            "Try again later, or ask another gateway.",
-        ),
-        Text(
-            31,
-            "The flow.yaml names code that this worker does not offer.",
-            "flow.yaml が、このworkerで許可されていないコードを指定しています",
-            "Make a task of it, or allow its module with PYOCO_CALLABLE_ALLOW on the worker.",
-        ),
-        Text(
-            32,
-            "There is no room left on the disk.",
-            "ディスクの空き容量がありません",
-            "Make room on the disk and try again.",
-        ),
-        Text(
-            33,
-            "The backup could not be made or restored.",
-            "バックアップの作成または復元に失敗しました",
-            "Follow what the message says.",
-        ),
-        Text(
-            34,
-            "This gateway moves as many files as it may.",
-            "このゲートウェイの同時転送数が上限に達しています",
-            "Try again later, or ask another gateway.",
-        ),
-        Text(
-            35,
-            "The dashboard is read-only.",
-            "ダッシュボードは読み取り専用です",
-            "Use pyoco-client, or start the gateway without PYOCO_DASHBOARD_READ_ONLY.",
-        ),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -378,6 +252,20 @@ class NotRepeatable(Conflict):
     phrase = "run cannot be repeated"
 
 
+class NotOfThisKind(Conflict):
+    """This cannot be done with a run of this kind."""
+
+    number = 42
+    phrase = "not for runs of this kind"
+
+
+class KeyBusy(Conflict):
+    """The same idempotency key is being submitted right now, or its run is about to release it."""
+
+    number = 37
+    phrase = "idempotency key is in use right now"
+
+
 class NotFound(PyocoError):
     """There is no such thing."""
 
@@ -447,6 +335,56 @@ class NoRoom(Unavailable):
 
     number = 32
     phrase = "no room on the disk"
+
+
+class DependencyUnavailable(Unavailable):
+    """The ledger, the budget, the queue or the store of results did not answer; what was asked may have happened."""
+
+    number = 36
+    phrase = "dependency unavailable"
+
+
+class SendFailed(Unavailable):
+    """The run could not be queued: it has ended, everything was refunded, and its key may be used again."""
+
+    number = 41
+    phrase = "run could not be queued"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__("the run could not be queued; it was refunded, and its key may be used again")
+        self.run_id = run_id
+
+
+class LedgerOutdated(PyocoError):
+    """The ledger's tables are not those of this version."""
+
+    number = 43
+    phrase = "ledger has to be migrated"
+
+
+class OverBudget(PyocoError):
+    """The tenant's available money does not cover the reservation. Nothing changed; the key is free."""
+
+    number = 38
+    phrase = "budget does not cover the run"
+
+    def __init__(self, balance_usd_micros: int) -> None:
+        super().__init__("the available budget is smaller than max_cost_usd")
+        self.balance_usd_micros = balance_usd_micros
+
+
+class RunExpired(PyocoError):
+    """The run is past its retention."""
+
+    number = 39
+    phrase = "run is past its retention"
+
+
+class TenantRateLimited(PyocoError):
+    """The tenant asks too often."""
+
+    number = 40
+    phrase = "too many requests"
 
 
 class Corrupt(PyocoError):

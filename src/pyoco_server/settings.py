@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.names import is_tag
+from pyoco_server.core.priced.constants import PACK_TYPES
 from pyoco_server.errors import SettingError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "MESSAGE_BYTES",
     "MODULES",
     "NAME",
+    "PACKS",
     "PATH",
     "PEPPER",
     "SECONDS_OR_NONE",
@@ -228,6 +230,15 @@ SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a 
 PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
 INDEX = _text(
     _matches(r"none|default|(https?|file)://[^\s]{1,2000}"), "must be none, default or the address of a package index"
+)
+PACKS = Kind(
+    lambda text: tuple(dict.fromkeys(text.replace(",", " ").split())),
+    lambda value: (
+        None
+        if isinstance(value, tuple) and all(name in PACK_TYPES for name in value)
+        else f"may hold {', '.join(PACK_TYPES)} only"
+    ),
+    "decision",
 )
 MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 

@@ -12,6 +12,7 @@ from pyoco_server.ports.keys.port import Keys
 from pyoco_server.ports.letters.port import LetterIndex, Letters
 from pyoco_server.ports.objects.kept import Kept
 from pyoco_server.ports.objects.port import Objects
+from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
@@ -57,5 +58,7 @@ class GatewayBackend(Backend):
     receipts: Receipts
     wheel_files: WheelFiles
     wheel_history: WheelHistory
+    #: Where priced runs and their money are; None: this gateway has no ledger.
+    priced: Priced | None = None
     #: Whether what this gateway wrote last was stored; never waits.
     store_state: Callable[[], StoreState] = lambda: StoreState.TAKES

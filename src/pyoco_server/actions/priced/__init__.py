@@ -1,0 +1,1 @@
+"""What may be done with priced runs and their money."""

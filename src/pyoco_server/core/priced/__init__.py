@@ -1,0 +1,1 @@
+"""What a priced run is: its money, its states, and the only ways to change them."""

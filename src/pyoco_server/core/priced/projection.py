@@ -1,0 +1,90 @@
+"""A priced run as a line among all others. Shown, and never read back as truth: that is the ledger's row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyoco_server.core.priced.money import usd_exact, usd_up
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.priced.states import Stage, Status
+from pyoco_server.core.run import KEEPER, Run
+from pyoco_server.core.states import RunState
+
+__all__ = ["KIND", "TAG", "project", "version_of"]
+
+KIND = "pack"
+#: Priced runs have a queue of their own; no worker asks for them by tag.
+TAG = "packs"
+
+#: An expired one is shown no more.
+_STATES = {
+    Status.QUEUED: RunState.PENDING,
+    Status.PROCESSING: RunState.RUNNING,
+    Status.COMPLETED: RunState.COMPLETED,
+    Status.FAILED: RunState.FAILED,
+}
+
+
+def _seconds(at_us: int) -> float:
+    return at_us / 1_000_000
+
+
+def project(row: PricedRun) -> Run | None:
+    """What lists, watchers and the dashboard show of it; None: nothing any more."""
+    state = _STATES.get(row.status)
+    if state is None:
+        return None
+    updated_at = _seconds(row.updated_at)
+    return Run(
+        run_id=row.run_id,
+        kind=KIND,
+        flow_name=row.pack_type,
+        tag=TAG,
+        status=state,
+        submitted_at=_seconds(row.created_at),
+        updated_at=updated_at,
+        heartbeat_at=updated_at,
+        attempt=0 if row.started_at is None else 1,
+        start_time=None if row.started_at is None else _seconds(row.started_at),
+        end_time=updated_at if row.has_ended else None,
+        error=_error(row),
+        ended_by=KEEPER if row.has_ended and row.finalize_actor not in {None, "worker", "api"} else None,
+        tenant_id=row.tenant_id,
+        api_key_id=row.api_key_id,
+        extra=_priced(row),
+    )
+
+
+def _error(row: PricedRun) -> str | None:
+    if row.reason_code is None:
+        return None
+    return f"{row.reason_code}: {row.error_detail}" if row.error_detail else row.reason_code
+
+
+def _priced(row: PricedRun) -> dict[str, Any]:
+    """Members that other kinds do not have. Amounts in whole micros, and as texts for who only looks."""
+    return {
+        "pack_type": row.pack_type,
+        "priced_status": row.status.value,
+        "money_state": row.money.value,
+        "finalizing": row.stage is Stage.CLAIMED,
+        "reason_code": row.reason_code,
+        "cost": {
+            "reserved_usd_micros": row.reserved_usd_micros,
+            "used_usd_micros": row.used_usd_micros,
+            "minimum_fee_usd_micros": row.minimum_fee_usd_micros,
+            "reserved_usd": usd_exact(row.reserved_usd_micros),
+            "used_usd": usd_up(row.used_usd_micros),
+            "minimum_fee_usd": usd_up(row.minimum_fee_usd_micros),
+        },
+        "tokens_consumed": row.tokens_consumed,
+        "timebox_sec": row.timebox_sec,
+        "trace_id": row.trace_id,
+        "ledger_version": row.version,
+    }
+
+
+def version_of(shown: Run) -> int:
+    """Which version of the row is shown; -1: that cannot be told."""
+    version = shown.extra.get("ledger_version")
+    return version if type(version) is int else -1

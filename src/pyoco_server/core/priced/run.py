@@ -1,0 +1,191 @@
+"""A priced run as the ledger holds it, the ask it came from, and what somebody who ends it has decided.
+
+Instants are whole microseconds of unix time, by the ledger's clock. Money is whole micros of a US dollar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from pyoco_server.core.priced.states import ENDS, Actor, At, Money, Stage, Status
+
+__all__ = ["Intent", "MoneyOp", "NewRun", "PricedRun", "ResultPointer", "Tenant", "TenantStatus"]
+
+
+class TenantStatus(StrEnum):
+    ACTIVE = "ACTIVE"
+    SUSPENDED = "SUSPENDED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenant:
+    """Who pays. A tenant the ledger has never heard of is ACTIVE and has nothing."""
+
+    tenant_id: str
+    display_name: str
+    status: TenantStatus = TenantStatus.ACTIVE
+    #: Requests a minute, of either sort; None: as everybody.
+    rate_limit_per_min: int | None = None
+    created_at: int = 0
+
+
+class MoneyOp(StrEnum):
+    SETTLE = "SETTLE"
+    REFUND = "REFUND"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultPointer:
+    """Where the result is: written to the row by a commit, and by nothing else."""
+
+    bucket: str
+    key: str
+    sha256: str
+    size_bytes: int
+    #: name, key, sha256, bytes and content_type of each artifact.
+    artifacts: tuple[Mapping[str, Any], ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "bucket": self.bucket,
+            "key": self.key,
+            "sha256": self.sha256,
+            "bytes": self.size_bytes,
+            "artifacts": [dict(item) for item in self.artifacts],
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        return cls(
+            bucket=document["bucket"],
+            key=document["key"],
+            sha256=document["sha256"],
+            size_bytes=document["bytes"],
+            artifacts=tuple(document["artifacts"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intent:
+    """What the holder of a claim has decided. Recorded with the claim, so that whoever finishes needs no guess."""
+
+    status: Status
+    money_op: MoneyOp
+    charge_usd_micros: int
+    reason_code: str | None = None
+    #: Never holds anything a user sent.
+    error_detail: str | None = None
+    tokens_consumed: int = 0
+    result: ResultPointer | None = None
+
+    def __post_init__(self) -> None:
+        assert self.status in (Status.COMPLETED, Status.FAILED)
+        assert (self.status is Status.COMPLETED) == (self.result is not None)
+        assert self.charge_usd_micros >= 0
+        assert self.money_op is MoneyOp.SETTLE or self.charge_usd_micros == 0
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "status": self.status.value,
+            "money_op": self.money_op.value,
+            "charge_usd_micros": self.charge_usd_micros,
+            "reason_code": self.reason_code,
+            "error_detail": self.error_detail,
+            "tokens_consumed": self.tokens_consumed,
+            "result": self.result.document() if self.result is not None else None,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError or ValueError for what we did not write."""
+        result = document["result"]
+        return cls(
+            status=Status(document["status"]),
+            money_op=MoneyOp(document["money_op"]),
+            charge_usd_micros=document["charge_usd_micros"],
+            reason_code=document["reason_code"],
+            error_detail=document["error_detail"],
+            tokens_consumed=document["tokens_consumed"],
+            result=ResultPointer.of(result) if result is not None else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """An ask that has been checked: whatever is in here can be recorded as it is."""
+
+    run_id: str
+    tenant_id: str
+    pack_type: str
+    profile_version: str
+    idempotency_key: str
+    payload_hash: str
+    reserved_usd_micros: int
+    minimum_fee_usd_micros: int
+    timebox_sec: int
+    min_reliability_e4: int
+    inline: int
+    artifacts: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    trace_id: str
+    #: Which key asked; shown in lists, and no part of the money.
+    api_key_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedRun:
+    """One row of `runs`, whole. Column names differ where the unit or the type is said: see `ports/ledger/rows.py`."""
+
+    run_id: str
+    tenant_id: str
+    pack_type: str
+    profile_version: str
+    status: Status
+    money: Money
+    stage: Stage
+    #: None only after the key was released.
+    idempotency_key: str | None
+    payload_hash: str
+    version: int
+    reserved_usd_micros: int
+    #: The charge; None until it has ended.
+    actual_cost_usd_micros: int | None
+    minimum_fee_usd_micros: int
+    timebox_sec: int
+    min_reliability_e4: int
+    inline: int
+    artifacts: Mapping[str, Any]
+    result: ResultPointer | None
+    tokens_consumed: int
+    retention_until: int
+    lease_token: str | None
+    lease_expires_at: int | None
+    finalize_token: str | None
+    finalize_claimed_at: int | None
+    finalize_actor: Actor | None
+    intent: Intent | None
+    enqueued_at: int | None
+    reason_code: str | None
+    error_detail: str | None
+    trace_id: str | None
+    created_at: int
+    updated_at: int
+    #: When a worker started it; None: nobody has.
+    started_at: int | None = None
+    api_key_id: str | None = None
+
+    @property
+    def at(self) -> At:
+        return At(self.status, self.money, self.stage)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDS
+
+    @property
+    def used_usd_micros(self) -> int:
+        """What was charged; nothing until it has ended (PRICED-75)."""
+        return (self.actual_cost_usd_micros or 0) if self.has_ended else 0

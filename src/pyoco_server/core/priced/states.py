@@ -1,0 +1,170 @@
+"""The states of a priced run, and the only steps between them. Status, money and stage change in one write or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["ENDS", "STEPS", "Actor", "At", "Basis", "Change", "IllegalStep", "Money", "Stage", "Status", "Step"]
+
+
+class Status(StrEnum):
+    """Where the work is. Each says who moves it on."""
+
+    #: Accepted, or being accepted; not started. A worker starts it; the sweeper gives it up when it is too old.
+    QUEUED = "QUEUED"
+    #: One worker started it and holds, or held, the lease. It ends it, or the reaper does once the lease has run out.
+    PROCESSING = "PROCESSING"
+    #: The result is stored and published.
+    COMPLETED = "COMPLETED"
+    #: Ended without a published result.
+    FAILED = "FAILED"
+    #: Retention has passed: content removed, money facts kept.
+    EXPIRED = "EXPIRED"
+
+
+class Money(StrEnum):
+    """Where the money is."""
+
+    #: The row exists, nothing is reserved yet. Only split mode shows it; the sweeper gives it up.
+    NONE = "NONE"
+    #: The maximum cost is set aside.
+    RESERVED = "RESERVED"
+    #: The charge is taken, the rest is back.
+    SETTLED = "SETTLED"
+    #: Everything is back.
+    REFUNDED = "REFUNDED"
+    #: The money facts contradict each other; only an operator moves it on.
+    DISPUTED = "DISPUTED"
+
+
+class Stage(StrEnum):
+    """Who may end the run."""
+
+    #: Nobody has asked to (`NULL` in the table).
+    OPEN = "OPEN"
+    #: One actor holds the sole right. Reconcile takes it over when that takes too long.
+    CLAIMED = "CLAIMED"
+    #: It has ended.
+    COMMITTED = "COMMITTED"
+
+
+class Actor(StrEnum):
+    """Who changes a run or moves money."""
+
+    API = "api"
+    WORKER = "worker"
+    REAPER = "reaper"
+    SWEEPER = "sweeper"
+    RECONCILE = "reconcile"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True)
+class At:
+    """A place a run can be at."""
+
+    status: Status
+    money: Money
+    stage: Stage
+
+    def __str__(self) -> str:
+        return f"{self.status}/{self.money}/{self.stage}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a step sets; None stays as it is."""
+
+    status: Status | None = None
+    money: Money | None = None
+    stage: Stage | None = None
+
+    def of(self, at: At) -> At:
+        return At(self.status or at.status, self.money or at.money, self.stage or at.stage)
+
+
+@dataclass(frozen=True)
+class Step:
+    """From where a step may be taken, and where it leads: nearly always to one place."""
+
+    sources: frozenset[At]
+    changes: tuple[Change, ...]
+    #: Whether the step counts: `version` rises by exactly one.
+    counts: bool = True
+
+    def arrivals(self) -> Iterator[tuple[At, At]]:
+        for source in sorted(self.sources, key=str):
+            for change in self.changes:
+                yield source, change.of(source)
+
+
+class IllegalStep(Exception):
+    """A priced run was asked to take a step its place does not allow. A defect of ours, never of the user."""
+
+    def __init__(self, step: str, at: At) -> None:
+        super().__init__(f"{step} cannot be taken at {at}")
+        self.step, self.at = step, at
+
+
+_S, _M, _G = Status, Money, Stage
+_RUNNING = (_S.QUEUED, _S.PROCESSING)
+_CLAIM = Change(stage=_G.CLAIMED)
+
+
+def _at(statuses: tuple[Status, ...], moneys: tuple[Money, ...], stage: Stage) -> frozenset[At]:
+    return frozenset(At(status, money, stage) for status in statuses for money in moneys)
+
+
+_NEW = _at((_S.QUEUED,), (_M.NONE,), _G.OPEN)
+_READY = _at((_S.QUEUED,), (_M.RESERVED,), _G.OPEN)
+_LEASED = _at((_S.PROCESSING,), (_M.RESERVED,), _G.OPEN)
+_LEASED_CLAIMED = _at((_S.PROCESSING,), (_M.RESERVED,), _G.CLAIMED)
+_HELD = _at(_RUNNING, (_M.NONE, _M.RESERVED), _G.CLAIMED) - _at((_S.PROCESSING,), (_M.NONE,), _G.CLAIMED)
+
+_COMPLETED = Change(_S.COMPLETED, _M.SETTLED, _G.COMMITTED)
+_FAILED = Change(_S.FAILED, _M.SETTLED, _G.COMMITTED)
+_REFUNDED = Change(_S.FAILED, _M.REFUNDED, _G.COMMITTED)
+
+#: Priced runs, whole (contract 5.2). A step that is not in this table cannot be taken. T1 makes a row at
+#: QUEUED/NONE/OPEN, and T3 deletes one that is still there; the other guards of each step are in `ports/ledger`.
+STEPS: dict[str, Step] = {
+    "T2": Step(_NEW, (Change(money=_M.RESERVED),)),  # the money is set aside
+    "T3": Step(_NEW, (), counts=False),  # it could not be: the row is deleted
+    "T4": Step(_READY, (Change(status=_S.PROCESSING),)),  # a worker starts it
+    "T5": Step(_LEASED, (Change(),), counts=False),  # heartbeat
+    "T6": Step(_LEASED, (_CLAIM,)),  # its worker has an outcome
+    "T7": Step(_LEASED_CLAIMED, (_COMPLETED,)),  # worker commits success
+    "T8": Step(_LEASED_CLAIMED, (_FAILED,)),  # worker commits failure
+    "T9": Step(_LEASED, (_CLAIM,)),  # the lease ran out: reaper
+    "T10": Step(_LEASED_CLAIMED, (_FAILED,)),  # reaper commits
+    "T11": Step(_READY, (_CLAIM,)),  # queued too long: sweeper
+    "T12": Step(_NEW, (_CLAIM,)),  # the submit died half-way: sweeper
+    "T13": Step(_READY, (_CLAIM,)),  # the send failed: api
+    "T14": Step(_at((_S.QUEUED,), (_M.NONE, _M.RESERVED), _G.CLAIMED), (_REFUNDED,)),  # refund commits
+    "T15": Step(_HELD, (Change(),)),  # a stale claim changes hands: reconcile
+    "T16": Step(
+        _at((_S.COMPLETED, _S.FAILED), (_M.SETTLED, _M.REFUNDED), _G.COMMITTED)
+        - {At(_S.COMPLETED, _M.REFUNDED, _G.COMMITTED)},
+        (Change(status=_S.EXPIRED),),
+    ),  # retention
+    "T17": Step(_HELD, (Change(money=_M.DISPUTED),)),  # the money facts contradict
+    "T18": Step(_at(_RUNNING, (_M.DISPUTED,), _G.CLAIMED), (_COMPLETED, _FAILED, _REFUNDED)),  # an operator decides
+    "T19": Step(_HELD, (Change(),)),  # the result is missing: another intent
+}
+
+#: States nothing leads out of, but for the archive step. Derived, so that nobody writes the set a second time.
+ENDS: frozenset[Status] = frozenset(
+    arrival.status for step in STEPS.values() for _, arrival in step.arrivals() if arrival.stage is Stage.COMMITTED
+)
+
+
+class Basis(StrEnum):
+    """By what right somebody claims the end of a run; each is one step with guards of its own."""
+
+    LEASE = "T6"
+    LEASE_EXPIRED = "T9"
+    AGED = "T11"
+    ABANDONED = "T12"
+    SEND_FAILED = "T13"

@@ -1,0 +1,199 @@
+"""The ids and texts a user meets, one line for each error. Which error has which: `errors.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CATALOGUE", "Text"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One line of the catalogue: error n always belongs to message n (FLOW-565)."""
+
+    number: int
+    #: Shown to users; both languages are product texts.
+    en: str
+    ja: str
+    #: What the reader can do about it.
+    action: str
+
+    @property
+    def err_id(self) -> str:
+        return f"ERR-PYOCO-{self.number:04d}"
+
+    @property
+    def msg_id(self) -> str:
+        return f"MSG-PYOCO-{self.number:04d}"
+
+
+#: FLOW-565, section 27 of the contract. Numbers are never reused.
+CATALOGUE: dict[int, Text] = {
+    text.number: text
+    for text in (
+        Text(1, "The health check failed.", "稼働確認に失敗しました", "Start the gateway or check the connection."),
+        Text(2, "The request is invalid.", "リクエストが不正です", "Correct the input."),
+        Text(3, "NATS is not available.", "NATSが利用できません", "Restore NATS and try again."),
+        Text(
+            4,
+            "An orphan run may remain (best-effort cleanup failed).",
+            "孤児runが残っている可能性があります（best-effort cleanup失敗）",
+            "Check the run id and remove it if needed.",
+        ),
+        Text(5, "The run was not found.", "runが見つかりません", "Check the run id."),
+        Text(6, "The flow was not found.", "flowが見つかりません", "Check the flow name and what the worker has."),
+        Text(7, "The execution failed.", "実行に失敗しました", "Check input, code and dependencies; submit again."),
+        Text(8, "The terminal state could not be recorded.", "terminal状態の記録に失敗しました", "Restore NATS."),
+        Text(9, "The in_progress ACK could not be sent.", "in_progress ACK の送信に失敗しました", "Restore NATS."),
+        Text(10, "The snapshot is too large.", "スナップショットが大きすぎます", "Raise PYOCO_MAX_RUN_SNAPSHOT_BYTES."),
+        Text(
+            11,
+            "Publishing to the DLQ failed (best effort).",
+            "DLQへのpublishに失敗しました（best-effort）",
+            "Look at the run snapshot first.",
+        ),
+        Text(12, "An invalid job was received.", "不正なジョブを受信しました", "Check the producer and the subject."),
+        Text(
+            13, "Log output failed (best effort).", "ログ出力に失敗しました（best-effort）", "Check the log settings."
+        ),
+        Text(14, "An API key is required.", "API key が必要です", "Send an API key."),
+        Text(15, "The API key is invalid.", "API key が無効です", "Check the key or have a new one made."),
+        Text(
+            16,
+            "The workflow file is too large.",
+            "ワークフローファイルが大きすぎます",
+            "Shrink the file or raise PYOCO_WORKFLOW_YAML_MAX_BYTES.",
+        ),
+        Text(17, "The list query is invalid.", "一覧クエリが不正です", "Correct the query."),
+        Text(
+            18, "The command-line arguments are invalid.", "コマンドライン引数が不正です", "Follow the example shown."
+        ),
+        Text(19, "The workers request is invalid.", "workersリクエストが不正です", "Correct the request."),
+        Text(20, "The worker was not found.", "workerが見つかりません", "Check the worker id."),
+        Text(
+            21,
+            "The cancellation did not finish within the grace period (best effort).",
+            "取消が猶予時間内に完了しませんでした（best-effort）",
+            "Look at what the task waits for.",
+        ),
+        Text(
+            22,
+            "A wheel of the same or an older version is rejected.",
+            "同一または過去バージョンのwheelは登録できません",
+            "Raise the version.",
+        ),
+        Text(23, "The wheel was not found.", "wheelが見つかりません", "Check the wheel name."),
+        Text(
+            24,
+            "The wheel synchronisation failed (best effort).",
+            "wheelの同期に失敗しました（best-effort）",
+            "Check the log and the registry.",
+        ),
+        Text(25, "An internal error occurred.", "内部エラーが発生しました", "Look at the gateway's log."),
+        Text(
+            26,
+            "The idempotency key was used for another submission.",
+            "idempotency key は別の内容で使用済みです",
+            "Use a new key for a new submission.",
+        ),
+        Text(
+            27, "The dead letter was not found.", "dead letter が見つかりません", "Check its id; it may have expired."
+        ),
+        Text(
+            28,
+            "The run cannot be repeated.",
+            "runを再実行できません",
+            "Submit it anew: what it was submitted with is no longer kept.",
+        ),
+        Text(
+            29,
+            "Too many requests with a bad API key.",
+            "無効な API key によるリクエストが多すぎます",
+            "Check the key, and wait as long as Retry-After says.",
+        ),
+        Text(
+            30,
+            "This gateway serves as many event streams as it may.",
+            "このゲートウェイのイベントストリーム数が上限に達しています",
+            "Try again later, or ask another gateway.",
+        ),
+        Text(
+            31,
+            "The flow.yaml names code that this worker does not offer.",
+            "flow.yaml が、このworkerで許可されていないコードを指定しています",
+            "Make a task of it, or allow its module with PYOCO_CALLABLE_ALLOW on the worker.",
+        ),
+        Text(
+            32,
+            "There is no room left on the disk.",
+            "ディスクの空き容量がありません",
+            "Make room on the disk and try again.",
+        ),
+        Text(
+            33,
+            "The backup could not be made or restored.",
+            "バックアップの作成または復元に失敗しました",
+            "Follow what the message says.",
+        ),
+        Text(
+            34,
+            "This gateway moves as many files as it may.",
+            "このゲートウェイの同時転送数が上限に達しています",
+            "Try again later, or ask another gateway.",
+        ),
+        Text(
+            35,
+            "The dashboard is read-only.",
+            "ダッシュボードは読み取り専用です",
+            "Use pyoco-client, or start the gateway without PYOCO_DASHBOARD_READ_ONLY.",
+        ),
+        Text(
+            36,
+            "A store of priced runs is not available.",
+            "有料runのストアが利用できません",
+            "Restore the ledger, budget, queue or result store; `GET /readyz` says which. Try again with the same key.",
+        ),
+        Text(
+            37,
+            "The same idempotency key is being submitted right now.",
+            "同じ冪等キーの送信が処理中です",
+            "Try again in a second with the same key.",
+        ),
+        Text(
+            38,
+            "The budget does not cover this run.",
+            "予算が不足しています",
+            "Credit the tenant: pyoco-server-admin budget credit.",
+        ),
+        Text(
+            39,
+            "The run is past its retention.",
+            "runの保持期間が過ぎています",
+            "Submit it again under a new key.",
+        ),
+        Text(
+            40,
+            "The tenant asks too often.",
+            "tenantのリクエストが多すぎます",
+            "Wait for as long as `Retry-After` says.",
+        ),
+        Text(
+            41,
+            "The run could not be queued; nothing was charged.",
+            "runをキューに登録できませんでした。課金はされていません",
+            "Try again with the same key.",
+        ),
+        Text(
+            42,
+            "This cannot be done with a run of this kind.",
+            "この種類のrunにはできない操作です",
+            "Priced runs end by themselves, or at their timebox; they are submitted at /v1/runs.",
+        ),
+        Text(
+            43,
+            "The ledger has to be migrated first.",
+            "先にledgerの移行が必要です",
+            "pyoco-server-admin ledger migrate",
+        ),
+    )
+}

@@ -1,0 +1,123 @@
+"""Priced runs among all others: each process shows what it changed, and the keeper what was missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from pyoco_server.actions.priced.project import show_row
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.errors import PyocoError
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.ports.ledger.port import Ledger
+from pyoco_server.ports.runs.port import Runs
+
+__all__ = ["ProjectionKeeper", "Projector"]
+
+log = get_logger(__name__)
+
+#: Rows that wait to be shown. More are dropped: the keeper finds them.
+_WAITING_MAX = 10_000
+_AT_ONCE = 32
+
+
+class Projector(Loop):
+    """Shows rows soon after they changed, the newest version of each, many at once.
+
+    What it cannot do: promise. A process that ends, or a NATS that is away, loses what was waiting; the keeper's pass
+    over the ledger finds it.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        super().__init__(every_seconds=60.0)
+        self._runs = runs
+        self._waiting: OrderedDict[str, PricedRun] = OrderedDict()
+        self.dropped = 0
+
+    def show(self, row: PricedRun) -> None:
+        """Never waits, never raises."""
+        older = self._waiting.get(row.run_id)
+        if older is not None and older.version >= row.version:
+            return
+        if older is None and len(self._waiting) >= _WAITING_MAX:
+            self._waiting.popitem(last=False)
+            self.dropped += 1
+        self._waiting[row.run_id] = row
+        self.nudge()
+
+    async def turn(self) -> None:
+        while self._waiting:
+            rows = [self._waiting.popitem(last=False)[1] for _ in range(min(_AT_ONCE, len(self._waiting)))]
+            ends = await asyncio.gather(*(show_row(self._runs, row) for row in rows), return_exceptions=True)
+            for row, end in zip(rows, ends, strict=True):
+                if isinstance(end, PyocoError):
+                    log.info("a priced run could not be shown; the keeper will", run_id=row.run_id, error=end)
+                elif isinstance(end, BaseException):
+                    raise end
+
+    async def stop(self) -> None:
+        """What waits is shown first, if that is quick: the next process would not know of it."""
+        if self._task is not None and self._waiting:
+            self.nudge()
+            for _ in range(20):
+                if not self._waiting:
+                    break
+                await asyncio.sleep(0.05)
+        await super().stop()
+
+
+class ProjectionKeeper(Loop):
+    """Goes over the ledger's rows in the order of their changes, and shows those that nobody has shown.
+
+    A row may be committed a little after the instant it bears: so the last half minute is looked at again at each
+    turn, and what was seen in it is remembered. At first all rows are gone over, O(rows), some hundred at a time.
+    """
+
+    def __init__(self, ledger: Ledger, runs: Runs, *, every_seconds: float = 3.0) -> None:
+        super().__init__(every_seconds=every_seconds, turn_seconds_max=3600.0)
+        self._ledger, self._runs = ledger, runs
+        #: Everything before this place has been looked at.
+        self._place = (0, "")
+        #: Versions in the overlap that are known to be shown, in the order of their instants.
+        self._seen: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    _OVERLAP_US = 30_000_000
+    _PAGE = 500
+
+    async def turn(self) -> None:
+        place = self._place
+        now_us = await self._ledger.read(lambda tx: tx.now_us())
+        while True:
+            rows = await self._page(place)
+            await self._show(rows)
+            if rows:
+                place = rows[-1].updated_at, rows[-1].run_id
+            settled = now_us - self._OVERLAP_US
+            if place[0] <= settled:
+                self._place = place
+            elif self._place[0] < settled:
+                self._place = settled, ""
+            if len(rows) < self._PAGE or self._stopping.is_set():
+                break
+        self._forget()
+
+    async def _page(self, place: tuple[int, str]) -> list[PricedRun]:
+        return await self._ledger.read(lambda tx: tx.runs.changed_since(place[0], place[1], self._PAGE))
+
+    async def _show(self, rows: list[PricedRun]) -> None:
+        fresh = [row for row in rows if self._seen.get(row.run_id, (0, -1))[1] < row.version]
+        for start in range(0, len(fresh), _AT_ONCE):
+            some = fresh[start : start + _AT_ONCE]
+            for row, was_missing in zip(
+                some, await asyncio.gather(*(show_row(self._runs, row) for row in some)), strict=True
+            ):
+                if was_missing:
+                    log.info("a priced run was shown late", run_id=row.run_id, version_after=row.version)
+                self._seen[row.run_id] = row.updated_at, row.version
+                self._seen.move_to_end(row.run_id)
+
+    def _forget(self) -> None:
+        """What lies before the place is not asked for again."""
+        for run_id in [key for key, (at, _) in self._seen.items() if at < self._place[0]]:
+            del self._seen[run_id]

@@ -1,0 +1,1 @@
+"""Priced runs, their money and its history, in one SQL database."""

@@ -1,0 +1,39 @@
+"""The bundle of ports a priced action may reach. `wiring.py` fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.ports.budget.port import Budget
+from pyoco_server.ports.hints.port import Hints
+from pyoco_server.ports.ledger.port import Ledger
+from pyoco_server.ports.pack_queue.port import PackQueue
+from pyoco_server.ports.results.port import Results
+from pyoco_server.priced_config import PricedConfig
+
+__all__ = ["Priced", "nowhere"]
+
+
+async def nowhere(_: str) -> None:
+    """The points at which a test may pause or kill; there are none in production."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """What every process has that deals with priced runs: gateway, worker, keeper."""
+
+    config: PricedConfig
+    ledger: Ledger
+    budget: Budget
+    queue: PackQueue
+    results: Results
+    #: Split mode alone; None in joint mode, where the ledger is all there is.
+    hints: Hints | None
+    #: A fresh UUID (version 4) as text.
+    new_id: Callable[[], str]
+    #: A row has changed: show it in the lists, soon. Never waits, never raises.
+    show: Callable[[PricedRun], None]
+    #: Called with a name at each step of a submit and of an end (contract 23.3).
+    reached: Callable[[str], Awaitable[None]] = nowhere

@@ -1,0 +1,173 @@
+"""The settings of priced runs: where their stores are, and how long each thing may take.
+
+Defaults are the contract's constants. Timers are whole seconds; small ones are for tests and for the impatient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from pyoco_server.core.priced import constants
+from pyoco_server.errors import SettingError
+from pyoco_server.settings import NAME, PACKS, SUBJECT, Kind, check_all, declare, settings, whole, written
+
+__all__ = ["AwsSettings", "PricedConfig"]
+
+_SECONDS = whole(1, 10**9)
+
+
+def _address(*schemes: str, example: str) -> Kind:
+    def problem(value: object) -> str | None:
+        if value == "":
+            return None
+        if not isinstance(value, str):
+            return "is not an address"
+        try:
+            parts = urlsplit(value)
+            known = parts.scheme in schemes and bool(parts.netloc or parts.path.strip("/"))
+            _ = parts.port
+        except ValueError:
+            known = False
+        return None if known else f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+
+    return Kind(str.strip, problem, example)
+
+
+_LEDGER = _address("sqlite", "postgresql", example="postgresql://pyoco@127.0.0.1:5432/pyoco")
+_BUDGET = _address("redis", "rediss", example="redis://127.0.0.1:6379/0")
+_QUEUE = _address("sqs", example="sqs://dpp-runs")
+_RESULTS = _address("s3", example="s3://dpp-results")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwsSettings:
+    """The usual variables of the AWS SDKs. Keys are read by the SDK itself, and are never in here."""
+
+    endpoint_url: str | None = None
+    region: str = "us-east-1"
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> Self:
+        region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or cls.region
+        return cls(endpoint_url=variables.get("AWS_ENDPOINT_URL") or None, region=region)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedConfig:
+    """Wrong values raise SettingError, a ValueError that names the variable."""
+
+    ledger_url: str = declare(
+        "",
+        _LEDGER,
+        "GWKA",
+        "Ledger of priced runs: `sqlite:////abs/ledger.db` or `postgresql://user@host:port/db`. Unset: `ledger.db` in "
+        "the data directory.",
+        secret=True,
+    )
+    budget_url: str = declare(
+        "",
+        _BUDGET,
+        "GWKA",
+        "`redis://host:port/0`: budgets live in Redis. Unset: in the ledger's own transactions.",
+        secret=True,
+    )
+    pack_queue_url: str = declare(
+        "", _QUEUE, "GWK", "`sqs://dpp-runs`: priced runs are queued in SQS. Unset: in JetStream."
+    )
+    results_url: str = declare(
+        "", _RESULTS, "GWK", "`s3://dpp-results`: results lie in S3. Unset: in the JetStream object store."
+    )
+    results_secret: str = declare(
+        "",
+        Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
+        "G",
+        "Secret that signs the addresses of results; with S3 it is not used. Unset: one is made and kept with the keys.",
+        secret=True,
+    )
+    packs: tuple[str, ...] = declare(
+        (), PACKS, "GW", "Packs that are offered, and executed, with commas between. Unset: all there are."
+    )
+    pack_slots: int = declare(0, whole(0, 4096), "W", "Priced runs at once on a worker; 0 = as many as it has slots.")
+    pack_stream: str = declare("DPP_RUNS", NAME, "GWK", "Stream of priced runs.", has_variable=False)
+    pack_subject: str = declare("dpp.runs", SUBJECT, "GWK", "Subject of priced runs.", has_variable=False)
+    results_bucket: str = declare("dpp-results", NAME, "GWK", "Object store of results.", has_variable=False)
+
+    priced_lease_ttl_sec: int = declare(
+        constants.LEASE_TTL_SECONDS, _SECONDS, "GWK", "A worker that is silent for longer has lost its priced run."
+    )
+    priced_heartbeat_sec: int = declare(
+        constants.LEASE_HEARTBEAT_INTERVAL_SECONDS, _SECONDS, "W", "Time between heartbeats of a priced run."
+    )
+    priced_reaper_interval_sec: int = declare(
+        constants.REAPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for leases that have run out."
+    )
+    priced_sweeper_interval_sec: int = declare(
+        constants.SWEEPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for runs that nobody starts."
+    )
+    priced_reconcile_interval_sec: int = declare(
+        constants.RECONCILE_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for ends that were begun and not made."
+    )
+    priced_reconcile_after_sec: int = declare(
+        constants.FINALIZE_STALE_SECONDS, _SECONDS, "GWK", "Such an end is taken over after this time."
+    )
+    priced_reservation_ttl_sec: int = declare(
+        constants.RESERVATION_TTL_SECONDS, _SECONDS, "GWK", "A run that is queued for longer is given up and refunded."
+    )
+    priced_submit_abandon_sec: int = declare(
+        constants.SUBMIT_ABANDON_SECONDS, _SECONDS, "GWK", "A submit that died half-way is given up after this time."
+    )
+    priced_resend_after_sec: int = declare(
+        constants.RESEND_AFTER_SECONDS,
+        _SECONDS,
+        "GWK",
+        "A run that was not confirmed as sent is sent again after this.",
+    )
+    priced_orphan_after_sec: int = declare(
+        600, _SECONDS, "K", "Money that no run holds is given back after this time (Redis)."
+    )
+    priced_retention_sec: int = declare(
+        constants.RETENTION_DAYS * 86_400, _SECONDS, "GWK", "Results and inputs of priced runs are kept for this time."
+    )
+    priced_retention_interval_sec: int = declare(
+        constants.RETENTION_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for runs whose retention has passed."
+    )
+    priced_audit_interval_sec: int = declare(
+        constants.AUDIT_INTERVAL_SECONDS, _SECONDS, "K", "Time between audits of the journal."
+    )
+    priced_rate_limit_per_min: int = declare(
+        constants.RATE_LIMIT_PER_MINUTE,
+        whole(1, 10**9),
+        "G",
+        "Requests a minute of a tenant: so many reads, and so many submits.",
+    )
+
+    def __post_init__(self) -> None:
+        check_all(self)
+        if self.priced_heartbeat_sec >= self.priced_lease_ttl_sec:
+            raise SettingError(
+                f"PYOCO_PRICED_HEARTBEAT_SEC={written(self.priced_heartbeat_sec)} must be below "
+                f"PYOCO_PRICED_LEASE_TTL_SEC={written(self.priced_lease_ttl_sec)}; "
+                f"example: PYOCO_PRICED_HEARTBEAT_SEC={max(1, self.priced_lease_ttl_sec // 4)}"
+            )
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str], **overrides: object) -> Self:
+        """From these variables. Raises SettingError."""
+        values: dict[str, Any] = {
+            setting.name: setting.read(variables[setting.variable])
+            for setting in settings(cls)
+            if setting.has_variable and setting.variable in variables
+        }
+        return cls(**{**values, **{name: value for name, value in overrides.items() if value is not None}})
+
+    def ledger_address(self, data_dir: str) -> str:
+        """Where the ledger is, resolved."""
+        return self.ledger_url or f"sqlite:///{(Path(data_dir) / 'ledger.db').absolute()}"
+
+    @property
+    def is_split(self) -> bool:
+        return bool(self.budget_url)
