@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
@@ -68,3 +69,73 @@ def unused_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One per test process, shared. `new_database(prepare)` copies a prepared database."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty database of this test's own."""
+    url = postgres_server.new_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def own_postgres_server() -> Iterator[PostgresServer]:
+    """A server of this test's own, to be killed and restarted at will."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    """One per test process, shared; `redis_url` empties it."""
+    server = ValkeyServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def redis_url(redis_server: ValkeyServer) -> str:
+    """A Redis without a key or a script in it."""
+    redis_server.empty()
+    return redis_server.url
+
+
+@pytest.fixture
+def own_redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    """A server of this test's own, to be killed and restarted at will: it is then empty."""
+    server = ValkeyServer(tmp_path_factory.mktemp("own_redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """One per test process, shared; `aws` empties it."""
+    server = MotoServer(tmp_path_factory.mktemp("moto"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def aws(moto_server: MotoServer) -> Aws:
+    """S3 and SQS without a bucket or a queue in them."""
+    return moto_server.empty()
