@@ -10,12 +10,21 @@ from typing import Any
 
 import msgspec
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
 
-__all__ = ["ensure", "resources_of"]
+__all__ = [
+    "SECRETS_BUCKET",
+    "Resource",
+    "ensure",
+    "pack_queue_resources",
+    "priced_resources",
+    "resources_of",
+    "results_resources",
+    "secrets_resources",
+]
 
 log = get_logger(__name__)
 
@@ -119,6 +128,45 @@ def resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             max_age=7 * _DAY * _NANO,
         ),
     )
+
+
+#: Whatever is signed or sealed for the whole deployment, each thing under a key of its own.
+SECRETS_BUCKET = "pyoco_secrets"
+
+
+def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[Resource, ...]:
+    """What priced runs need here: less when their queue or their results lie elsewhere."""
+    replicas = config.jetstream_replicas
+    queue = () if priced.pack_queue_url else pack_queue_resources(priced, replicas)
+    results = () if priced.results_url else results_resources(priced, replicas)
+    secrets = () if priced.results_url or priced.results_secret else secrets_resources(replicas)
+    return (*queue, *results, *secrets)
+
+
+def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
+    """Section 12.2 of the contract of priced runs."""
+    return (
+        _stream(priced.pack_stream, replicas, [priced.pack_subject], retention="workqueue"),
+        _stream(
+            f"{priced.pack_stream}_DLQ",
+            replicas,
+            [f"{priced.pack_subject}.dlq"],
+            retention="limits",
+            discard="old",
+            # A run is long refunded by then (PRICED-109); what is left of it is for the operator.
+            max_age=30 * _DAY * _NANO,
+            max_msgs=100_000,
+        ),
+    )
+
+
+def results_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
+    """PRICED-214. A run's retention counts from when it was made, and its objects are stored later (PRICED-167)."""
+    return (_object_store(priced.results_bucket, replicas, priced.priced_retention_sec),)
+
+
+def secrets_resources(replicas: int) -> tuple[Resource, ...]:
+    return (_bucket(SECRETS_BUCKET, replicas),)
 
 
 async def ensure(link: Link, resources: Iterable[Resource]) -> None:

@@ -67,6 +67,12 @@ class JetStreamDelivery:
     def subject(self) -> str:
         return self._message.subject
 
+    @property
+    def sequence(self) -> int:
+        """Its place in the stream."""
+        tokens = self._reply.split(".")
+        return int(tokens[5 if len(tokens) == 9 else 7])
+
     async def answer(self, reply: Reply, delay_seconds: float = 0.0) -> None:
         if reply is Reply.NOTHING:
             return

@@ -1,0 +1,22 @@
+"""Where NATS serves priced runs it is one of their dependencies, and an outage has the same name as any other's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import nats.errors
+
+from pyoco_server.errors import DependencyUnavailable, Unavailable
+from pyoco_server.ports.nats.link import Rejected
+
+__all__ = ["dependency_errors"]
+
+
+@contextlib.contextmanager
+def dependency_errors(doing: str) -> Iterator[None]:
+    """The only place where an error of NATS becomes DependencyUnavailable. `doing` is a verb and what it is done to."""
+    try:
+        yield
+    except (Unavailable, Rejected, nats.errors.Error) as error:
+        raise DependencyUnavailable(f"cannot {doing}: {error}") from error

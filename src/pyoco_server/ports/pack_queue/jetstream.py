@@ -1,0 +1,256 @@
+"""The queue of priced runs in a JetStream WorkQueue stream of its own (contract 12.2).
+
+JetStream gives a message up after a number of deliveries and leaves it where it is. So the consumer has no limit, and
+whoever gets the fourth delivery puts it into the dead-letter stream, and hands it to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pyoco_server.config import PricedConfig
+from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
+from pyoco_server.errors import DependencyUnavailable, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.link import Full, Link, NoConnection, Rejected
+from pyoco_server.ports.nats.resources import ensure, pack_queue_resources
+from pyoco_server.ports.pack_queue.hold import Hold
+from pyoco_server.ports.pack_queue.port import Delivery
+from pyoco_server.ports.pack_queue.pull import Pull
+from pyoco_server.ports.queue.consumers import find_or_make
+from pyoco_server.ports.queue.port import Reply
+from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, Lane
+from pyoco_server.ports.queue.stored_jobs import StoredJobs
+
+__all__ = ["JetStreamPackQueue"]
+
+log = get_logger(__name__)
+
+CONSUMER = "dpp-worker"
+_SECOND = 1_000_000_000
+_PING_SECONDS = 2.0
+#: How long after its end a pull may take to say so.
+_LATE_SECONDS = 0.25
+#: Settings of the consumer that are put right when they differ.
+_REPAIRED = ("ack_wait", "max_deliver", "max_ack_pending")
+
+
+class _State(msgspec.Struct):
+    messages: int
+
+
+class _StreamInfo(msgspec.Struct):
+    state: _State
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The receipt of a delivery."""
+
+    message: JetStreamDelivery
+    hold: Hold
+
+
+@dataclass(frozen=True)
+class _Letter:
+    """The receipt of a dead letter."""
+
+    sequence: int
+
+
+class JetStreamPackQueue:
+    """Beside the port: whoever receives and is cancelled loses nothing; what was on its way to him goes back at once.
+    That counts as a delivery, as every delivery does."""
+
+    def __init__(self, link: Link, config: PricedConfig, replicas: int) -> None:
+        self._link, self._config, self._replicas = link, config, replicas
+        self._stream, self._subject = config.pack_stream, config.pack_subject
+        self._letters = StoredJobs(link, f"{self._stream}_DLQ")
+        self._lane: Lane | None = None
+        #: Inboxes that nobody uses at the moment.
+        self._pulls: list[Pull] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        with dependency_errors("make the queue of priced runs"):
+            await ensure(self._link, pack_queue_resources(self._config, self._replicas))
+            await self._bind()
+
+    async def close(self) -> None:
+        pulls, self._pulls = self._pulls, []
+        if self._link.is_clustered:  # as in the queue of flows: another node may have a message on its way
+            await asyncio.gather(*(pull.expired(EXPIRES_SECONDS + _LATE_SECONDS) for pull in pulls))
+        for pull in pulls:
+            pull.leave()
+        await asyncio.gather(*(pull.left() for pull in pulls))
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def send(self, body: bytes, message_id: str) -> None:
+        with dependency_errors("send a priced run"):
+            await self._store(self._subject, body, message_id)
+
+    async def receive(self, at_most: int, wait_seconds: int) -> Sequence[Delivery]:
+        with dependency_errors("receive priced runs"):
+            lane = self._lane or await self._bind()
+            pull = self._pulls.pop() if self._pulls else Pull(self._link, self._stream, lane, self._keep, self._return)
+            try:
+                caught = await pull.catch(at_most, wait_seconds, self._bind)
+            finally:
+                if pull.is_owed and not self._link.is_clustered:
+                    pull.leave()  # a parked pull dies with its inbox, and burns no delivery
+                self._pulls.append(pull)
+        return [Delivery(each.data, each.count, _Held(each, Hold(lane.ack_wait_seconds))) for each in caught]
+
+    async def ack(self, delivery: Delivery) -> None:
+        held = await self._holding(delivery, "acknowledge a priced run")
+        if held is not None:
+            held.hold.end()
+            await held.message.answer(Reply.ACK)
+
+    async def nack(self, delivery: Delivery, delay_seconds: int) -> None:
+        held = await self._holding(delivery, "give a priced run back")
+        if held is not None:
+            held.hold.end()
+            await held.message.answer(Reply.LATER, delay_seconds)
+
+    async def extend(self, delivery: Delivery) -> None:
+        held = await self._holding(delivery, "hold a priced run")
+        if held is not None:
+            with dependency_errors("hold a priced run"):
+                await held.message.hold()
+            held.hold.begin_anew()
+
+    async def dead_letters(self, at_most: int) -> Sequence[Delivery]:
+        letters: list[Delivery] = []
+        sequence = 0
+        with dependency_errors("read the dead letters of priced runs"):
+            while len(letters) < at_most:
+                stored = await self._letters.next(self._letter_subject, sequence + 1)
+                if stored is None:
+                    break
+                sequence = stored.seq
+                letters.append(Delivery(stored.body, QUEUE_MAX_RECEIVE_COUNT, _Letter(sequence)))
+        return letters
+
+    async def redrive(self, letter: Delivery) -> None:
+        """In this order: a crash between leaves a second message, which harms nobody, and not none. A letter that has
+        gone was somebody else's to redrive."""
+        assert isinstance(letter.receipt, _Letter), "not a dead letter"
+        sequence = letter.receipt.sequence
+        with dependency_errors("redrive a priced run"):
+            if await self._letters.at(sequence) is None:
+                return
+            # Not its old id, which would be taken for a repeat; and not a fresh one, so that two who redrive it at
+            # once send it once.
+            await self._store(self._subject, letter.body, f"redrive:{sequence}")
+            await self._remove_letter(sequence)
+
+    async def depth(self) -> tuple[int, int]:
+        with dependency_errors("count priced runs"):
+            queued, letters = await asyncio.gather(self._count(self._stream), self._count(f"{self._stream}_DLQ"))
+        return queued, letters
+
+    async def ping(self) -> None:
+        with dependency_errors("reach the queue of priced runs"):
+            await self._link.api(f"STREAM.INFO.{self._stream}", {}, _StreamInfo, seconds=_PING_SECONDS)
+
+    @property
+    def _letter_subject(self) -> str:
+        return f"{self._subject}.dlq"
+
+    async def _holding(self, delivery: Delivery, doing: str) -> _Held | None:
+        """None: it is not ours any more. Said while there is no connection, a word would be sent later, when the
+        message may be another's."""
+        assert isinstance(delivery.receipt, _Held), "not a delivery of this queue"
+        held = delivery.receipt
+        if not held.hold.is_over:
+            with dependency_errors(doing):
+                await self._link.until_up(self._link.patience.down_seconds)
+        return None if held.hold.is_over else held
+
+    async def _bind(self) -> Lane:
+        """Find the consumer, make it, or put it right: its timer is that of the leases."""
+        wanted: dict[str, Any] = {
+            "durable_name": CONSUMER,
+            "name": CONSUMER,
+            "ack_policy": "explicit",
+            "deliver_policy": "all",
+            "ack_wait": self._config.priced_lease_ttl_sec * _SECOND,
+            "max_deliver": -1,
+            "max_ack_pending": 10_000,
+            # A parked pull for each receive; the server's own limit of 512 would turn further workers away.
+            "max_waiting": 8192,
+        }
+        found = await find_or_make(self._link, self._stream, wanted)
+        if any(found.get(name) != wanted[name] for name in _REPAIRED):
+            repaired = found | {name: wanted[name] for name in _REPAIRED}
+            request = {"stream_name": self._stream, "config": repaired, "action": "update"}
+            await self._link.insist(f"CONSUMER.CREATE.{self._stream}.{CONSUMER}", request, dict[str, Any])
+            log.warning("the consumer of priced runs had other settings; it was put right", stream=self._stream)
+        self._lane = Lane("", CONSUMER, self._config.priced_lease_ttl_sec, 0)
+        return self._lane
+
+    async def _store(self, subject: str, body: bytes, message_id: str) -> None:
+        """The message id makes a repeat harmless, so silence is answered by asking again. Raises Unavailable."""
+        deadline = time.monotonic() + self._link.patience.unanswered_seconds
+        pause = 0.05
+        while True:
+            try:
+                await self._link.store(subject, body, {"Nats-Msg-Id": message_id})
+            except Unavailable as error:
+                if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def _count(self, stream: str) -> int:
+        return (await self._link.insist(f"STREAM.INFO.{stream}", {}, _StreamInfo)).state.messages
+
+    async def _remove_letter(self, sequence: int) -> None:
+        request = {"seq": sequence, "no_erase": True}
+        try:
+            await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}_DLQ", request, dict[str, Any])
+        except Rejected:
+            # One code for all that can go wrong here, a letter that has gone already among it.
+            if await self._letters.at(sequence) is not None:
+                raise
+
+    # What is not handed out.
+
+    def _keep(self, message: JetStreamDelivery) -> bool:
+        """PRICED-107: at most three are handed out; the next one ends it."""
+        if message.count <= QUEUE_MAX_RECEIVE_COUNT:
+            return False
+        self._in_background(self._bury(message))
+        return True
+
+    def _return(self, message: JetStreamDelivery) -> None:
+        # Not at once in a cluster: workers that stop together would pass it round until it is a dead letter.
+        delay_seconds = EXPIRES_SECONDS if self._link.is_clustered else 0.0
+        self._in_background(message.answer(Reply.LATER, delay_seconds))
+
+    async def _bury(self, message: JetStreamDelivery) -> None:
+        """A crash between the two leaves both; the next delivery buries it again, under the same message id."""
+        try:
+            with dependency_errors("bury a priced run"):
+                await self._store(self._letter_subject, message.data, str(message.sequence))
+        except DependencyUnavailable as error:
+            log.warning("a priced run was not made a dead letter; it comes again", error=error)
+            return
+        log.error("a priced run was delivered too often; its message is a dead letter", sequence=message.sequence)
+        await message.answer(Reply.DROP)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

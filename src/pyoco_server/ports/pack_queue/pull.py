@@ -1,0 +1,126 @@
+"""One receive from a JetStream consumer: it asks for exactly what it may get."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.queue.port import Delivery
+from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, Lane, Puller
+
+__all__ = ["Pull"]
+
+#: How soon a lost connection, or a silent server, is noticed.
+_LOOK_SECONDS = 0.25
+#: Between a refusal and the next question.
+_REFUSED_SECONDS = 0.5
+
+
+class Pull:
+    """An inbox for one receive at a time, and for the next one after that.
+
+    What is there is asked for with a pull that does not wait. Only when nothing was, a single place is offered for a
+    while: so never more comes than was asked for, and what came is told at once.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        stream: str,
+        lane: Lane,
+        is_spent: Callable[[JetStreamDelivery], bool],
+        on_stray: Callable[[JetStreamDelivery], None],
+    ) -> None:
+        """`is_spent` keeps for itself what must not be handed out. `on_stray` gets what nobody waits for any more."""
+        self._link, self._is_spent, self._on_stray = link, is_spent, on_stray
+        self._puller = Puller(link, stream, lane, self._on_delivery, self._on_change)
+        self._caught: list[JetStreamDelivery] = []
+        self._is_wanted = False
+        self._has_kept = False
+        #: Over which it was asked. What was parked at the server dies with it.
+        self._connection = link.connection
+        self._changed = asyncio.Event()
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the server may still send something."""
+        return self._puller.asked > 0
+
+    async def catch(
+        self, at_most: int, wait_seconds: float, bind: Callable[[], Awaitable[object]]
+    ) -> Sequence[JetStreamDelivery]:
+        """Up to that many, or none after the time. `bind` makes the consumer again when somebody has deleted it.
+
+        Raises Unavailable. What has arrived for one who was cancelled goes back.
+        """
+        ends_at = time.monotonic() + wait_seconds
+        self._is_wanted, self._has_kept = True, False
+        try:
+            await self._settled()  # of an earlier receive that was given up
+            waits = at_most == 1 and wait_seconds > 0
+            while not self._caught:
+                await self._link.until_up(self._link.patience.down_seconds)
+                left = ends_at - time.monotonic()
+                if waits and left <= 0:
+                    break
+                self._connection = self._link.connection
+                if waits:
+                    await self._puller.park(1, min(left, EXPIRES_SECONDS))
+                else:
+                    await self._puller.probe(at_most)
+                await self._settled()
+                if self._puller.is_refused:
+                    await asyncio.sleep(_REFUSED_SECONDS)
+                    await bind()
+                    self._puller.is_refused = False
+                # Behind those that were kept there may be others.
+                waits, self._has_kept = waits or not self._has_kept, False
+            caught, self._caught = self._caught, []
+            return caught
+        finally:
+            self._is_wanted = False
+            for delivery in self._caught:
+                self._on_stray(delivery)
+            self._caught = []
+
+    def leave(self) -> None:
+        """Withdraw what is asked. What is on its way is still received, as a stray."""
+        self._puller.leave()
+
+    async def left(self) -> None:
+        """Returns when everything on its way has arrived, or the server has been silent for too long."""
+        await self._puller.left()
+
+    async def expired(self, seconds: float) -> None:
+        """Returns when the server owes us nothing, or after so long."""
+        with contextlib.suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(seconds):
+                await self._settled()
+
+    async def _settled(self) -> None:
+        """Wait until what was asked for has come or expired. Raises Unavailable when the server does not say."""
+        while self._puller.asked:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._changed.wait()
+            if self._puller.is_deaf:
+                self._puller.leave()
+                if self._link.is_up and self._connection == self._link.connection:
+                    raise Unavailable("the queue is silent")
+
+    def _on_change(self) -> None:
+        self._changed.set()
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        assert isinstance(delivery, JetStreamDelivery)
+        if self._is_spent(delivery):
+            self._has_kept = True
+        elif self._is_wanted:
+            self._caught.append(delivery)
+        else:
+            self._on_stray(delivery)

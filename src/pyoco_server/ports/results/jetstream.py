@@ -1,0 +1,135 @@
+"""Results in a JetStream object store, opened by tokens of our own (PRICED-81)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from pyoco_server.config import PricedConfig
+from pyoco_server.core.priced import result_token
+from pyoco_server.errors import Corrupt, DependencyUnavailable, ObjectNotFound
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.resources import ensure, results_resources
+from pyoco_server.ports.objects.port import ObjectInfo, Objects
+from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
+
+__all__ = ["PATH", "JetStreamResults"]
+
+log = get_logger(__name__)
+
+#: Where a token is taken on this server.
+PATH = "/v1/results/"
+_CONTENT_TYPE = "Content-Type"
+_METADATA = "Meta-"
+_PING_SECONDS = 2.0
+
+
+class _Info(msgspec.Struct):
+    config: dict[str, Any]
+
+
+class JetStreamResults:
+    """Written once by looking first: a run starts at most once, so a key has one writer (PRICED-126)."""
+
+    def __init__(self, link: Link, objects: Objects, config: PricedConfig, replicas: int, secret: bytes) -> None:
+        """`objects` is the store named by `config.results_bucket`. Without a secret nothing is signed and nothing
+        opened: a worker needs none."""
+        self._link, self._objects, self._secret = link, objects, secret
+        self._resources = results_resources(config, replicas)
+        self.bucket = config.results_bucket
+
+    async def start(self) -> None:
+        with dependency_errors("make the store of results"):
+            await self._keep_as_long()
+            await ensure(self._link, self._resources)
+
+    async def close(self) -> None:
+        """The connection is somebody else's."""
+
+    async def put(
+        self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
+    ) -> Head | ExistsDifferent:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise ValueError("the digest is not that of the bytes")
+        found = await self.head(key)
+        if found is not None:
+            return found if found.sha256 == sha256 else EXISTS_DIFFERENT
+        headers = {_CONTENT_TYPE: content_type, **{_METADATA + name: value for name, value in metadata.items()}}
+        with dependency_errors("store a result"):
+            return _head(await self._objects.put(key, _one_piece(data), len(data), headers))
+
+    async def head(self, key: str) -> Head | None:
+        info = await self._info(key)
+        return None if info is None else _head(info)
+
+    async def get(self, key: str) -> tuple[bytes, Head] | None:
+        info = await self._info(key)
+        if info is None:
+            return None
+        pieces = bytearray()
+        try:
+            with dependency_errors("read a result"):
+                async with aclosing(self._objects.read(info)) as chunks:
+                    async for chunk in chunks:
+                        pieces += chunk
+        except ObjectNotFound:
+            return None
+        except Corrupt as error:
+            raise _damaged(error) from error
+        return bytes(pieces), _head(info)
+
+    async def signed_url(self, key: str, expires_at: int) -> str:
+        """A path on this server. Raises ValueError without a secret."""
+        return PATH + result_token.sign(key, expires_at, self._secret)
+
+    def opens(self, token: str, now: int) -> str | None:
+        return result_token.open_token(token, now, self._secret)
+
+    async def ping(self) -> None:
+        with dependency_errors("reach the store of results"):
+            await self._link.api(f"STREAM.INFO.OBJ_{self.bucket}", {}, _Info, seconds=_PING_SECONDS)
+
+    async def _info(self, key: str) -> ObjectInfo | None:
+        try:
+            with dependency_errors("look for a result"):
+                return await self._objects.info(key)
+        except ObjectNotFound:
+            return None
+        except Corrupt as error:
+            raise _damaged(error) from error
+
+    async def _keep_as_long(self) -> None:
+        """A retention that has grown since the store was made: results must not be gone before their runs are
+        (PRICED-167). One that has shrunk is left alone: to shorten it would delete what is promised."""
+        for resource in self._resources:
+            try:
+                found = (await self._link.insist(f"STREAM.INFO.{resource.name}", {}, _Info)).config
+            except Rejected:
+                return  # it is not there yet
+            wanted, have = resource.config["max_age"], found.get("max_age", 0)
+            if 0 < have < wanted:
+                await self._link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, _Info)
+                log.warning("results are kept for longer than before", bucket=self.bucket, seconds=wanted // 10**9)
+
+
+def _head(info: ObjectInfo) -> Head:
+    metadata = {
+        name.removeprefix(_METADATA): value for name, value in info.headers.items() if name.startswith(_METADATA)
+    }
+    return Head(info.sha256_hex, info.size_bytes, info.headers.get(_CONTENT_TYPE, ""), metadata)
+
+
+def _damaged(error: Corrupt) -> DependencyUnavailable:
+    """What cannot be read is not missing (PRICED-211)."""
+    log.error("a stored result is damaged", error=error)
+    return DependencyUnavailable(f"cannot read a result: {error}")
+
+
+async def _one_piece(data: bytes) -> AsyncIterator[bytes]:
+    yield data

@@ -1,0 +1,222 @@
+"""Results in S3, opened by presigned addresses."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from pyoco_server.core.priced.constants import MULTIPART_ABORT_DAYS
+from pyoco_server.errors import DependencyUnavailable, SettingError
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.aws.client import ANSWER_SECONDS, aws_errors, code_of
+from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
+
+if TYPE_CHECKING:
+    from types_aiobotocore_s3 import S3Client
+    from types_aiobotocore_s3.type_defs import (
+        GetObjectOutputTypeDef,
+        HeadObjectOutputTypeDef,
+        PublicAccessBlockConfigurationTypeDef,
+    )
+
+__all__ = ["S3Results"]
+
+log = get_logger(__name__)
+
+_URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>[A-Za-z0-9_./-]*))?")
+_SHA256 = "sha256"
+_RULE = "pyoco-results"
+_DAY = 86_400
+#: AWS signs for no longer.
+_SIGNED_SECONDS_MAX = 7 * _DAY
+#: An object with its bytes, on a slow line.
+_TRANSFER_SECONDS = 20.0
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_TAKEN = frozenset({"412", "PreconditionFailed"})
+_UNSET = frozenset({"NoSuchLifecycleConfiguration", "NoSuchPublicAccessBlockConfiguration"})
+#: A store that cannot do it, or a bucket that is somebody else's to look after.
+_NOT_OURS = frozenset({"403", "AccessDenied", "MethodNotAllowed", "NotImplemented"})
+
+
+class S3Results:
+    def __init__(self, s3: S3Client, url: str, region: str, retention_seconds: int) -> None:
+        """`url` is `s3://bucket` or `s3://bucket/prefix`. Raises SettingError."""
+        parts = _URL.fullmatch(url)
+        if parts is None:
+            raise SettingError(
+                f"PYOCO_RESULTS_URL={url!r} names no bucket; example: PYOCO_RESULTS_URL=s3://dpp-results"
+            )
+        self._s3, self._region = s3, region
+        self.bucket = parts["bucket"]
+        prefix = (parts["prefix"] or "").strip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        #: Whole days, as S3 counts them, and never fewer than the runs have.
+        self._days = max(1, -(-retention_seconds // _DAY))
+
+    async def start(self) -> None:
+        async with aws_errors(f"make the bucket {self.bucket}", 4 * ANSWER_SECONDS):
+            await self._ensure_bucket()
+            await self._if_we_may("access block", self._ensure_closed)
+            await self._if_we_may("lifecycle", self._ensure_expiry)
+
+    async def close(self) -> None:
+        """The client is somebody else's."""
+
+    async def put(
+        self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
+    ) -> Head | ExistsDifferent:
+        """Looks first: there are stores that do not know the condition, and would write over what is there."""
+        digest = hashlib.sha256(data)
+        if digest.hexdigest() != sha256:
+            raise ValueError("the digest is not that of the bytes")
+        async with aws_errors("store a result", _TRANSFER_SECONDS):
+            found = await self._head(key)
+            if found is None:
+                try:
+                    await self._s3.put_object(
+                        Bucket=self.bucket,
+                        Key=self._prefix + key,
+                        Body=data,
+                        ContentType=content_type,
+                        Metadata={**metadata, _SHA256: sha256},
+                        ChecksumSHA256=base64.b64encode(digest.digest()).decode(),
+                        IfNoneMatch="*",
+                    )
+                    return Head(sha256, len(data), content_type, dict(metadata))
+                except ClientError as error:
+                    if code_of(error) not in _TAKEN:
+                        raise
+                found = await self._head(key)
+        if found is None:
+            raise DependencyUnavailable("cannot store a result: it is there, and then it is not")
+        return found if found.sha256 == sha256 else EXISTS_DIFFERENT
+
+    async def head(self, key: str) -> Head | None:
+        """A HEAD does not tell whether the key is missing or the bucket: the second is no answer (PRICED-211)."""
+        async with aws_errors("look for a result"):
+            found = await self._head(key)
+            if found is None:
+                await self._s3.head_bucket(Bucket=self.bucket)
+        return found
+
+    async def get(self, key: str) -> tuple[bytes, Head] | None:
+        async with aws_errors("read a result", _TRANSFER_SECONDS):
+            try:
+                answer = await self._s3.get_object(Bucket=self.bucket, Key=self._prefix + key)
+            except ClientError as error:
+                if code_of(error) == "NoSuchKey":
+                    return None
+                raise
+            async with answer["Body"] as body:
+                data = await body.read()
+        head = _read_head(answer)
+        if hashlib.sha256(data).hexdigest() != head.sha256:
+            log.error("a stored result is damaged", bucket=self.bucket)
+            raise DependencyUnavailable("cannot read a result: its bytes do not match its digest")
+        return data, head
+
+    async def signed_url(self, key: str, expires_at: int) -> str:
+        """Nobody is asked. One for a time that has passed is refused by S3, as it should be.
+
+        It is worth as long as the keys that signed it, too: those of a role end within hours.
+        """
+        where = {"Bucket": self.bucket, "Key": self._prefix + key}
+        async with aws_errors("sign the address of a result"):
+            while True:
+                now = int(time.time())
+                seconds = max(0, min(expires_at - now, _SIGNED_SECONDS_MAX))
+                url = await self._s3.generate_presigned_url("get_object", Params=where, ExpiresIn=seconds)
+                if int(time.time()) == now:  # otherwise its seconds may count from a later one
+                    return url
+
+    def opens(self, token: str, now: int) -> str | None:
+        """S3 opens its addresses itself."""
+        return None
+
+    async def ping(self) -> None:
+        async with aws_errors("reach the store of results"):
+            await self._s3.head_bucket(Bucket=self.bucket)
+
+    async def _head(self, key: str) -> Head | None:
+        try:
+            return _read_head(await self._s3.head_object(Bucket=self.bucket, Key=self._prefix + key))
+        except ClientError as error:
+            if code_of(error) in _MISSING:
+                return None
+            raise
+
+    async def _ensure_bucket(self) -> None:
+        try:
+            await self._s3.head_bucket(Bucket=self.bucket)
+        except ClientError as error:
+            if code_of(error) not in {"404", "NoSuchBucket"}:
+                raise
+        else:
+            return
+        # The oldest region has no name here.
+        where: dict[str, Any] = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
+        try:
+            await self._s3.create_bucket(Bucket=self.bucket, **(where if self._region != "us-east-1" else {}))
+            log.info("made a bucket", bucket=self.bucket)
+        except ClientError as error:
+            if code_of(error) != "BucketAlreadyOwnedByYou":  # otherwise made by another of our processes a moment ago
+                raise
+
+    async def _ensure_closed(self) -> None:
+        """PRICED-213"""
+        wanted: PublicAccessBlockConfigurationTypeDef = {
+            "BlockPublicAcls": True,
+            "IgnorePublicAcls": True,
+            "BlockPublicPolicy": True,
+            "RestrictPublicBuckets": True,
+        }
+        try:
+            found = await self._s3.get_public_access_block(Bucket=self.bucket)
+            if found["PublicAccessBlockConfiguration"] == wanted:
+                return
+        except ClientError as error:
+            if code_of(error) not in _UNSET:
+                raise
+        await self._s3.put_public_access_block(Bucket=self.bucket, PublicAccessBlockConfiguration=wanted)
+
+    async def _ensure_expiry(self) -> None:
+        """PRICED-214. The rules of others stay."""
+        wanted: Any = {
+            "ID": _RULE,
+            "Status": "Enabled",
+            "Filter": {"Prefix": self._prefix},
+            "Expiration": {"Days": self._days},
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": MULTIPART_ABORT_DAYS},
+        }
+        rules: list[Any] = []
+        try:
+            rules = list((await self._s3.get_bucket_lifecycle_configuration(Bucket=self.bucket))["Rules"])
+        except ClientError as error:
+            if code_of(error) not in _UNSET:
+                raise
+        if wanted in rules:
+            return
+        others = [rule for rule in rules if rule.get("ID") != _RULE]
+        await self._s3.put_bucket_lifecycle_configuration(
+            Bucket=self.bucket, LifecycleConfiguration={"Rules": [*others, wanted]}
+        )
+
+    async def _if_we_may(self, what: str, ensure: Callable[[], Awaitable[None]]) -> None:
+        """A bucket that others look after can still be used."""
+        try:
+            await ensure()
+        except ClientError as error:
+            if code_of(error) not in _NOT_OURS:
+                raise
+            log.warning("a setting of the bucket is left to others", bucket=self.bucket, what=what, code=code_of(error))
+
+
+def _read_head(answer: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> Head:
+    metadata = dict(answer["Metadata"])
+    return Head(metadata.pop(_SHA256, ""), answer["ContentLength"], answer["ContentType"], metadata)

@@ -1,0 +1,44 @@
+"""The secret that signs the addresses of results: the same for every gateway and after every restart."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.errors import Corrupt
+from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.resources import SECRETS_BUCKET, ensure, secrets_resources
+
+__all__ = ["signing_secret"]
+
+_SECRET_BYTES = 32
+
+
+async def signing_secret(link: Link, config: NatsBackendConfig, priced: PricedConfig) -> bytes:
+    """The setting, if there is one. Otherwise what was drawn once and is kept in NATS under the name of the results'
+    bucket, mixed with the pepper of the API keys: with one, a copy of the store is not enough to sign.
+
+    Raises DependencyUnavailable, and Corrupt when what is kept is no secret.
+    """
+    if priced.results_secret:
+        return priced.results_secret.encode()
+    with dependency_errors("read the secret of results"):
+        await ensure(link, secrets_resources(config.jetstream_replicas))
+        kept = await _kept(Bucket(link, SECRETS_BUCKET), priced.results_bucket)
+    if len(kept) != _SECRET_BYTES:
+        raise Corrupt(f"the secret of results in {SECRETS_BUCKET} has {len(kept)} bytes")
+    return hmac.digest(config.auth_pepper.encode(), kept, "sha256")
+
+
+async def _kept(bucket: Bucket, key: str) -> bytes:
+    """Of several who draw one at once, one wins and the others take his."""
+    while True:
+        entry = await bucket.get(key)
+        if entry is not None and entry.value is not None:
+            return entry.value
+        drawn = secrets.token_bytes(_SECRET_BYTES)
+        if await bucket.write(key, drawn, entry.revision if entry else 0) is not None:
+            return drawn
