@@ -1,0 +1,1 @@
+"""Our thin layer on Redis, shared by the budget and the hints."""
