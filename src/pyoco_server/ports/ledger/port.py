@@ -221,6 +221,9 @@ class RunRows(Protocol):
     def scan(self, kind: Scan, limit: int) -> list[PricedRun]:
         """Rows that qualify now, the oldest first, by an index: O(limit)."""
 
+    def unsettled(self, tenant_id: str) -> list[PricedRun]:
+        """The tenant's runs whose money is not closed: NONE, RESERVED or DISPUTED. O(runs that have not ended)."""
+
     def changed_since(self, updated_at: int, run_id: str, limit: int) -> list[PricedRun]:
         """Rows by (updated_at, run_id) after that place, in that order: for the projection."""
 
@@ -300,6 +303,9 @@ class Journal(Protocol):
     def post(self, txn: Txn) -> bool:
         """False: a fact with this `op_key` is written already, and nothing changed."""
 
+    def find(self, op_key: str) -> JournalLine | None:
+        """The fact of this key, whoever's it is."""
+
     def balances(self, tenant_id: str) -> Balances:
         """Recomputed from the entries: O(entries of the tenant)."""
 
@@ -309,8 +315,11 @@ class Journal(Protocol):
     def spend(self, tenant_id: str | None, since_us: int, step_us: int) -> list[Spend]:
         """Charges from `since_us` on, in steps of time; steps without any are left out. O(closings since)."""
 
-    def audit(self) -> AuditReport:
-        """Everything that can be checked inside this database: O(journal)."""
+    def audit(self, joins_ledger: bool = True) -> AuditReport:
+        """Everything that can be checked inside this database, at one moment: O(journal).
+
+        `joins_ledger` is the budget's: one that lives elsewhere is not in this database's budget tables.
+        """
 
 
 class Rates(Protocol):

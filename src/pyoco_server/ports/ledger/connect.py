@@ -1,0 +1,139 @@
+"""Opening the ledger's database: from an address to connections that are set up as its rules ask (PRICED-53)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from pyoco_server.errors import SettingError
+from pyoco_server.ports.ledger.types import is_postgres
+
+__all__ = ["address", "durably", "engine_for_reading", "engine_for_writing", "is_sqlite", "reading", "softly"]
+
+_BUSY_MS: Final = 5_000
+_POSTGRES = {
+    "lock_timeout": "5s",
+    # A process that stands still in the middle of a transaction must not hold a tenant's budget for long.
+    "idle_in_transaction_session_timeout": "15s",
+    "timezone": "UTC",
+}
+_WRITE_SECONDS: Final = 10
+#: An audit reads the whole journal.
+_READ_SECONDS: Final = 55
+
+
+def address(url: str) -> URL:
+    """Raises SettingError: in our words, and without the address, which may hold a password."""
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        raise SettingError("PYOCO_LEDGER_URL is not an address") from None
+    if found.get_backend_name() == "postgresql":
+        return found.set(drivername="postgresql+psycopg")
+    if found.drivername == "sqlite" and found.database and found.database != ":memory:":
+        return found
+    raise SettingError("PYOCO_LEDGER_URL must be sqlite:////path/of/a/file or postgresql://user@host:port/database")
+
+
+def is_sqlite(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
+
+
+def engine_for_writing(url: URL) -> Engine:
+    """Every transaction holds the right to write from its beginning (SQLite), or is READ COMMITTED."""
+    if not is_sqlite(url):
+        return _postgres(url, isolation="READ COMMITTED", seconds=_WRITE_SECONDS)
+    _make_file(Path(url.database or ""))
+    return _sqlite(url, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys = ON", "synchronous = FULL"))
+
+
+def engine_for_reading(url: URL) -> Engine:
+    """Every transaction sees one moment, and cannot write."""
+    if is_sqlite(url):
+        return _sqlite(url, begin="BEGIN", pragmas=("query_only = ON",))
+    return _postgres(url, isolation="REPEATABLE READ", seconds=_READ_SECONDS)
+
+
+@contextlib.contextmanager
+def durably(connection: Connection) -> Iterator[None]:
+    """A transaction that is on the disk when it is over."""
+    if not is_postgres(connection.dialect):
+        _say(connection, "PRAGMA synchronous = FULL")
+    with connection.begin():
+        yield
+
+
+@contextlib.contextmanager
+def softly(connection: Connection) -> Iterator[None]:
+    """A transaction that does not wait for the disk."""
+    if not is_postgres(connection.dialect):
+        _say(connection, "PRAGMA synchronous = NORMAL")
+    with connection.begin():
+        if is_postgres(connection.dialect):
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+        yield
+
+
+def reading(connection: Connection) -> AbstractContextManager[object]:
+    return connection.begin()
+
+
+def _say(connection: Connection, word: str) -> None:
+    """To SQLite, outside of any transaction: inside of one it would not listen."""
+    driver: Any = connection.connection.driver_connection
+    driver.execute(word).close()
+
+
+def _make_file(path: Path) -> None:
+    """Money is nobody else's business: only this user may read it. SQLite gives its side files the same mode."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _sqlite(url: URL, begin: str, pragmas: tuple[str, ...]) -> Engine:
+    engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args={"check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself: it would begin too late
+        for pragma in (f"busy_timeout = {_BUSY_MS}", "journal_mode = WAL", *pragmas):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin_now(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _postgres(url: URL, isolation: Literal["READ COMMITTED", "REPEATABLE READ"], seconds: int) -> Engine:
+    settings = _POSTGRES | {"statement_timeout": f"{seconds}s"}
+    engine = create_engine(
+        url,
+        poolclass=NullPool,
+        hide_parameters=True,
+        isolation_level=isolation,
+        connect_args={
+            "connect_timeout": 5,
+            "application_name": "pyoco-server",
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        },
+    )
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, _: object) -> None:
+        connection.autocommit = True  # or these would end with a transaction that is rolled back
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+        connection.autocommit = False
+        connection.read_only = isolation == "REPEATABLE READ"
+
+    return engine

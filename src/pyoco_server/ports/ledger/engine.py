@@ -1,0 +1,215 @@
+"""Threads that own the connections, and the line of transactions before them.
+
+SQLite has one writer: its thread takes everything that waits at once, each in a savepoint of its own, and ends it with
+one COMMIT, so one sync to disk serves all of them. PostgreSQL has several, each with one transaction at a time.
+
+Nobody hears of a result before it is committed. A caller who is cancelled, or stops waiting, leaves a transaction that
+happens as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.ports.ledger.faults import ended_for_another, ledger_errors, lost_connection
+
+__all__ = ["Job", "Lane"]
+
+_WAITING_MAX: Final = 10_000
+#: Of a transaction that PostgreSQL gave up for another's sake, or whose connection had died before.
+_TRIES: Final = 4
+_CLOSE_SECONDS: Final = 10
+
+
+@dataclass(eq=False)
+class Job:
+    """One transaction that somebody waits for."""
+
+    #: May be called again, from the beginning.
+    work: Callable[[Connection], Any]
+    #: Called after the commit and before the answer, in the thread; must not fail.
+    committed: Callable[[], None] = lambda: None
+    #: A power failure may take it.
+    is_soft: bool = False
+    answer: Future[Any] = field(default_factory=Future)
+
+
+class Lane:
+    """Threads of one kind, each with a connection of its own; as many as are needed at once, up to `threads`."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        durably: Callable[[Connection], AbstractContextManager[object]],
+        softly: Callable[[Connection], AbstractContextManager[object]],
+        *,
+        threads: int = 1,
+        batch_max: int = 1,
+    ) -> None:
+        """`durably` and `softly` are a transaction around what is done inside."""
+        self._engine, self._durably, self._softly, self._batch_max = engine, durably, softly, batch_max
+        self._name, self._threads_max = name, threads
+        #: Guards what follows, and tells that a job is there.
+        self._arrived = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._is_closed = False
+
+    async def ask(self, job: Job, seconds: int) -> Any:
+        """Raises DependencyUnavailable: too many wait, it took too long, or the database did not do it."""
+        with self._arrived:
+            if self._is_closed:
+                raise DependencyUnavailable("the ledger is closed")
+            if len(self._waiting) >= _WAITING_MAX:
+                raise DependencyUnavailable("too many transactions wait for the ledger")
+            self._waiting.append(job)
+            if self._idle < len(self._waiting) and len(self._threads) < self._threads_max:
+                self._add_thread()
+            self._arrived.notify()
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(job.answer)
+        except TimeoutError as error:
+            raise DependencyUnavailable(f"the ledger did not answer within {seconds} s") from error
+
+    async def close(self) -> None:
+        """Returns once all that waited is done and every connection is closed, or after 10 s: a server that stands
+        still keeps its thread. May be called twice."""
+        with self._arrived:
+            self._is_closed = True
+            self._arrived.notify_all()
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, _CLOSE_SECONDS)
+        self._engine.dispose()
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _next(self) -> list[Job]:
+        """In the order of arrival. Nothing: it is closed, and all is done."""
+        with self._arrived:
+            while not self._waiting and not self._is_closed:
+                self._idle += 1
+                self._arrived.wait()
+                self._idle -= 1
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max))]
+
+    def _serve(self) -> None:
+        held = _Held(self._engine)
+        while taken := self._next():
+            jobs = [job for job in taken if job.answer.set_running_or_notify_cancel()]
+            if jobs:
+                self._perform(held, jobs)
+        held.drop()
+
+    def _perform(self, held: _Held, jobs: Sequence[Job]) -> None:
+        try:
+            with ledger_errors():
+                if len(jobs) == 1:
+                    self._do_one(held, jobs[0])
+                else:
+                    self._do_together(held, jobs)
+        except BaseException as error:  # noqa: BLE001  (the top of a thread: whoever waits hears of it)
+            if isinstance(error, DependencyUnavailable):
+                held.drop()
+            for job in jobs:
+                if not job.answer.done():
+                    job.answer.set_exception(error)
+
+    def _do_one(self, held: _Held, job: Job) -> None:
+        for tries_left in reversed(range(_TRIES)):
+            is_done = False
+            try:
+                with self._begin(job.is_soft)(held.connection()):
+                    value = job.work(held.connection())
+                    is_done = True
+            except SQLAlchemyError as error:
+                # Not after the work was done: then it was the COMMIT that got no answer, and nobody knows.
+                has_died = not is_done and lost_connection(error)
+                if not tries_left or not (has_died or ended_for_another(error)):
+                    raise
+                if has_died:
+                    held.drop()
+            else:
+                _Outcome(value).tell(job)
+                return
+
+    def _do_together(self, held: _Held, jobs: Sequence[Job]) -> None:
+        """Raises what was no single job's fault; then nothing was committed."""
+        connection = held.connection()
+        with self._begin(all(job.is_soft for job in jobs))(connection):
+            outcomes = [_do_beside_others(connection, job) for job in jobs]
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            outcome.tell(job)
+
+    def _begin(self, is_soft: bool) -> Callable[[Connection], AbstractContextManager[object]]:
+        return self._softly if is_soft else self._durably
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    value: Any = None
+    error: Exception | None = None
+
+    def tell(self, job: Job) -> None:
+        if self.error is not None:
+            job.answer.set_exception(self.error)
+        else:
+            job.committed()
+            job.answer.set_result(self.value)
+
+
+def _do_beside_others(connection: Connection, job: Job) -> _Outcome:
+    """In a savepoint. An error that took the whole transaction along is raised; any other is the job's own."""
+    savepoint = connection.begin_nested()
+    try:
+        with ledger_errors():
+            value = job.work(connection)
+    except Exception as error:
+        if not _is_in_transaction(connection):
+            raise
+        savepoint.rollback()
+        return _Outcome(error=error)
+    savepoint.commit()
+    return _Outcome(value)
+
+
+def _is_in_transaction(connection: Connection) -> bool:
+    """SQLite ends a transaction by itself when, for one, the disk is full."""
+    return bool(getattr(connection.connection.driver_connection, "in_transaction", True))
+
+
+class _Held:
+    """A thread's connection. After an outage it is thrown away, and opened anew for the next transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    def connection(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(SQLAlchemyError):  # it was of no use, or is not needed any more
+                connection.invalidate()
+                connection.close()

@@ -1,0 +1,75 @@
+"""A worker's hold on a run: T4 takes it, T5 keeps it. By the ledger's clock, at the moment the row is looked at."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from sqlalchemy import Update
+
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.ports.ledger.dialect import Sql, clock
+from pyoco_server.ports.ledger.port import LOST, Lost
+from pyoco_server.ports.ledger.schema import runs
+from pyoco_server.ports.ledger.steps import bound, step_update, take
+
+__all__ = ["SqlLeases"]
+
+
+@cache
+def _start(on_postgres: bool) -> Update:
+    # PRICED-50: nobody starts what the sweeper may give up.
+    return step_update(
+        "T4",
+        runs.c.created_at > clock("_oldest", on_postgres=on_postgres),
+        on_postgres=on_postgres,
+        also={
+            "lease_token": bound(runs.c.lease_token),
+            "lease_expires_at": clock("_lease_end", on_postgres=on_postgres),
+            "started_at": clock("_now", on_postgres=on_postgres),
+        },
+    )
+
+
+@cache
+def _heartbeat(on_postgres: bool) -> Update:
+    # PRICED-27: a lease whose end is now is alive; one that has ended cannot be had again.
+    return step_update(
+        "T5",
+        runs.c.lease_token == bound(runs.c.lease_token),
+        runs.c.lease_expires_at >= clock("_now", on_postgres=on_postgres),
+        on_postgres=on_postgres,
+        also={"lease_expires_at": clock("_lease_end", on_postgres=on_postgres)},
+    )
+
+
+class SqlLeases:
+    """See `port.Leases`."""
+
+    __slots__ = ("_sql",)
+
+    def __init__(self, sql: Sql) -> None:
+        self._sql = sql
+
+    def start(self, run_id: str, version: int, lease_token: str) -> PricedRun | Lost:
+        sql, spans = self._sql, self._sql.spans
+        return take(
+            sql,
+            _start(sql.is_postgres),
+            run_id,
+            version,
+            oldest=sql.shift(-spans.reservation_seconds),
+            lease_token=lease_token,
+            lease_end=sql.shift(spans.lease_seconds),
+        )
+
+    def heartbeat(self, run_id: str, version: int, lease_token: str) -> bool:
+        sql = self._sql
+        beaten = take(
+            sql,
+            _heartbeat(sql.is_postgres),
+            run_id,
+            version,
+            lease_token=lease_token,
+            lease_end=sql.shift(sql.spans.lease_seconds),
+        )
+        return beaten is not LOST

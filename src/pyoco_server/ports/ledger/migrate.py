@@ -1,0 +1,171 @@
+"""Bringing the ledger's tables to this version, and finding out which version they are of.
+
+Any number of processes may ask for it at once: one does it, the others wait and find it done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from pyoco_server.errors import LedgerOutdated
+from pyoco_server.ports.ledger.connect import address, engine_for_reading, engine_for_writing, is_sqlite
+from pyoco_server.ports.ledger.faults import ledger_errors
+from pyoco_server.ports.ledger.schema import ledger_entries, ledger_txns, metadata
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["MIGRATE", "Migrated", "Schema", "check", "downgrade", "schema_of", "service_rights", "status", "upgrade"]
+
+#: What an operator is told to run.
+MIGRATE: Final = "pyoco-server-admin ledger migrate"
+#: "PRICED", as a number: nobody else's lock.
+_LOCK: Final = 0x505249434544
+_STEPS: Final = Path(__file__).parent / "migrations"
+
+
+class Migrated(NamedTuple):
+    """Versions; None: there were, or are, no tables."""
+
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which version the tables are of, and which this program wants."""
+
+    version: str | None
+    wanted: str
+    #: Whether this program knows the version at all: False for one that is newer.
+    is_known: bool
+
+    @property
+    def is_current(self) -> bool:
+        return self.version == self.wanted
+
+
+def upgrade(url: str) -> Migrated:
+    """To the newest version: at once, or not at all. Raises DependencyUnavailable and LedgerOutdated."""
+
+    def go(config: Config) -> None:
+        from alembic import command  # noqa: PLC0415 - slow to import, and most processes find nothing to do
+
+        command.upgrade(config, "head")
+
+    return _walk(url, go)
+
+
+def downgrade(url: str, to: str) -> Migrated:
+    """Back to version `to`; `base` leaves no table, and no row. For tests, and for an operator who knows why."""
+
+    def go(config: Config) -> None:
+        from alembic import command  # noqa: PLC0415 - as above
+
+        command.downgrade(config, to)
+
+    return _walk(url, go)
+
+
+def status(url: str) -> Schema:
+    """Changes nothing. Raises DependencyUnavailable."""
+    where = address(url)
+    if is_sqlite(where) and not Path(where.database or "").exists():
+        return _schema(None)
+    with ledger_errors(), contextlib.closing(engine_for_reading(where).connect()) as connection:
+        return schema_of(connection)
+
+
+def schema_of(connection: Connection) -> Schema:
+    """Without Alembic: to import it takes most of a second, and every process asks this when it starts."""
+    if not inspect(connection).has_table("alembic_version"):
+        return _schema(None)
+    return _schema(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
+
+
+def _schema(version: str | None) -> Schema:
+    """A step's file bears its version: `v0001_priced_runs.py` is 0001."""
+    known = {path.name[1:].partition("_")[0] for path in (_STEPS / "versions").glob("v[0-9]*_*.py")}
+    return Schema(version, max(known), is_known=version is None or version in known)
+
+
+def check(schema: Schema) -> None:
+    """Raises LedgerOutdated unless the tables are of exactly this version."""
+    if schema.is_current:
+        return
+    if schema.version is None:
+        raise LedgerOutdated(f"the ledger has no tables yet: run `{MIGRATE}`")
+    if not schema.is_known:
+        raise LedgerOutdated(
+            f"the ledger is of version {schema.version}, which is newer than this program: "
+            f"it knows {schema.wanted}. Update this program"
+        )
+    raise LedgerOutdated(
+        f"the ledger is of version {schema.version}, and this program needs {schema.wanted}: run `{MIGRATE}`"
+    )
+
+
+def service_rights(role: str) -> tuple[str, ...]:
+    """What the owner of the tables grants a service on PostgreSQL that is not their owner: all it needs, and no right
+    to change the journal (PRICED-56). The triggers refuse that to everybody, but an owner can drop a trigger."""
+    changed = sorted(set(metadata.tables) - {ledger_txns.name, ledger_entries.name})
+    name = '"' + role.replace('"', '""') + '"'
+    return (
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join(changed)} TO {name}",
+        f"GRANT SELECT, INSERT ON {ledger_txns.name}, {ledger_entries.name} TO {name}",
+        f"GRANT SELECT ON alembic_version TO {name}",
+    )
+
+
+def _walk(url: str, go: Callable[[Config], None]) -> Migrated:
+    with _opened(url) as connection:
+        before = schema_of(connection)
+        if not before.is_known:
+            check(before)
+        if before.version is None:
+            _refuse_tables_of_others(connection)
+        go(_config(connection))
+        return Migrated(before.version, schema_of(connection).version)
+
+
+def _refuse_tables_of_others(connection: Connection) -> None:
+    """`runs` is a common name: somebody else's table must not become our ledger."""
+    taken = sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
+    if taken:
+        raise LedgerOutdated(
+            f"the database has tables that are not the ledger's ({', '.join(taken)}): give it a database of its own"
+        )
+
+
+def _config(connection: Connection) -> Config:
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of itself, even while it is imported
+    from alembic.config import Config  # noqa: PLC0415 - slow to import, and most processes find nothing to do
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("script_location", str(_STEPS).replace("%", "%%"))
+    return config
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[Connection]:
+    """A transaction that nobody else migrates in: SQLite's own lock on the file, or a lock we name."""
+    where = address(url)
+    with ledger_errors():
+        engine: Engine = engine_for_writing(where)
+        try:
+            with engine.begin() as connection:
+                if not is_sqlite(where):
+                    connection.execute(text("SET LOCAL lock_timeout = '60s'"))
+                    connection.execute(text("SET LOCAL statement_timeout = 0"))
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                yield connection
+        finally:
+            engine.dispose()

@@ -1,0 +1,1 @@
+"""The steps. Each has a way back."""

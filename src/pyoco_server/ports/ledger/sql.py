@@ -1,0 +1,135 @@
+"""The ledger in SQLite or PostgreSQL, by one path through SQLAlchemy Core. Statements are in the files beside this."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, text
+
+from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.ports.ledger import migrate
+from pyoco_server.ports.ledger.connect import (
+    address,
+    durably,
+    engine_for_reading,
+    engine_for_writing,
+    is_sqlite,
+    reading,
+    softly,
+)
+from pyoco_server.ports.ledger.dialect import Sql
+from pyoco_server.ports.ledger.ends import SqlEnds
+from pyoco_server.ports.ledger.engine import Job, Lane
+from pyoco_server.ports.ledger.faults import ledger_errors
+from pyoco_server.ports.ledger.journal_tables import SqlJournal
+from pyoco_server.ports.ledger.leases import SqlLeases
+from pyoco_server.ports.ledger.money_tables import SqlMoney
+from pyoco_server.ports.ledger.port import LedgerTx, Spans
+from pyoco_server.ports.ledger.rates import SqlRates
+from pyoco_server.ports.ledger.run_rows import SqlRunRows
+from pyoco_server.ports.ledger.tenants import SqlTenants
+
+__all__ = ["SqlLedger"]
+
+T = TypeVar("T")
+
+_WRITE_SECONDS: Final = 15
+#: An audit reads the whole journal.
+_READ_SECONDS: Final = 60
+_PING_SECONDS: Final = 2
+#: Transactions that share one sync to disk: more would let the first of them wait for the last.
+_BATCH_MAX: Final = 256
+
+
+class SqlLedger:
+    """See `port.Ledger`. Between `start` and `close`; in between it survives the database's outages by itself."""
+
+    def __init__(
+        self,
+        url: str,
+        spans: Spans,
+        *,
+        skew_us: Callable[[], int] = lambda: 0,
+        make_missing: bool = False,
+        threads: int = 8,
+    ) -> None:
+        """`skew_us` moves the ledger's clock, for tests. `make_missing`: an empty database gets its tables.
+
+        `threads`: writers at once on PostgreSQL, and half as many readers, each with a connection that is opened when
+        it is first needed. Raises SettingError.
+        """
+        self._url, self._where, self._spans, self._skew_us = url, address(url), spans, skew_us
+        self._make_missing, self._threads = make_missing, threads
+        self._known_tenants: set[str] = set()
+        self._writing: Lane | None = None
+        self._reading: Lane | None = None
+
+    async def start(self) -> None:
+        """Raises DependencyUnavailable, and LedgerOutdated for tables of another version; may then be tried again."""
+        await asyncio.to_thread(self._check_tables)
+        writers, batch_max = (1, _BATCH_MAX) if is_sqlite(self._where) else (self._threads, 1)
+        with ledger_errors():
+            engine = await asyncio.to_thread(engine_for_writing, self._where)
+        self._writing = Lane("ledger-write", engine, durably, softly, threads=writers, batch_max=batch_max)
+        # More than one: an audit reads for long, and nobody waits for it.
+        readers = max(2, self._threads // 2)
+        self._reading = Lane("ledger-read", engine_for_reading(self._where), reading, reading, threads=readers)
+
+    async def close(self) -> None:
+        """Waits for every transaction that was asked for. May be called twice."""
+        for lane in (self._reading, self._writing):
+            if lane is not None:
+                await lane.close()
+
+    async def transact(self, work: Callable[[LedgerTx], T]) -> T:
+        return await self._ask(self._writing, work, _WRITE_SECONDS)
+
+    async def transact_softly(self, work: Callable[[LedgerTx], T]) -> T:
+        return await self._ask(self._writing, work, _WRITE_SECONDS, is_soft=True)
+
+    async def read(self, question: Callable[[LedgerTx], T]) -> T:
+        return await self._ask(self._reading, question, _READ_SECONDS)
+
+    async def ping(self) -> None:
+        if self._reading is None:
+            raise DependencyUnavailable("the ledger is not open")
+        await self._reading.ask(Job(lambda connection: connection.execute(_ANYTHING).all()), _PING_SECONDS)
+
+    async def _ask(self, lane: Lane | None, work: Callable[[LedgerTx], T], seconds: int, *, is_soft: bool = False) -> T:
+        if lane is None:
+            raise DependencyUnavailable("the ledger is not open")
+        seen: set[str] = set()
+
+        def do(connection: Connection) -> T:
+            sql = Sql(connection, self._spans, self._skew_us, self._known_tenants)
+            answer = work(_offer(sql))
+            seen.update(sql.seen_tenants)
+            return answer
+
+        answer: T = await lane.ask(Job(do, lambda: self._known_tenants.update(seen), is_soft), seconds)
+        return answer
+
+    def _check_tables(self) -> None:
+        found = migrate.status(self._url)
+        if found.version is None and self._make_missing:
+            migrate.upgrade(self._url)
+            found = migrate.status(self._url)
+        migrate.check(found)
+
+
+_ANYTHING = text("SELECT 1")
+
+
+def _offer(sql: Sql) -> LedgerTx:
+    return LedgerTx(
+        now_us=sql.now_us,
+        tenants=SqlTenants(sql),
+        runs=SqlRunRows(sql),
+        leases=SqlLeases(sql),
+        ends=SqlEnds(sql),
+        money=SqlMoney(sql),
+        journal=SqlJournal(sql),
+        rates=SqlRates(sql),
+    )
