@@ -18,18 +18,20 @@ __all__ = ["twins"]
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "src" / "pyoco_server" / "client"
 #: What is written by hand, and what is made of it.
-FILES = {"aio.py": "sync.py", "aio_wire.py": "sync_wire.py"}
+FILES = {"aio.py": "sync.py", "aio_priced.py": "sync_priced.py", "aio_wire.py": "sync_wire.py"}
 _MARK = "# Generated from {}: python tools/make_sync_client.py\n"
 
 _WORDS = {
     "AsyncBaseTransport": "BaseTransport",
     "AsyncClient": "Client",
+    "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
     "AsyncWire": "Wire",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
     "aclosing": "closing",
+    "aio_priced": "sync_priced",
     "aio_wire": "sync_wire",
     "aiter_bytes": "iter_bytes",
     "aread": "read",
@@ -40,10 +42,14 @@ _PHRASES = {
     "Every operation of the HTTP API, for asyncio. The synchronous twin, `sync.py`, is made from this file.": (
         "Every operation of the HTTP API, for programs without an event loop."
     ),
+    "Priced runs and budgets, for asyncio. The synchronous twin, `sync_priced.py`, is made from this file.": (
+        "Priced runs and budgets, for programs without an event loop."
+    ),
     "A client of one gateway, for asyncio.": "A client of one gateway.",
     "async with": "with",
     '(await client.wait_run(run["run_id"]))["status"]': 'client.wait_run(run["run_id"])["status"]',
     "await client": "client",
+    "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
     "AsyncWire": "Wire",
 }

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyoco_server.client.faults import AnswerDamaged
+from pyoco_server.client.faults import AnswerDamaged, PackProblem
 from pyoco_server.client.files import SourceChanged
+from pyoco_server.client.priced_results import (
+    Budget,
+    BudgetJournal,
+    BudgetJournalLine,
+    BudgetList,
+    BudgetSpend,
+    PackProblemBody,
+    PackReceipt,
+    PackResult,
+    PackRun,
+)
 from pyoco_server.client.results import (
     Attention,
     AttentionItem,
@@ -62,6 +73,11 @@ __all__ = [
     "AsyncPyocoHttpClient",
     "Attention",
     "AttentionItem",
+    "Budget",
+    "BudgetJournal",
+    "BudgetJournalLine",
+    "BudgetList",
+    "BudgetSpend",
     "DlqCounts",
     "DlqGroup",
     "DlqMessage",
@@ -74,6 +90,11 @@ __all__ = [
     "DlqProblem",
     "ErrorBody",
     "Health",
+    "PackProblem",
+    "PackProblemBody",
+    "PackReceipt",
+    "PackResult",
+    "PackRun",
     "Problem",
     "PyocoHttpClient",
     "Queue",

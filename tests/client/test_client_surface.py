@@ -14,7 +14,7 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 import pytest
 
 from pyoco_server import http_client
-from pyoco_server.client import calls, results
+from pyoco_server.client import calls, priced_calls, priced_results, results
 from pyoco_server.client.calls import Call
 from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
@@ -55,9 +55,19 @@ CALLS: dict[str, Call[Any]] = {
     "upload_wheel": calls.upload_wheel(calls.wheel_form("x", True, None), None),
     "get_wheel": calls.fetch_wheel("{wheel_name}"),
     "delete_wheel": calls.delete_wheel("{wheel_name}"),
+    "submit_pack": priced_calls.submit_pack({}, None),
+    "get_pack_run": priced_calls.get_pack_run("{run_id}"),
+    "list_budgets": priced_calls.list_budgets({}),
+    "get_budget": priced_calls.get_budget("{tenant_id}"),
+    "get_budget_journal": priced_calls.get_budget_journal("{tenant_id}", {}),
+    "get_budget_spend": priced_calls.get_budget_spend("{tenant_id}", {}),
+    "healthz": priced_calls.healthz(),
+    "readyz": priced_calls.readyz(),
 }
 #: What is more than one call, or another use of one.
-MORE = {"close", "iter_runs", "wait_run", "download_wheel"}
+MORE = {"close", "iter_runs", "wait_run", "download_wheel", "wait_pack_run"}
+#: What follows an address that an answer has told.
+FOLLOWED = {"read_pack_result": ("GET", "/v1/results/{token}")}
 
 
 def load_generator() -> ModuleType:
@@ -70,7 +80,8 @@ def load_generator() -> ModuleType:
 
 
 def public(kind: type) -> dict[str, Any]:
-    return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+    members = {name: member for part in kind.__mro__[-2::-1] for name, member in vars(part).items()}
+    return {name: member for name, member in members.items() if not name.startswith("_")}
 
 
 def test_the_generated_client_is_not_stale() -> None:
@@ -92,22 +103,23 @@ def test_both_clients_have_the_same_methods_with_the_same_words() -> None:
 
 
 def test_the_synchronous_client_knows_no_event_loop() -> None:
-    for name in ("sync.py", "sync_wire.py", "io_sync.py"):
+    for name in ("sync.py", "sync_priced.py", "sync_wire.py", "io_sync.py"):
         text = (ROOT / "src" / "pyoco_server" / "client" / name).read_text()
         assert not re.search(r"\b(async|await|asyncio|Async\w+)\b", text), name
 
 
 def test_there_is_a_method_for_every_route() -> None:
     asked = {(call.method, call.path.replace("%7B", "{").replace("%7D", "}")) for call in CALLS.values()}
+    asked |= set(FOLLOWED.values())
     # The dashboard's page and its files are for browsers.
     assert asked == {(each.method, each.path) for each in OPERATIONS if "dashboard" not in each.tags}
-    assert set(public(PyocoHttpClient)) == set(CALLS) | MORE
+    assert set(public(PyocoHttpClient)) == set(CALLS) | MORE | set(FOLLOWED)
 
 
 def test_every_submission_has_a_key_and_no_other_call_has() -> None:
     keyed = {f"{each.method} {each.path}" for each in OPERATIONS if "'Idempotency-Key'" in str(each.parameters)}
     sends = {name for name, call in CALLS.items() if "Idempotency-Key" in call.headers}
-    assert sends == {"submit_run", "submit_run_yaml", "submit_batch", "rerun_run"}
+    assert sends == {"submit_run", "submit_run_yaml", "submit_batch", "rerun_run", "submit_pack"}
     assert {f"{CALLS[name].method} {CALLS[name].path}" for name in sends} == {
         path.replace("{", "%7B").replace("}", "%7D") for path in keyed
     }
@@ -126,28 +138,60 @@ SCHEMA_OF = {
     "DlqPage": "DeadLetterPage",
     "DlqProblem": "DeadLetterProblem",
     "ErrorBody": "Error",
+    "PackArtifact": "PricedArtifact",
+    "PackProblemBody": "ProblemDetails",
+    "PackProblemPlace": "ProblemAt",
+    "PackReceipt": "PricedReceipt",
+    "PackRun": "PricedRun",
     "LettersRedrivenBy": "DeadLettersRedriveRequest",
     "RunChange": "RunRerunRequest",
     "RunsCancelledBy": "RunsCancelRequest",
     "WorkerRecord": "Worker",
 }
 #: `LettersDeletedBy` is a query, `WheelDownloaded` is of this side, `RunStatus` is a word.
-OURS = {"LettersDeletedBy", "WheelDownloaded", "RunStatus"}
-#: A summary may be a whole snapshot; an event gets its name from its frame.
-MAY_HAVE_MORE = {"RunSummary", "RunWatchEvent"}
+#: `PackCosts` are headers, `RunPackFields` is a part of snapshots, `PackResult` has a test of its own.
+OURS = {"LettersDeletedBy", "WheelDownloaded", "RunStatus", "PackCosts", "RunPackFields", "PackResult"}
+#: A summary may be a whole snapshot; an event gets its name from its frame; a receipt tells what its headers said.
+MAY_HAVE_MORE = {"RunSummary", "RunWatchEvent", "PackReceipt"}
+OF_HEADERS = {"idempotency_key", "replayed", "costs"}
+#: Objects within these; and `result`, which is one of two there.
+PARTS = {
+    "PackCost": ("PricedRun", "cost"),
+    "PackFailure": ("PricedFailure", "problem"),
+    "PackInline": ("PricedResult", "inline"),
+    "PackPoll": ("PricedReceipt", "poll"),
+    "PackReceiptMeta": ("PricedReceipt", "meta"),
+    "PackReservation": ("PricedReceipt", "reservation"),
+    "PackRunMeta": ("PricedRun", "meta"),
+    "PricedChecks": ("PricedReady", "checks"),
+}
+TYPES = {name: getattr(module, name) for module in (results, priced_results) for name in module.__all__}
 
 
-@pytest.mark.parametrize("name", sorted(set(results.__all__) - OURS))
+def schema_of(name: str) -> dict[str, Any]:
+    if name in PARTS:
+        whole, member = PARTS[name]
+        return dict(SCHEMAS[whole]["properties"][member])
+    return dict(SCHEMAS[SCHEMA_OF.get(name, name)])
+
+
+@pytest.mark.parametrize("name", sorted(set(TYPES) - OURS))
 def test_a_type_has_the_fields_of_its_schema(name: str) -> None:
     """Section 18.8"""
-    kind, schema = getattr(results, name), SCHEMAS[SCHEMA_OF.get(name, name)]
+    kind, schema = TYPES[name], schema_of(name)
     told = get_type_hints(kind, include_extras=True)
     hints, optional = set(told), {word for word, hint in told.items() if get_origin(hint) is NotRequired}
     missing = set(schema["properties"]) - hints
     more = hints - set(schema["properties"])
     assert not missing
     assert not more or name in MAY_HAVE_MORE
-    assert set(kind.__required_keys__) - optional - {"event"} == set(schema.get("required", []))
+    assert set(kind.__required_keys__) - optional - {"event"} - OF_HEADERS == set(schema.get("required", []))
+
+
+def test_the_result_of_a_pack_is_one_or_the_other() -> None:
+    """PRICED-74"""
+    either = {*SCHEMAS["PricedResult"]["properties"], *SCHEMAS["PricedFailure"]["properties"]}
+    assert set(get_type_hints(priced_results.PackResult)) == either
 
 
 def test_the_public_module_has_what_it_says() -> None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Self, Unpack, cast
 import httpx
 
 from pyoco_server.client import calls
+from pyoco_server.client.aio_priced import AsyncPricedRuns
 from pyoco_server.client.aio_wire import AsyncWire, Progress, Uploaded
 from pyoco_server.client.files import Landing
 from pyoco_server.client.io_async import Stream, aclosing, in_thread, sleep
@@ -61,7 +62,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class AsyncPyocoHttpClient:
+class AsyncPyocoHttpClient(AsyncPricedRuns):
     """A client of one gateway, for asyncio.
 
     A gateway's error is an `httpx.HTTPStatusError` with the gateway's words in `error.response.json()`; no connection,

@@ -19,6 +19,7 @@ from pyoco_server.client.faults import AnswerDamaged, Tries, read_answer
 from pyoco_server.client.files import CHUNK_BYTES, Arrival, Readable, Source
 from pyoco_server.client.forms import Form
 from pyoco_server.client.io_async import Chunks, Gate, Stream, in_thread, pieces_of, sleep
+from pyoco_server.client.pack_result import Gathering, Signed, check_signed
 from pyoco_server.client.results import RunWatchEvent, WheelArtifact
 from pyoco_server.client.retry import Patience
 from pyoco_server.client.watching import Clocks, Watching
@@ -64,9 +65,14 @@ class AsyncWire:
         self.clocks = Clocks(steady=time.monotonic, wall=time.time, chance=random.random)
         self._timeout_seconds, self._patience = timeout, patience
         self._gate = Gate(_CALLS_MAX)
+        self._transport = transport
+        #: For other servers than the gateway: it knows no key. None: nobody needed it.
+        self._keyless: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
         await self.client.aclose()
+        if self._keyless is not None:
+            await self._keyless.aclose()
 
     async def call(self, call: Call[T], *, patience: Patience | None = None, ends_at: float = math.inf) -> T:
         """One call, with as many tries as it may have. Raises httpx.HTTPError, and TimeoutError at `ends_at`."""
@@ -113,6 +119,17 @@ class AsyncWire:
                     return await self._fetch_once(self._request(call, tries), file, progress)
             except httpx.HTTPError as error:
                 pause = self._pause(tries, error, call.repeat)
+            await sleep(pause)
+
+    async def read_signed(self, signed: Signed) -> bytes:
+        """What a signed address leads to, compared. Raises httpx.HTTPError."""
+        tries = self._tries()
+        while True:
+            try:
+                async with self._gate:
+                    return await self._read_signed_once(signed, tries)
+            except httpx.HTTPError as error:
+                pause = self._pause(tries, error, Repeat.SAFE)
             await sleep(pause)
 
     async def upload(self, form: Form, data: Uploaded, progress: Progress | None) -> WheelArtifact:
@@ -170,6 +187,29 @@ class AsyncWire:
             return arrival.count, arrival.check()
         finally:
             await response.aclose()
+
+    async def _read_signed_once(self, signed: Signed, tries: Tries) -> bytes:
+        """As it is stored: what is compressed on the way would have another digest."""
+        path = signed.path_at(self.client.base_url)
+        client, url = (self._open_keyless(), signed.url) if path is None else (self.client, path)
+        timeout = tries.timeout_seconds(self._timeout_seconds, self.clocks.steady())
+        request = client.build_request("GET", url, headers={"Accept-Encoding": "identity"}, timeout=timeout)
+        response = await client.send(request, stream=True)
+        try:
+            if not response.is_success:
+                await response.aread()
+            check_signed(response)
+            gathering = Gathering(signed)
+            async for chunk in response.aiter_bytes(CHUNK_BYTES):
+                gathering.add(chunk)
+            return gathering.whole()
+        finally:
+            await response.aclose()
+
+    def _open_keyless(self) -> httpx.AsyncClient:
+        if self._keyless is None:
+            self._keyless = httpx.AsyncClient(timeout=self._timeout_seconds, transport=self._transport)
+        return self._keyless
 
     def _request(self, call: Call[Any], tries: Tries, body: Any = None) -> httpx.Request:
         return self.client.build_request(

@@ -58,6 +58,8 @@ __all__ = [
     "get_tasks",
     "get_worker",
     "health",
+    "json_call",
+    "key_header",
     "key_headers",
     "list_letters",
     "list_queues",
@@ -66,7 +68,9 @@ __all__ = [
     "list_wheel_history",
     "list_wheels",
     "list_workers",
+    "only_given",
     "patch_worker",
+    "path_to",
     "ready",
     "redrive_letter",
     "redrive_letters",
@@ -100,6 +104,8 @@ class Reads(Enum):
 
     JSON = "json"
     TEXT = "text"
+    #: JSON, and beside it what the headers say: what was reserved, and under which key.
+    RECEIPT = "receipt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +152,7 @@ def get_metrics() -> Call[str]:
 
 
 def get_recent_metrics(after: float | None) -> Call[RecentMetrics]:
-    return Call(method="GET", path="/metrics/recent", query=_given({"after": after}))
+    return Call(method="GET", path="/metrics/recent", query=only_given({"after": after}))
 
 
 def list_queues() -> Call[Queues]:
@@ -161,29 +167,29 @@ def get_attention() -> Call[Attention]:
 
 
 def submit_run(submission: Mapping[str, Any], key: str | None) -> Call[RunAccepted]:
-    return _sent("POST", "/runs", _given(submission), _key(key))
+    return json_call("POST", "/runs", only_given(submission), key_header(key))
 
 
 def submit_run_yaml(text: str, flow_name: str, tag: str, key: str | None) -> Call[RunAccepted]:
     form = frame({"flow_name": flow_name, "tag": tag}, "workflow", "flow.yaml", "application/yaml")
-    headers = {"Content-Type": form.content_type, **_key(key)}
+    headers = {"Content-Type": form.content_type, **key_header(key)}
     return Call(method="POST", path="/runs/yaml", headers=headers, content=form.head + text.encode() + form.tail)
 
 
 def submit_batch(runs: Sequence[Mapping[str, Any]], key: str | None) -> Call[RunBatchAnswer]:
-    return _sent("POST", "/runs/batch", {"runs": [_given(run) for run in runs]}, _key(key))
+    return json_call("POST", "/runs/batch", {"runs": [only_given(run) for run in runs]}, key_header(key))
 
 
 def rerun_run(run_id: str, change: Mapping[str, Any], key: str | None) -> Call[RunRepeated]:
-    return _sent("POST", _at("runs", run_id, "rerun"), _given(change), _key(key))
+    return json_call("POST", path_to("runs", run_id, "rerun"), only_given(change), key_header(key))
 
 
 def get_run(run_id: str, include: Sequence[str] | None) -> Call[RunSnapshot]:
-    return Call(method="GET", path=_at("runs", run_id), query=_given({"include": words(include) or None}))
+    return Call(method="GET", path=path_to("runs", run_id), query=only_given({"include": words(include) or None}))
 
 
 def get_tasks(run_id: str) -> Call[RunTasks]:
-    return Call(method="GET", path=_at("runs", run_id, "tasks"))
+    return Call(method="GET", path=path_to("runs", run_id, "tasks"))
 
 
 def run_filters(
@@ -208,49 +214,49 @@ def run_filters(
 
 
 def list_runs(filters: Mapping[str, Any]) -> Call[list[RunSummary]]:
-    return Call(method="GET", path="/runs", query=_given(filters))
+    return Call(method="GET", path="/runs", query=only_given(filters))
 
 
 def list_runs_vnext(filters: Mapping[str, Any]) -> Call[RunListResponse]:
-    return Call(method="GET", path="/runs", query={**_given(filters), "envelope": True})
+    return Call(method="GET", path="/runs", query={**only_given(filters), "envelope": True})
 
 
 def cancel_run(run_id: str, reason: str | None) -> Call[RunSnapshot]:
-    return _sent("POST", _at("runs", run_id, "cancel"), _given({"reason": reason}))
+    return json_call("POST", path_to("runs", run_id, "cancel"), only_given({"reason": reason}))
 
 
 def cancel_runs(chosen: Mapping[str, Any]) -> Call[RunsCancelled]:
     """Twice could reach further than `limit`."""
-    return _sent("POST", "/runs/cancel", _given(chosen), repeat=Repeat.UNSENT)
+    return json_call("POST", "/runs/cancel", only_given(chosen), repeat=Repeat.UNSENT)
 
 
 def watch_run(run_id: str, query: Mapping[str, Any], last_event_id: str | None) -> Call[None]:
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if last_event_id is not None:
         headers["Last-Event-ID"] = last_event_id
-    return Call(method="GET", path=_at("runs", run_id, "watch"), query=_given(query), headers=headers)
+    return Call(method="GET", path=path_to("runs", run_id, "watch"), query=only_given(query), headers=headers)
 
 
 # Workers
 
 
 def list_workers(filters: Mapping[str, Any]) -> Call[list[WorkerRecord]]:
-    return Call(method="GET", path="/workers", query=_given(filters))
+    return Call(method="GET", path="/workers", query=only_given(filters))
 
 
 def get_worker(worker_id: str) -> Call[WorkerRecord]:
-    return Call(method="GET", path=_at("workers", worker_id))
+    return Call(method="GET", path=path_to("workers", worker_id))
 
 
 def patch_worker(worker_id: str, hidden: bool) -> Call[WorkerPatched]:
-    return _sent("PATCH", _at("workers", worker_id), {"hidden": hidden})
+    return json_call("PATCH", path_to("workers", worker_id), {"hidden": hidden})
 
 
 # Dead letters
 
 
 def list_letters(filters: Mapping[str, Any]) -> Call[DlqPage]:
-    return Call(method="GET", path="/dlq", query=_given(filters))
+    return Call(method="GET", path="/dlq", query=only_given(filters))
 
 
 def count_letters() -> Call[DlqCounts]:
@@ -258,25 +264,25 @@ def count_letters() -> Call[DlqCounts]:
 
 
 def get_letter(letter_id: str) -> Call[DlqMessageDetail]:
-    return Call(method="GET", path=_at("dlq", letter_id))
+    return Call(method="GET", path=path_to("dlq", letter_id))
 
 
 def redrive_letter(letter_id: str, change: Mapping[str, Any]) -> Call[DlqMessageRedriven]:
     """It happens once however often it is asked for; but a repeat finds no letter, and could not tell the new run."""
-    return _sent("POST", _at("dlq", letter_id, "redrive"), _given(change), repeat=Repeat.UNSENT)
+    return json_call("POST", path_to("dlq", letter_id, "redrive"), only_given(change), repeat=Repeat.UNSENT)
 
 
 def redrive_letters(chosen: Mapping[str, Any]) -> Call[DlqMessagesRedriven]:
-    return _sent("POST", "/dlq/redrive", _given(chosen), repeat=Repeat.UNSENT)
+    return json_call("POST", "/dlq/redrive", only_given(chosen), repeat=Repeat.UNSENT)
 
 
 def delete_letter(letter_id: str) -> Call[DlqMessageDeleted]:
-    return Call(method="DELETE", path=_at("dlq", letter_id), if_gone={"id": letter_id, "deleted": True})
+    return Call(method="DELETE", path=path_to("dlq", letter_id), if_gone={"id": letter_id, "deleted": True})
 
 
 def delete_letters(chosen: Mapping[str, Any]) -> Call[DlqMessagesDeleted]:
     """Twice could reach further than `limit`."""
-    return Call(method="DELETE", path="/dlq", query=_given(chosen), repeat=Repeat.UNSENT)
+    return Call(method="DELETE", path="/dlq", query=only_given(chosen), repeat=Repeat.UNSENT)
 
 
 # Wheels
@@ -287,7 +293,7 @@ def list_wheels() -> Call[list[WheelArtifact]]:
 
 
 def list_wheel_history(filters: Mapping[str, Any]) -> Call[list[WheelHistoryEvent]]:
-    return Call(method="GET", path="/wheels/history", query=_given(filters))
+    return Call(method="GET", path="/wheels/history", query=only_given(filters))
 
 
 def upload_wheel(form: Form, length: int | None) -> Call[WheelArtifact]:
@@ -310,17 +316,17 @@ def wheel_form(file_name: str, replace: bool, tags: Sequence[str] | None) -> For
 def fetch_wheel(wheel_name: str) -> Call[None]:
     """As it is stored: a compressed answer would have another length than the wheel."""
     headers = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
-    return Call(method="GET", path=_at("wheels", wheel_name), headers=headers)
+    return Call(method="GET", path=path_to("wheels", wheel_name), headers=headers)
 
 
 def delete_wheel(wheel_name: str) -> Call[WheelDeleted]:
-    return Call(method="DELETE", path=_at("wheels", wheel_name), if_gone={"name": wheel_name, "deleted": True})
+    return Call(method="DELETE", path=path_to("wheels", wheel_name), if_gone={"name": wheel_name, "deleted": True})
 
 
 # How they are made
 
 
-def _sent(
+def json_call(
     method: str, path: str, document: Any, headers: Mapping[str, str] | None = None, repeat: Repeat = Repeat.SAFE
 ) -> Call[Any]:
     """Raises TypeError or ValueError for what JSON has no form for."""
@@ -329,16 +335,16 @@ def _sent(
     return Call(method=method, path=path, headers=sent, content=content, repeat=repeat)
 
 
-def _key(given: str | None) -> dict[str, str]:
+def key_header(given: str | None) -> dict[str, str]:
     """Made up unless given, so that a repeat is not a second submission."""
     return {"Idempotency-Key": uuid.uuid4().hex if given is None else given}
 
 
-def _at(*parts: str) -> str:
+def path_to(*parts: str) -> str:
     """Whatever is given as a name, it reaches no other path: dots too, since `..` would lead upwards."""
     return "".join("/" + quote(part, safe="").replace(".", "%2E") for part in parts)
 
 
-def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
+def only_given(asked: Mapping[str, Any]) -> dict[str, Any]:
     """What is not given is not sent: the server's defaults hold."""
     return {name: value for name, value in asked.items() if value is not None}

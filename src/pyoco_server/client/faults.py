@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from pyoco_server.client.calls import Call, Reads, Repeat
+from pyoco_server.client.priced_results import PackProblemBody, PackProblemPlace
 from pyoco_server.client.retry import Failure, How, Patience, read_retry_after
+from pyoco_server.core.priced.reasons import Reason
 
-__all__ = ["AnswerDamaged", "NotAGateway", "Tries", "err_id_of", "failure_of", "read_answer"]
+__all__ = [
+    "AnswerDamaged",
+    "NotAGateway",
+    "PackProblem",
+    "Tries",
+    "err_id_of",
+    "failure_of",
+    "raise_for_status",
+    "read_answer",
+]
 
 #: Raised before the first byte of the request has left.
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -30,14 +41,38 @@ class NotAGateway(AnswerDamaged):
     """Somebody else answers at this address, a proxy's login page perhaps. Asking again would not help."""
 
 
+class PackProblem(httpx.HTTPStatusError):
+    """A problem document (RFC 9457): how every refusal and every outage is told under `/v1`."""
+
+    def __init__(self, body: PackProblemBody, response: httpx.Response) -> None:
+        told = f"HTTP {response.status_code} {body['reason_code']}: {body.get('detail') or body.get('title') or ''}"
+        super().__init__(told, request=response.request, response=response)
+        self.problem = body
+        #: What a program acts on: `BUDGET_DRAINED`, `IDEMPOTENCY_CONFLICT`, …
+        self.reason_code: str = body["reason_code"]
+        #: What an operator finds it by.
+        self.trace_id: str | None = body.get("trace_id")
+        self.run_id: str | None = body.get("run_id")
+        #: Of a submission that is not valid: each thing that is wrong, and where.
+        self.errors: list[PackProblemPlace] = body.get("errors") or []
+        #: The key that was sent: a submission whose end is not clear may be sent again with it, and counts once.
+        self.idempotency_key: str | None = response.request.headers.get("Idempotency-Key")
+
+
 def failure_of(error: httpx.HTTPError, now: float) -> Failure | None:
     """None: trying again is no use. `now` is unix seconds."""
     if isinstance(error, httpx.HTTPStatusError):
         response = error.response
-        return Failure(How.REFUSED, response.status_code, read_retry_after(response.headers.get("Retry-After"), now))
+        after = read_retry_after(response.headers.get("Retry-After"), now)
+        return Failure(How.REFUSED, response.status_code, after, is_passing=_is_passing(error))
     if isinstance(error, (*_OURS, NotAGateway)) or not isinstance(error, httpx.TransportError | httpx.DecodingError):
         return None
     return Failure(How.UNSENT if isinstance(error, _UNSENT) else How.LOST)
+
+
+def _is_passing(error: httpx.HTTPStatusError) -> bool:
+    """Whether the refusal holds for a moment only: another try of the same submission is under way."""
+    return isinstance(error, PackProblem) and error.reason_code == Reason.IDEMPOTENCY_IN_PROGRESS
 
 
 def err_id_of(error: httpx.HTTPStatusError) -> str | None:
@@ -51,14 +86,59 @@ def err_id_of(error: httpx.HTTPStatusError) -> str | None:
 
 
 def read_answer(call: Call[Any], response: httpx.Response) -> Any:
-    """What a method returns. Raises HTTPStatusError (FLOW-415), NotAGateway."""
-    response.raise_for_status()
+    """What a method returns. Raises HTTPStatusError (FLOW-415), PackProblem, NotAGateway."""
+    raise_for_status(response)
     if call.reads is Reads.TEXT:
         return response.text
     try:
-        return json.loads(response.content)
+        document = json.loads(response.content)
     except ValueError as error:
         raise NotAGateway(f"{call.method} {call.path} was answered with something that is no JSON") from error
+    return _receipt(call, document, response.headers) if call.reads is Reads.RECEIPT else document
+
+
+def raise_for_status(response: httpx.Response) -> None:
+    """Its body has been read. Raises HTTPStatusError, and PackProblem where the answer is one."""
+    try:
+        response.raise_for_status()
+    except httpx.HTTPStatusError as error:
+        body = _problem_in(response)
+        if body is None:
+            raise
+        raise PackProblem(body, response) from error
+
+
+def _problem_in(response: httpx.Response) -> PackProblemBody | None:
+    """None: the answer is no problem document, whatever its type says."""
+    if response.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/problem+json":
+        return None
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    if not isinstance(body, dict) or not isinstance(body.get("reason_code"), str):
+        return None
+    return cast(PackProblemBody, body)
+
+
+#: What the headers say about money, by the name that the receipt has for it.
+_COSTS = {
+    "reserved_usd": "X-DPP-Cost-Reserved",
+    "used_usd": "X-DPP-Cost-Used",
+    "budget_remaining_usd": "X-DPP-Budget-Remaining",
+}
+
+
+def _receipt(call: Call[Any], document: Any, headers: httpx.Headers) -> dict[str, Any]:
+    """Raises NotAGateway. What a proxy took out of the headers is left out: the run is paid for all the same."""
+    if not isinstance(document, dict):
+        raise NotAGateway(f"{call.method} {call.path} was answered with something that is no receipt")
+    costs: dict[str, Any] = {name: headers[header] for name, header in _COSTS.items() if header in headers}
+    tokens = headers.get("X-DPP-Tokens-Consumed", "")
+    if tokens.isascii() and tokens.isdecimal() and len(tokens) < 20:
+        costs["tokens_consumed"] = int(tokens)
+    replayed = headers.get("Idempotency-Replayed", "").lower() == "true"
+    return {**document, "idempotency_key": call.headers["Idempotency-Key"], "replayed": replayed, "costs": costs}
 
 
 class Tries:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from pyoco_server.client.priced_results import RunPackFields
+
 __all__ = [
     "Attention",
     "AttentionItem",
@@ -214,7 +216,7 @@ class RunAttempt(TypedDict):
 class RunDoer(TypedDict):
     """Who did something to a run. Without authentication, whoever asked is a `caller` like any other."""
 
-    kind: Literal["caller", "api_key", "worker", "keeper"]
+    kind: Literal["caller", "api_key", "worker", "keeper", "gateway", "operator"]
     id: str | None
 
 
@@ -226,7 +228,7 @@ class RunLastChange(TypedDict):
     by: RunDoer
 
 
-class _RunFields(TypedDict, total=False):
+class _RunFields(RunPackFields, total=False):
     kind: str
     tag: str
     tags: list[str]
@@ -249,7 +251,7 @@ class _RunFields(TypedDict, total=False):
     cancel_requested_at: float
     cancel_reason: str
     cancel_requested_by: str
-    ended_by: Literal["keeper"]
+    ended_by: Literal["keeper", "gateway", "operator"]
     rerun_of: str
     graph: dict[str, list[str]]
     earlier_attempts: list[RunAttempt]

@@ -39,6 +39,8 @@ class Failure:
     status: int = 0
     #: What the answer asks for, in seconds.
     retry_after: float | None = None
+    #: The refusal holds for a moment only; the same call may succeed after it.
+    is_passing: bool = False
 
     @property
     def is_unclear(self) -> bool:
@@ -81,7 +83,7 @@ def _may_repeat(repeat: Repeat, failure: Failure, tries: int) -> bool:
         return True
     if failure.status == _TOO_MANY:  # it was not let in; once is enough for who was told when to come back
         return tries == 1 and failure.retry_after is not None
-    return repeat is Repeat.SAFE and failure.is_unclear
+    return repeat is Repeat.SAFE and (failure.is_unclear or failure.is_passing)
 
 
 def backoff_seconds(tries: int, chance: float) -> float:

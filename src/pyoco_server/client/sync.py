@@ -49,6 +49,7 @@ from pyoco_server.client.results import (
     WorkerRecord,
 )
 from pyoco_server.client.retry import Patience
+from pyoco_server.client.sync_priced import PricedRuns
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
@@ -62,7 +63,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class PyocoHttpClient:
+class PyocoHttpClient(PricedRuns):
     """A client of one gateway.
 
     A gateway's error is an `httpx.HTTPStatusError` with the gateway's words in `error.response.json()`; no connection,

@@ -13,17 +13,21 @@ from typing import Any, TypeVar, cast
 import click
 
 from pyoco_server.core.states import RunState
+from pyoco_server.doors.cli.client.output import is_terminal
 from pyoco_server.errors import UsageError
 
 __all__ = [
     "INCLUDES",
+    "KINDS",
     "RUN_STATUSES",
     "file_text",
     "json_object",
     "labels",
     "maybe_run_id",
+    "merged_inputs",
     "merged_params",
     "named",
+    "output_by_terminal",
     "output_option",
     "params_options",
     "run_id",
@@ -34,6 +38,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 INCLUDES = ("records", "full", "all")
+KINDS = ("flow", "exec", "pack")
 RUN_STATUSES = tuple(RunState)
 
 
@@ -79,6 +84,25 @@ def output_option(*kinds: str, default: str = "json") -> Callable[[F], F]:
     return click.option("--output", type=click.Choice(kinds), default=default, show_default=True)
 
 
+def output_by_terminal(function: F) -> F:
+    """The command gets `output`: what was asked for, or a table for people and JSON for programs."""
+
+    @functools.wraps(function)
+    def with_output(*args: Any, **kwargs: Any) -> Any:
+        given = kwargs.pop("output")
+        return function(*args, output=given or ("table" if is_terminal(sys.stdout) else "json"), **kwargs)
+
+    decorated: Any = with_output
+    for option in (
+        click.option("--json", "output", flag_value="json", help="The same as --output json."),
+        click.option(
+            "--output", type=click.Choice(["json", "table"]), help="[default: table on a terminal, json elsewhere]"
+        ),
+    ):
+        decorated = option(decorated)
+    return cast(F, decorated)
+
+
 def params_options(function: F) -> F:
     """FLOW-446: three sources; the command gets them as one dict, `params`."""
 
@@ -104,12 +128,23 @@ def merged_params(file: str | None, text: str | None, pairs: Sequence[str]) -> d
         merged |= json_object(file_text(file), f"--params-file {file}")
     if text is not None:
         merged |= json_object(text, "--params")
+    return merged | _paired("--param", pairs)
+
+
+def merged_inputs(file: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """The file, then each pair; later ones win, key by key."""
+    merged = {} if file is None else json_object(file_text(file), f"--inputs-file {file}")
+    return merged | _paired("--input", pairs)
+
+
+def _paired(option: str, pairs: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"--param {pair!r} must be KEY=VALUE, for example name=you")
-        merged[key] = _value(value)
-    return merged
+            raise UsageError(f"{option} {pair!r} must be KEY=VALUE, for example name=you")
+        found[key] = _value(value)
+    return found
 
 
 def labels(text: str | None) -> list[str] | None:

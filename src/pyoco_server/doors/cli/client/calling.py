@@ -11,6 +11,7 @@ import click
 
 from pyoco_server.doors.cli.client.connection import Asked, Connection, resolve, shown_address
 from pyoco_server.doors.cli.client.output import note, safe
+from pyoco_server.doors.cli.client.problems import lines_of
 from pyoco_server.errors import CATALOGUE, UsageError
 
 if TYPE_CHECKING:
@@ -83,6 +84,16 @@ def is_outage(error: Exception) -> bool:
 def told(response: httpx.Response, connection: Connection) -> str:
     """FLOW-427"""
     status = response.status_code
+    lines = lines_of(response)
+    if lines is None:
+        lines = _lines(response)
+    if status in {401, 403}:
+        lines.append(_about_key(status, connection))
+    return "\n".join(lines)
+
+
+def _lines(response: httpx.Response) -> list[str]:
+    status = response.status_code
     try:
         body = response.json()
         lines = [f"HTTP {status} {body['err_id']}: {body['message']}"]
@@ -92,9 +103,7 @@ def told(response: httpx.Response, connection: Connection) -> str:
     except (ValueError, KeyError, TypeError, AttributeError):
         # No word of ours: a proxy's, or another server's.
         lines = [f"HTTP {status}: {response.text[:200].strip() or response.reason_phrase}"]
-    if status in {401, 403}:
-        lines.append(_about_key(status, connection))
-    return "\n".join(lines)
+    return lines
 
 
 def _about_key(status: int, connection: Connection) -> str:

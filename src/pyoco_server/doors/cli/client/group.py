@@ -33,6 +33,10 @@ COMMANDS = {
     "list-vnext": _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"),
     "cancel": _entry("cancel:cancel", "Ask for a run to be stopped, or for many.", "Runs"),
     "dlq": _entry("letters:letters", "Look at dead letters, redrive or delete them.", "Runs"),
+    "price": _entry("price:price", "Run packs that are paid for from a budget.", "Priced runs"),
+    "budget": _entry(
+        "budget:budget", "Show what is left to spend, what is set aside, charged and credited.", "Priced runs"
+    ),
     "queues": _entry("attention:queues", "Show what waits, by tag, the longest queues first.", "Workers and wheels"),
     "workers": _entry("workers:list_workers", "Show the workers, those heard of last first.", "Workers and wheels"),
     "worker-show": _entry("workers:show", "Show a worker, hidden or not.", "Workers and wheels"),

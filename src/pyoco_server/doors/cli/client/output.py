@@ -41,7 +41,9 @@ _STATUS_COLUMNS = ("status", "state", "last_run_status")
 
 STATUS_COLOURS = {
     "PENDING": "yellow",
+    "QUEUED": "yellow",
     "RUNNING": "cyan",
+    "PROCESSING": "cyan",
     "CANCELLING": "magenta",
     "COMPLETED": "green",
     "SUCCEEDED": "green",

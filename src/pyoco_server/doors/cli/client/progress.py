@@ -6,9 +6,9 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from pyoco_server.doors.cli.client.output import is_terminal
+from pyoco_server.doors.cli.client.output import is_terminal, safe
 
-__all__ = ["counting", "transferring"]
+__all__ = ["counting", "looking", "transferring"]
 
 
 @contextlib.contextmanager
@@ -39,3 +39,18 @@ def transferring(what: str) -> Iterator[Callable[[int, int | None], None] | None
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def looking(what: str) -> Iterator[Callable[[str], None]]:
+    """Call what it gives with the state that was seen last; for how long it has been waited for is told beside it."""
+    if not is_terminal(sys.stderr):
+        yield lambda state: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - rich
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(safe(what), total=None)
+        yield lambda state: progress.update(task, description=safe(f"{what} is {state}"))

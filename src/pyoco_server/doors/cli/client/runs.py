@@ -60,6 +60,7 @@ def _list_options(function: F) -> F:
         ),
         click.option("--limit", type=int, help="1 to 200. [default: 50]"),
         click.option("--tag", help="The routing tag, or one of the labels."),
+        click.option("--kind", help="`flow`, `exec` or `pack`.", **arguments.words(*arguments.KINDS)),
         click.option("--flow", help="Exact flow name."),
         click.option("--status", help="Exact status.", **arguments.words(*arguments.RUN_STATUSES)),
     ):
@@ -73,6 +74,7 @@ def _list_options(function: F) -> F:
     example="""\
 pyoco-client list --status FAILED --output table
 pyoco-client list --run-id 3f9a
+pyoco-client list --kind pack
 pyoco-client list --follow --tag default""",
 )
 @_list_options

@@ -1,0 +1,100 @@
+"""All that can be asked about priced runs and budgets, as values: beside `calls.py`. No double comes near an amount."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from pyoco_server.client.calls import Call, Reads, Repeat, json_call, key_header, only_given, path_to
+from pyoco_server.client.priced_results import (
+    Budget,
+    BudgetJournal,
+    BudgetList,
+    BudgetSpend,
+    PackReceipt,
+    PackRun,
+    PricedReady,
+)
+from pyoco_server.client.results import Health
+
+__all__ = [
+    "get_budget",
+    "get_budget_journal",
+    "get_budget_spend",
+    "get_pack_run",
+    "healthz",
+    "list_budgets",
+    "pack_submission",
+    "readyz",
+    "submit_pack",
+    "usd_text",
+]
+
+_STEP_USD = Decimal("0.0001")
+
+
+def usd_text(amount: str | int | Decimal) -> str:
+    """Dollars as the wire has them, `0.2500`. A text is sent as it is: the server judges it.
+
+    Raises TypeError for a float, which holds no amount exactly; ValueError for what four decimals cannot say.
+    """
+    if isinstance(amount, str):
+        return amount
+    if isinstance(amount, bool) or not isinstance(amount, int | Decimal):
+        raise TypeError(f"an amount is a text with four decimals or a Decimal, not a {type(amount).__name__}: '0.2500'")
+    try:
+        steps = Decimal(amount).quantize(_STEP_USD)
+    except decimal.InvalidOperation:
+        steps = None
+    if steps is None or not steps.is_finite() or steps != amount:
+        raise ValueError(f"{amount} cannot be written with four decimals: '0.2500'")
+    return f"{steps:f}"
+
+
+def pack_submission(
+    pack_type: str, inputs: Mapping[str, Any], reservation: Mapping[str, Any], **more: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The body of a submission. What is not given is not sent, nor are objects in which nothing is given."""
+    asked = {name: only_given(members) for name, members in more.items() if members is not None}
+    return {
+        "pack_type": pack_type,
+        "inputs": dict(inputs),
+        "reservation": only_given(reservation),
+        **{name: members for name, members in asked.items() if members},
+    }
+
+
+def submit_pack(submission: Mapping[str, Any], key: str | None) -> Call[PackReceipt]:
+    """However often it is sent, it is paid for once: every try carries the same key."""
+    return replace(json_call("POST", "/v1/runs", submission, key_header(key)), reads=Reads.RECEIPT)
+
+
+def get_pack_run(run_id: str) -> Call[PackRun]:
+    return Call(method="GET", path=path_to("v1", "runs", run_id))
+
+
+def list_budgets(filters: Mapping[str, Any]) -> Call[BudgetList]:
+    return Call(method="GET", path="/budgets", query=only_given(filters))
+
+
+def get_budget(tenant_id: str) -> Call[Budget]:
+    return Call(method="GET", path=path_to("budgets", tenant_id))
+
+
+def get_budget_journal(tenant_id: str, filters: Mapping[str, Any]) -> Call[BudgetJournal]:
+    return Call(method="GET", path=path_to("budgets", tenant_id, "journal"), query=only_given(filters))
+
+
+def get_budget_spend(tenant_id: str, filters: Mapping[str, Any]) -> Call[BudgetSpend]:
+    return Call(method="GET", path=path_to("budgets", tenant_id, "spend"), query=only_given(filters))
+
+
+def healthz() -> Call[Health]:
+    return Call(method="GET", path="/healthz", repeat=Repeat.NEVER)
+
+
+def readyz() -> Call[PricedReady]:
+    return Call(method="GET", path="/readyz", repeat=Repeat.NEVER)

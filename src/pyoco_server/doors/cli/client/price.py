@@ -1,0 +1,260 @@
+"""`price`: run packs that are paid for from a budget, and read what came of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling, fail
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import is_terminal, note, print_json, print_table, safe
+from pyoco_server.doors.cli.client.progress import looking
+from pyoco_server.doors.cli.client.waiting import timeout_option
+from pyoco_server.doors.cli.shell import Group
+
+if TYPE_CHECKING:
+    from pyoco_server.http_client import PackReceipt, PackRun, PyocoHttpClient
+
+__all__ = ["price"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KEY_LENGTH_MIN, KEY_LENGTH_MAX = 8, 64
+_KEY = re.compile(rf"[\x21-\x7e]{{{KEY_LENGTH_MIN},{KEY_LENGTH_MAX}}}")
+_COLUMNS = ("run_id", "status", "money_state", "reserved_usd", "used_usd", "budget_remaining_usd", "reason")
+
+
+def _checked_key(ctx: click.Context, param: click.Parameter, key: str | None) -> str | None:
+    if key is not None and not _KEY.fullmatch(key):
+        raise click.BadParameter(f"{KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} visible ASCII characters and no spaces")
+    return key
+
+
+def _checked_score(ctx: click.Context, param: click.Parameter, score: float | None) -> float | None:
+    if score is not None and not 0 <= score <= 1:  # also what is no number
+        raise click.BadParameter(f"{score:g} is not from 0 to 1")
+    return score
+
+
+_result_option = click.option(
+    "--result", is_flag=True, help="Print the result itself, as it is stored; its SHA-256 is compared."
+)
+
+
+def _wait_options(function: F) -> F:
+    for option in (
+        _result_option,
+        timeout_option,
+        click.option("--wait", is_flag=True, help="Return when the run has ended; ends with 1 unless it is COMPLETED."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(
+    "price", cls=Group, example="pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500"
+)
+def price() -> None:
+    """Run packs that are paid for from a budget."""
+
+
+@price.command(
+    "submit",
+    example="""\
+pyoco-client price submit decision --input question="Ship on Friday?" --max-cost-usd 0.2500
+pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500 --wait
+pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500 --result""",
+)
+@click.argument("pack")
+@click.option(
+    "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input, as JSON or text; wins over the file."
+)
+@click.option("--inputs-file", metavar="FILE", help="A file that holds a JSON object; - for stdin.")
+@click.option(
+    "--max-cost-usd",
+    required=True,
+    metavar="USD",
+    help="What it may cost at most, with four decimals: 0.2500. So much is reserved; what is not used comes back.",
+)
+@click.option("--timebox-sec", type=int, metavar="SECONDS", help="How long the pack may work: 1 to 90. [default: 90]")
+@click.option(
+    "--min-reliability",
+    type=float,
+    metavar="SCORE",
+    callback=_checked_score,
+    help="0 to 1, with at most four decimals. [default: 0.8]",
+)
+@click.option("--inline", is_flag=True, help="Let the run's own answer hold the data of a small result.")
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    callback=_checked_key,
+    help=f"{KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters. The same submission under one key is paid for once.",
+)
+@_wait_options
+@arguments.output_by_terminal
+@click.pass_obj
+def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
+    asked: Asked,
+    /,
+    pack: str,
+    pairs: Sequence[str],
+    inputs_file: str | None,
+    min_reliability: float | None,
+    idempotency_key: str | None,
+    wait: bool,
+    timeout_sec: float | None,
+    result: bool,
+    output: str,
+    **given: Any,
+) -> int:
+    """Run a pack, and pay no more for it than you say.
+
+    Ctrl-C, or the end of --timeout-sec, ends the waiting and not the run.
+    """
+    inputs = arguments.merged_inputs(inputs_file, pairs)
+    key = idempotency_key or uuid.uuid4().hex
+    stays = wait or result or timeout_sec is not None  # the other two ask for it, too
+    with calling(asked) as client:
+        receipt = _submitted(client, pack, inputs, key, min_reliability_score=min_reliability, **given)
+        if not stays:
+            _print_receipt(receipt, output)
+            return 0
+        note(f"run {receipt['run_id']} is submitted; {receipt['reservation']['max_cost_usd']} USD are reserved for it")
+        return _conclude(client, _end_of(client, receipt["run_id"], timeout_sec), output, has_result=result)
+
+
+@price.command("get", example="pyoco-client price get RUN_ID\npyoco-client price get RUN_ID --result")
+@arguments.run_id
+@_result_option
+@arguments.output_by_terminal
+@click.pass_obj
+def get(asked: Asked, run_id: str, result: bool, output: str) -> int:
+    """Show a priced run: its state, and what it costs."""
+    with calling(asked) as client:
+        run = client.get_pack_run(run_id)
+        if not result:
+            _print_run(run, output)
+            return 0
+        if run["status"] != "COMPLETED":
+            fail(f"run {run_id} is {run['status']}{_because(run)}: there is no result")
+        return _print_result(client, run)
+
+
+@price.command(
+    "wait",
+    example="pyoco-client price wait RUN_ID --timeout-sec 120\npyoco-client price wait RUN_ID --result",
+)
+@arguments.run_id
+@timeout_option
+@_result_option
+@arguments.output_by_terminal
+@click.pass_obj
+def wait(asked: Asked, run_id: str, timeout_sec: float | None, result: bool, output: str) -> int:
+    """Return when a priced run has ended, and print how.
+
+    Ends with 1 when it has failed, or when the time is over first. Ctrl-C ends the waiting and not the run.
+    """
+    with calling(asked) as client:
+        if timeout_sec is None:
+            _look_first(client, run_id)
+        return _conclude(client, _end_of(client, run_id, timeout_sec), output, has_result=result)
+
+
+def _submitted(
+    client: PyocoHttpClient, pack: str, inputs: Mapping[str, Any], key: str, max_cost_usd: str, **given: Any
+) -> PackReceipt:
+    """Who never hears an answer is told the key: with it nothing is paid for twice."""
+    import httpx  # noqa: PLC0415 - the client has it
+
+    from pyoco_server.http_client import AnswerDamaged  # noqa: PLC0415
+
+    try:
+        return client.submit_pack(pack, inputs, max_cost_usd, idempotency_key=key, **given)
+    except (httpx.ConnectError, httpx.ConnectTimeout, AnswerDamaged):  # it was never sent, or to somebody else
+        raise
+    except httpx.TransportError:
+        note(f"it is not known whether the run was accepted: submit it again with --idempotency-key {key}")
+        raise
+
+
+def _look_first(client: PyocoHttpClient, run_id: str) -> None:
+    """No such run, or no service to begin with, is told at once: who has no time limit would wait for ever."""
+    from pyoco_server.http_client import PackProblem  # noqa: PLC0415 - the client has it
+
+    try:
+        client.get_pack_run(run_id)
+    except PackProblem as error:
+        if error.response.status_code != 429:  # it is there, and busy
+            raise
+
+
+def _end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> PackRun:
+    """Raises TimeoutError. People see meanwhile that something happens."""
+    with looking(f"run {run_id}") as show:
+        seconds = math.inf if timeout_sec is None else timeout_sec
+        return client.wait_pack_run(run_id, seconds, progress=lambda run: show(str(run["status"])))
+
+
+def _conclude(client: PyocoHttpClient, run: PackRun, output: str, *, has_result: bool) -> int:
+    """Print how a run ended. Gives the exit code."""
+    if run["status"] != "COMPLETED":
+        _print_run(run, output)
+        used = run["cost"]["used_usd"]
+        note(f"run {run['run_id']} is {run['status']}{_because(run)}; {used} USD were charged")
+        return 1
+    if has_result:
+        return _print_result(client, run)
+    _print_run(run, output)
+    return 0
+
+
+def _print_result(client: PyocoHttpClient, run: PackRun) -> int:
+    """The stored bytes for programs; for people the same, but nothing in it can take over the terminal."""
+    import httpx  # noqa: PLC0415 - the client has it
+
+    try:
+        data = client.read_pack_result(run)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # it may lie on another server than the gateway
+        fail(f"the result of run {run['run_id']} could not be read: {str(error) or type(error).__name__}")
+    if not is_terminal(sys.stdout):
+        click.echo(data, nl=False)
+        return 0
+    try:
+        print_json(json.loads(data))
+    except ValueError:
+        click.echo(safe(data.decode(errors="replace")))
+    return 0
+
+
+def _print_receipt(receipt: PackReceipt, output: str) -> None:
+    if receipt["replayed"]:
+        note("this key was known: it is the receipt of the first submission, and nothing was paid again")
+    if output == "json":
+        print_json(receipt)
+        return
+    shown = {"reserved_usd": receipt["reservation"]["max_cost_usd"], **receipt, **receipt["costs"]}
+    print_table([shown], ("run_id", "status", "reserved_usd", "budget_remaining_usd"))
+    note(f"its end: pyoco-client price wait {receipt['run_id']}")
+
+
+def _print_run(run: PackRun, output: str) -> None:
+    if output == "json":
+        print_json(run)
+    else:
+        print_table([{**run, **run["cost"], "reason": (run["result"] or {}).get("reason_code")}], _COLUMNS)
+
+
+def _because(run: PackRun) -> str:
+    result: Mapping[str, Any] = run["result"] or {}
+    told = (result.get("problem") or {}).get("detail")
+    parts = [str(each) for each in (result.get("reason_code"), told) if each]
+    return f" ({': '.join(parts)})" if parts else ""

@@ -1,0 +1,59 @@
+"""What a person reads when a priced call is refused: the reason, what it means for the money, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["lines_of"]
+
+_ERRORS_MAX = 20
+
+
+def lines_of(response: httpx.Response) -> list[str] | None:
+    """None: it is no problem document. Whatever else its members are, they are shown as text."""
+    try:
+        body: Any = response.json()
+    except ValueError:
+        return None
+    if not isinstance(body, dict) or not isinstance(body.get("reason_code"), str):
+        return None
+    reason = body["reason_code"]
+    lines = [f"HTTP {response.status_code} {reason}: {body.get('detail') or body.get('title') or ''}"]
+    errors = body.get("errors")
+    lines += [_place(each) for each in (errors if isinstance(errors, list) else ())[:_ERRORS_MAX]]
+    if reason in _ADVICE:
+        lines.append(f"  {_advice(reason, response)}")
+    if response.status_code >= 500 and body.get("trace_id"):
+        lines.append(f"  for whoever looks into it: trace id {body['trace_id']}")
+    return lines
+
+
+def _place(error: Any) -> str:
+    """A pointer into the body, or nothing for the whole request."""
+    if not isinstance(error, dict):
+        return f"  {error}"
+    return f"  {error.get('pointer') or 'the request'}: {error.get('message')}"
+
+
+#: What to do about it. The detail has said what happened.
+_ADVICE = {
+    "BUDGET_DRAINED": "there are {remaining} USD left, see `pyoco-client budget`; or reserve less: --max-cost-usd",
+    "IDEMPOTENCY_CONFLICT": "the same key goes with exactly the same submission; leave --idempotency-key out, and a new"
+    " one is made",
+    "IDEMPOTENCY_IN_PROGRESS": "submit it again in a moment, with --idempotency-key {key}",
+    "RATE_LIMITED": "try again in {after} s",
+    "QUEUE_ENQUEUE_FAILED": "submit it again with --idempotency-key {key}: it is accepted and paid for once",
+}
+_ADVICE["DEPENDENCY_UNAVAILABLE"] = _ADVICE["QUEUE_ENQUEUE_FAILED"]
+
+
+def _advice(reason: str, response: httpx.Response) -> str:
+    headers, key = response.headers, response.request.headers.get("Idempotency-Key")
+    if reason == "DEPENDENCY_UNAVAILABLE" and key is None:
+        return f"try again in {headers.get('Retry-After', 'a few')} s"
+    return _ADVICE[reason].format(
+        remaining=headers.get("X-DPP-Budget-Remaining", "not enough"), key=key, after=headers.get("Retry-After", "30")
+    )
