@@ -33,6 +33,7 @@ from pyoco_server.executors.flow.records import slim_records
 __all__ = [
     "CANCEL",
     "FAULT",
+    "FRAME_BYTES_MAX",
     "GRAPH",
     "PROGRESS",
     "READY",
@@ -98,15 +99,15 @@ def number(count: int) -> bytes:
 class Frames:
     """Bytes in, bodies out; cut anywhere."""
 
-    def __init__(self) -> None:
-        self._buffer = bytearray()
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._buffer, self._bytes_max = bytearray(), bytes_max
 
     def feed(self, data: bytes) -> list[bytes]:
         self._buffer += data
         bodies: list[bytes] = []
         while len(self._buffer) >= _HEAD.size:
             (length,) = _HEAD.unpack_from(self._buffer)
-            if length > FRAME_BYTES_MAX:
+            if length > self._bytes_max:
                 raise ValueError(f"a frame of {length} bytes")
             end = _HEAD.size + length
             if len(self._buffer) < end:

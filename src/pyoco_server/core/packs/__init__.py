@@ -1,0 +1,13 @@
+"""The packs there are, and what each may be asked. A new one is a file here, a line below, and an executor."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyoco_server.core.packs.decision import DECISION
+from pyoco_server.core.packs.spec import PackSpec
+
+__all__ = ["PACKS", "PackSpec"]
+
+#: By name, which is the `pack_type` of a submission.
+PACKS: Final[dict[str, PackSpec]] = {spec.name: spec for spec in (DECISION,)}

@@ -1,0 +1,27 @@
+"""`decision`: a question, and perhaps its context, for one answer (contract 14.3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyoco_server.core.packs.spec import Member, Members, PackSpec, choice, text
+
+__all__ = ["CONTEXT_LENGTH_MAX", "DECISION", "DECISION_COST_USD_MICROS", "MODES", "QUESTION_LENGTH_MAX"]
+
+QUESTION_LENGTH_MAX: Final = 8_000
+CONTEXT_LENGTH_MAX: Final = 100_000
+#: The first is what is meant when nothing is said.
+MODES: Final = ("brief", "full")
+#: PRICED-127: fixed.
+DECISION_COST_USD_MICROS: Final = 50_000
+
+DECISION: Final = PackSpec(
+    "decision",
+    Members(
+        {
+            "question": Member(text(1, QUESTION_LENGTH_MAX), is_required=True),
+            "context": Member(text(0, CONTEXT_LENGTH_MAX)),
+            "mode": Member(choice(MODES)),
+        }
+    ),
+)

@@ -1,0 +1,230 @@
+"""The worker's side of one child process, whatever it runs: its lines, its end, and the word for that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.host import wire
+from pyoco_server.logs import get_logger
+
+__all__ = ["READY_SECONDS_MAX", "ChildProcess", "Launched", "Reader", "launch", "whole"]
+
+log = get_logger(__name__)
+
+#: Imports of flows take seconds, not minutes.
+READY_SECONDS_MAX = 120.0
+#: Between the polite word and the last one.
+_TERM_SECONDS = 1.0
+#: What a host has sent just before its end is still read.
+_LAST_WORDS_SECONDS = 0.1
+
+
+class Reader(asyncio.Protocol):
+    """Hands each body to whoever waits for it, and tells of the end.
+
+    A task can write on these sockets: they are in its process. Whatever was not asked for, or cannot be read, ends the
+    connection, and the host with it, so that no run is ever answered for by another.
+    """
+
+    def __init__(self, bytes_max: int = wire.FRAME_BYTES_MAX) -> None:
+        self._frames = wire.Frames(bytes_max)
+        self._waiting: asyncio.Future[bytes | None] | None = None
+        self._prefix = b""
+        self._first: bytes | None = None
+        self._transport: asyncio.BaseTransport | None = None
+        self.gone = False
+        #: It is gone because of what it sent.
+        self.gave_up = False
+
+    def next(self, prefix: bytes = b"") -> asyncio.Future[bytes | None]:
+        """The next body, which has to begin with `prefix`; None when the host is gone. One reader at a time."""
+        self._waiting, self._prefix = asyncio.get_running_loop().create_future(), prefix
+        if self._first is not None:
+            self._waiting.set_result(self._first)
+            self._first = None
+        elif self.gone:
+            self._waiting.set_result(None)
+        return self._waiting
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            bodies = self._frames.feed(data)
+        except ValueError:
+            return self.give_up()
+        for body in bodies:
+            if self._waiting is None and self._first is None:  # ready before anyone has asked
+                self._first = body
+            elif self._waiting is None or self._waiting.done() or not body.startswith(self._prefix):
+                return self.give_up()
+            else:
+                self._waiting.set_result(body[len(self._prefix) :])
+        return None
+
+    def give_up(self) -> None:
+        log.warning("a host sent what nobody asked for; it is given up")
+        self.gone = self.gave_up = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A child process and the two lines to it."""
+
+    process: asyncio.subprocess.Process
+    work: tuple[asyncio.WriteTransport, Reader]
+    control: tuple[asyncio.WriteTransport, Reader]
+
+
+async def launch(module: str, *, bytes_max: int = wire.FRAME_BYTES_MAX, output: int | None = None) -> Launched:
+    """A new process of this module, with its own process group, so that it can be killed with all it started.
+
+    `bytes_max` bounds what it may send at a time; `output` is where its stdout and stderr go, None being ours.
+    """
+    ours_work, theirs_work = socket.socketpair()
+    ours_control, theirs_control = socket.socketpair()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            str(theirs_work.fileno()),
+            str(theirs_control.fileno()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(theirs_work.fileno(), theirs_control.fileno()),
+            start_new_session=True,
+        )
+    except OSError:
+        ours_work.close()
+        ours_control.close()
+        raise
+    finally:
+        theirs_work.close()
+        theirs_control.close()
+    return Launched(process, await _connect(ours_work, bytes_max), await _connect(ours_control, bytes_max))
+
+
+async def _connect(ours: socket.socket, bytes_max: int) -> tuple[asyncio.WriteTransport, Reader]:
+    ours.setblocking(False)
+    transport, reader = await asyncio.get_running_loop().create_connection(lambda: Reader(bytes_max), sock=ours)
+    return transport, reader
+
+
+class ChildProcess:
+    """One child process. It is warm once its first word is here."""
+
+    def __init__(self, launched: Launched) -> None:
+        self._process = launched.process
+        self._work, self._work_reader = launched.work
+        self._control, self._control_reader = launched.control
+        self._killed_because: str | None = None
+        self.runs = 0
+        # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
+        self._exit = asyncio.ensure_future(self._process.wait())
+        self._exit.add_done_callback(self._on_exit)
+        self._is_swept = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        gone = self._work_reader.gone or self._control_reader.gone or self._exit.done()
+        return not gone and self._killed_because is None
+
+    async def _first_word(self, seconds: float) -> bytes | None:
+        """What it says when it is warm; None: it is gone. Raises UsageError when it says it cannot work, or nothing."""
+        try:
+            async with asyncio.timeout(seconds):
+                word = await self._work_reader.next()
+        except TimeoutError:
+            raise UsageError(f"a host process did not get ready within {seconds:g} s; is an import hanging?") from None
+        if word is not None and word.startswith(wire.FAULT):
+            raise UsageError(word[1:].decode("utf-8", "replace"))
+        return word
+
+    def ask_cancel(self) -> None:
+        self._control.write(wire.frame(wire.CANCEL + wire.number(self.runs)))
+
+    def kill(self, because: str) -> None:
+        """End the whole process group: politely, and a second later for good."""
+        if self._killed_because is not None or self._exit.done():
+            return
+        self._killed_because = because
+        self._signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(_TERM_SECONDS, self._signal, signal.SIGKILL)
+
+    def kill_now(self, because: str = "the worker stopped") -> None:
+        if self.is_alive:  # otherwise it has a reason of its own
+            self._killed_because = because
+        self._signal(signal.SIGKILL)
+
+    def _give_up(self, reader: Reader) -> None:
+        reader.give_up()
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group, until the process has ended: from then on the number may be somebody else's."""
+        if self._is_swept:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is gone already
+            os.killpg(self.pid, number)
+
+    async def wait(self) -> int:
+        """Waits for the end of the process and lets go of it. Returns its exit status."""
+        self._work.close()
+        self._control.close()
+        return await asyncio.shield(self._exit)
+
+    def _on_exit(self, _: object) -> None:
+        self._signal(signal.SIGKILL)  # whatever its tasks had started goes with it
+        self._is_swept = True
+        for transport in (self._work, self._control):
+            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, transport.close)
+
+    async def how_it_ended(self) -> str:
+        """Waits for the end of the process."""
+        status = await self.wait()
+        if self._killed_because is not None:
+            return self._killed_because
+        if self._work_reader.gave_up or self._control_reader.gave_up:
+            return "it sent what nobody had asked for or can read; did a task write on the worker's line?"
+        if status < 0:
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+            return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        return f"it left with exit status {status}"
+
+
+C = TypeVar("C", bound=ChildProcess)
+
+
+async def whole(spawning: Coroutine[Any, Any, C]) -> C:
+    """A start that is not cancelled half-way: nobody would know of the process."""
+    task = asyncio.ensure_future(spawning)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        child = await task
+        child.kill_now()
+        await child.wait()
+        raise

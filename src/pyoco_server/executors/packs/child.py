@@ -1,0 +1,118 @@
+"""The host's side: a process that reads calls from a socket and executes packs, one at a time, until it is told to go.
+
+Started by `pool.py` as `python -m pyoco_server.executors.packs.child WORK_FD CONTROL_FD`, with its stdout and stderr
+leading nowhere: what a pack prints may hold what a tenant sent (PRICED-171). The main thread executes; a second one
+listens for a cancel, and for the end of the worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.wire import CANCEL, FAULT, number
+from pyoco_server.executors.packs import wire
+from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError
+
+_SCORE_UNIT = 10_000
+
+
+class Child:
+    def __init__(self, work: Channel, control: Channel) -> None:
+        self._work, self._control = work, control
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._cancelled = threading.Event()
+        #: The last call that nobody wants any more, by its number: its cancel may be here before itself.
+        self._unwanted = b""
+
+    def serve(self) -> None:
+        data = self._work.receive()
+        if data is None:
+            return
+        greeting = wire.Greeting.unpack(data)
+        bound_memory(greeting.memory_bytes_max)
+        try:
+            executors = _load(greeting.registry)
+        except Exception as error:  # noqa: BLE001  (whatever an import does; the worker says it and ends)
+            self._work.send(FAULT + f"the packs cannot be loaded: {error!r}".encode("utf-8", "replace"))
+            return
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        self._work.send(wire.pack_ready(tuple(executors)))
+        while (data := self._work.receive()) is not None:
+            answer = _executed(executors, wire.unpack_call(data), self._next_call())
+            self._work.send(number(self._calls) + wire.pack_answer(answer))
+            if isinstance(answer, Faulted) and not shed_memory(greeting.memory_bytes_max):
+                return
+
+    def _next_call(self) -> threading.Event:
+        """Another call begins; what is set when it is cancelled."""
+        with self._lock:
+            self._calls += 1
+            self._cancelled = threading.Event()
+            if self._unwanted == number(self._calls):
+                self._cancelled.set()
+            return self._cancelled
+
+    def _listen(self) -> None:
+        while (asked := self._heard()) is not None:
+            if asked.startswith(CANCEL):
+                with self._lock:
+                    self._unwanted = asked.removeprefix(CANCEL)
+                    if self._unwanted == number(self._calls):
+                        self._cancelled.set()
+        end_all()  # the worker is gone
+
+    def _heard(self) -> bytes | None:
+        try:
+            return self._control.receive()
+        except OSError:
+            return None
+
+
+def _load(registry: str) -> Mapping[str, Execute]:
+    module, _, attribute = registry.partition(":")
+    executors: Mapping[str, Execute] = getattr(importlib.import_module(module), attribute)
+    return executors
+
+
+def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading.Event) -> Executed | Faulted:
+    """Whatever a pack does, there is an answer, and no word of it is in a log or an error detail."""
+    context = Context(
+        run_id=call.run_id,
+        tenant_id=call.tenant_id,
+        trace_id=call.trace_id,
+        deadline=time.monotonic() + call.timebox_seconds,
+        min_reliability_score=call.min_reliability_e4 / _SCORE_UNIT,
+        artifacts=call.artifacts,
+        cancelled=cancelled,
+    )
+    try:
+        return Executed(executors[call.pack_type](call.inputs, context))
+    except PackError as error:
+        return Faulted(f"{error.code}: {error.detail}")
+    except BaseException as error:  # noqa: BLE001  (the door of somebody else's code; its message may quote inputs)
+        return Faulted(f"the pack raised {type(error).__name__}", _place(error))
+
+
+def _place(error: BaseException) -> str | None:
+    """Where it arose. No value of it: a message or a variable may hold what a tenant sent."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    code = trace.tb_frame.f_code
+    return f"{Path(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
+
+
+def main() -> None:
+    live(lambda work, control: Child(work, control).serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The worker's side of one process that executes packs, and of one call on it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import signal
+from collections.abc import Callable
+
+from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, launch, whole
+from pyoco_server.executors.host.wire import CANCEL, frame, number
+from pyoco_server.executors.packs import wire
+from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
+
+__all__ = ["KILL_SECONDS", "HostExecution", "PackHost"]
+
+#: PRICED-124: who is still alive this long after its cancel is killed.
+KILL_SECONDS = 5.0
+#: An answer of this size is read in a thread: the heartbeats of other runs do not wait for it.
+_LARGE_BYTES = 262_144
+#: Between the end of the lines and the end of the process.
+_LINGER_SECONDS = 1.0
+#: The number that stands before each answer.
+_NUMBER_BYTES = len(number(0))
+
+
+class PackHost(ChildProcess):
+    """One child process. Make it with `spawn`; it is warm when `ready` returns."""
+
+    #: What it can execute; known once it is ready.
+    packs: frozenset[str] = frozenset()
+
+    @classmethod
+    async def spawn(cls, greeting: wire.Greeting) -> PackHost:
+        return await whole(cls._spawn(greeting))
+
+    @classmethod
+    async def _spawn(cls, greeting: wire.Greeting) -> PackHost:
+        launched = await launch(
+            "pyoco_server.executors.packs.child",
+            bytes_max=_NUMBER_BYTES + wire.ANSWER_BYTES_MAX,
+            output=asyncio.subprocess.DEVNULL,  # what a pack prints may hold what a tenant sent
+        )
+        host = cls(launched)
+        host._work.write(frame(greeting.pack()))
+        return host
+
+    async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:
+        """Raises UsageError when the packs cannot be loaded or that takes too long, OSError when it died."""
+        word = await self._first_word(seconds)
+        if word is not None:
+            try:
+                self.packs = wire.unpack_ready(word)
+            except ValueError:
+                self._give_up(self._work_reader)
+            else:
+                return
+        raise OSError(f"a pack process ended before it was ready: {await self.how_it_ended()}")
+
+    def call(self, call: Call) -> asyncio.Future[bytes | None]:
+        """The answer, packed; None: the host is gone."""
+        self.runs += 1
+        self._work.write(frame(wire.pack_call(call)))
+        return self._work_reader.next(number(self.runs))
+
+    def ask_cancel(self) -> None:
+        if self.is_alive:
+            self._control.write(frame(CANCEL + number(self.runs)))
+
+    async def read_answer(self, body: bytes) -> Executed | Faulted | None:
+        """None: nothing that can be read; then the pack has written it, and the host is given up."""
+        try:
+            if len(body) < _LARGE_BYTES:
+                return wire.unpack_answer(body)
+            return await asyncio.to_thread(wire.unpack_answer, body)
+        except ValueError:
+            self._give_up(self._work_reader)
+            return None
+
+    @property
+    def was_killed(self) -> bool:
+        """By us: then its end is nobody's fault."""
+        return self._killed_because is not None
+
+    async def last_words(self) -> str:
+        """How it ended, for the owner of the run. Waits for the end, and sees to it: a pack may have closed the lines
+        and live on."""
+        await asyncio.wait({self._exit}, timeout=_LINGER_SECONDS)
+        self._signal(signal.SIGKILL)
+        status = await self.wait()
+        if self._work_reader.gave_up or self._control_reader.gave_up:
+            return "the pack's process sent what nobody can read"
+        if status < 0:
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+            return f"the pack's process ended by {name}"
+        return f"the pack's process ended with exit status {status}"
+
+
+class _Verdict(enum.Enum):
+    """What was decided about a call before it ended. The first one stays."""
+
+    TIMED_OUT = enum.auto()
+    STOPPED = enum.auto()
+
+
+class HostExecution:
+    """One call on one host. Its timebox begins when it is made."""
+
+    def __init__(self, host: PackHost, call: Call, when_over: Callable[[], None]) -> None:
+        self._host = host
+        self._verdict: _Verdict | None = None
+        self._killing: asyncio.TimerHandle | None = None
+        loop = asyncio.get_running_loop()
+        self._answer = host.call(call)
+        self._timebox = loop.call_later(call.timebox_seconds, self._end, _Verdict.TIMED_OUT)
+        self._outcome = loop.create_task(self._conclude(when_over), name=f"pack {call.run_id}")
+
+    async def outcome(self) -> Outcome:
+        return await asyncio.shield(self._outcome)
+
+    def cancel(self) -> None:
+        self._end(_Verdict.STOPPED)
+
+    def kill(self) -> None:
+        self._verdict = self._verdict or _Verdict.STOPPED
+        self._kill()
+
+    def _end(self, verdict: _Verdict) -> None:
+        if self._answer.done() or self._verdict is not None:
+            return
+        self._verdict = verdict
+        self._host.ask_cancel()
+        self._killing = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        if not self._answer.done():
+            self._host.kill_now("it did not stop when it was told to")
+
+    async def _conclude(self, when_over: Callable[[], None]) -> Outcome:
+        """A result that comes after the timebox, or after a stop, is no result: the verdict stands (PRICED-118)."""
+        try:
+            body = await self._answer
+            self._timebox.cancel()
+            if self._killing is not None:
+                self._killing.cancel()
+            answer = None if body is None else await self._host.read_answer(body)
+            # Without an answer its process is waited for: nothing of it is left when we say so.
+            ended = Faulted(await self._host.last_words()) if answer is None else answer
+            if self._verdict is _Verdict.TIMED_OUT:
+                return TimedOut()
+            if self._verdict is _Verdict.STOPPED or (answer is None and self._host.was_killed):
+                return Stopped()
+            return ended
+        finally:
+            when_over()

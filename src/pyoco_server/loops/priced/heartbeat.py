@@ -1,0 +1,103 @@
+"""Keeping the lease of one priced run, beside its execution."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
+
+from pyoco_server.actions.priced import facts
+from pyoco_server.actions.priced.beat import beat
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.cancelling import cancelled, unless
+from pyoco_server.ports.pack_queue.port import Delivery
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["Heartbeat"]
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+#: A beat that the ledger did not answer is tried again after this.
+_AGAIN_SECONDS = 1.0
+#: A beat that is under way when the heart stops may end by itself for so long.
+_LAST_BEAT_SECONDS = 2.0
+
+
+class Heartbeat:
+    """Renews the lease (T5) from the start of the run until its end is claimed (PRICED-122).
+
+    What it cannot do: revive a lease, or beat while this process stands still. Then the next beat tells that the run
+    is another's to end, and nothing more is done for it.
+    """
+
+    def __init__(self, priced: Priced, run: PricedRun, delivery: Delivery, held_at: float) -> None:
+        """`held_at`: monotonic time before the start was asked for, so that we never think the lease longer than it
+        is."""
+        assert run.lease_token is not None
+        self._priced, self._run, self._lease_token, self._delivery = priced, run, run.lease_token, delivery
+        self._every = float(priced.config.priced_heartbeat_sec)
+        self._ttl = float(priced.config.priced_lease_ttl_sec)
+        self._held_until = held_at + self._ttl
+        self._stopping = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.is_set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._beat_on(), name=f"heartbeat {self._run.run_id}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """No beat is under way when this returns. May be called twice."""
+        self._stopping.set()
+        task = self._task
+        if task is None:
+            return
+        await asyncio.wait({task}, timeout=_LAST_BEAT_SECONDS)
+        await cancelled({task})
+
+    async def while_mine(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` returns; None as soon as the lease is lost, and `work` is cancelled then."""
+        made = await unless(work, self._lost)
+        # Lost in the same moment is lost: whoever ends the run now does not know of the outcome (PRICED-123).
+        return None if self.is_lost else made
+
+    async def _beat_on(self) -> None:
+        wait = self._every
+        while not await self._stopped_within(wait):
+            wait = _AGAIN_SECONDS
+            asked_at = time.monotonic()
+            try:
+                async with asyncio.timeout(max(0.0, self._held_until - asked_at)):
+                    is_mine = await beat(self._priced, self._run, self._lease_token, self._delivery)
+            except (DependencyUnavailable, TimeoutError) as error:
+                log.warning("a lease was not renewed", **facts.about(self._run), cause=error)
+                is_mine = time.monotonic() < self._held_until
+            except Exception:  # the top of a loop: a defect must not leave a run without a heart
+                log.exception("a heartbeat failed", **facts.about(self._run))
+                is_mine = time.monotonic() < self._held_until
+            else:
+                wait, self._held_until = self._every, asked_at + self._ttl
+            if not is_mine:
+                self._lost.set()
+                return
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        """Also when the lease would end before: then it is looked at in its last moment."""
+        seconds = max(0.0, min(seconds, self._held_until - time.monotonic()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        return self._stopping.is_set()

@@ -1,0 +1,327 @@
+"""Pack processes: whatever a pack does, it costs its own run and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import naughty_packs
+from pyoco_server.core.packs import PACKS
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.packs import host as host_module
+from pyoco_server.executors.packs import wire
+from pyoco_server.executors.packs.pool import PackHosts
+from pyoco_server.executors.packs.port import Call, Executed, Execution, Faulted, Outcome, PackError, Stopped, TimedOut
+from pyoco_server.executors.packs.registry import EXECUTORS
+from waiting import eventually
+
+TESTS = Path(__file__).parents[1]
+MARKER = "marker-7a1f"
+
+
+def call(pack_type: str, inputs: dict[str, Any] | None = None, timebox_seconds: float = 20.0) -> Call:
+    return Call(
+        pack_type=pack_type,
+        inputs=inputs or {},
+        run_id=str(uuid.uuid4()),
+        tenant_id="acme",
+        trace_id="t_1",
+        timebox_seconds=timebox_seconds,
+        min_reliability_e4=8123,
+        artifacts={"include_markdown": True},
+    )
+
+
+@pytest.fixture(autouse=True)
+def _naughty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+@contextlib.asynccontextmanager
+async def opened(slots: int = 1, memory_bytes_max: int = 2 << 30) -> AsyncIterator[PackHosts]:
+    hosts = PackHosts(slots, memory_bytes_max, naughty_packs.REGISTRY)
+    try:
+        await hosts.start()
+        yield hosts
+    finally:
+        await hosts.stop()
+
+
+@pytest.fixture
+async def hosts() -> AsyncIterator[PackHosts]:
+    async with opened() as hosts:
+        yield hosts
+
+
+@contextlib.asynccontextmanager
+async def begun(hosts: PackHosts, what: Call) -> AsyncIterator[Execution]:
+    async with asyncio.timeout(20):
+        seat = await hosts.seat()
+    execution = await seat.begin(what)
+    try:
+        yield execution
+    finally:
+        seat.leave()
+
+
+async def outcome_of(hosts: PackHosts, what: Call) -> Outcome:
+    async with asyncio.timeout(20), begun(hosts, what) as execution:
+        return await execution.outcome()
+
+
+async def still_works(hosts: PackHosts) -> None:
+    for _ in range(2):
+        assert isinstance(await outcome_of(hosts, call("tells")), Executed)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def pid_in(path: Path) -> int:
+    await eventually(lambda: path.exists() and path.read_text() != "")
+    return int(path.read_text())
+
+
+async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hosts: PackHosts) -> None:
+    """PRICED-114: the interface of 14.1."""
+    what = call("tells", {"question": "ü\u2028", "n": [1, 0.5, None]})
+    outcome = await outcome_of(hosts, what)
+    assert isinstance(outcome, Executed)
+    result, told = outcome.result, dict(outcome.result.data)
+    assert 19 < told.pop("seconds_left") <= 20
+    assert told.pop("pid") != os.getpid()
+    assert told == {
+        "inputs": what.inputs,
+        "run_id": what.run_id,
+        "tenant_id": "acme",
+        "trace_id": "t_1",
+        "min_reliability_score": 0.8123,
+        "artifacts": {"include_markdown": True},
+        "is_cancelled": False,
+    }
+    assert [(each.name, each.content_type, each.data) for each in result.artifacts] == [
+        ("a.md", "text/markdown", b"# a"),
+        ("b.bin", "application/octet-stream", bytes(range(256))),
+    ]
+    assert (result.actual_cost_usd_micros, result.tokens_consumed, result.reliability_score) == (7, 3, 0.5)
+    assert (result.discard_log, result.blocked_log) == ([{"url": "u", "reason": "r"}], [])
+
+
+class TestAPackThatFails:
+    @pytest.mark.parametrize(
+        ("pack_type", "detail"),
+        [
+            ("refuses", "PAGE_UNREADABLE: page 3 cannot be read"),
+            ("raises", "the pack raised ValueError"),
+            ("exits", "the pack raised SystemExit"),
+        ],
+    )
+    async def test_is_told_by_its_code_or_its_type(self, hosts: PackHosts, pack_type: str, detail: str) -> None:
+        """PRICED-118, PRICED-171"""
+        outcome = await outcome_of(hosts, call(pack_type, {"question": MARKER}))
+        assert isinstance(outcome, Faulted)
+        assert outcome.detail == detail
+        assert MARKER not in repr(outcome)
+        await still_works(hosts)
+        assert hosts.restarts == 0
+
+    async def test_by_a_defect_names_the_place_for_the_log(self, hosts: PackHosts) -> None:
+        outcome = await outcome_of(hosts, call("raises"))
+        assert isinstance(outcome, Faulted)
+        assert outcome.where is not None
+        assert outcome.where.startswith("naughty_packs.py:")
+        assert outcome.where.endswith(" in raises")
+
+    @pytest.mark.parametrize(
+        ("pack_type", "detail"),
+        [
+            ("is_killed", "the pack's process ended by SIGKILL"),
+            ("crashes", "the pack's process ended by SIGSEGV"),
+            ("leaves", "the pack's process ended with exit status 3"),
+            ("writes_rubbish", "the pack's process sent what nobody can read"),
+        ],
+    )
+    async def test_with_its_process_is_replaced(self, hosts: PackHosts, pack_type: str, detail: str) -> None:
+        assert await outcome_of(hosts, call(pack_type)) == Faulted(detail)
+        await still_works(hosts)
+        assert hosts.restarts == 1
+
+    async def test_with_closed_lines_does_not_live_on(self, hosts: PackHosts) -> None:
+        before = set(psutil.Process().children())
+        assert await outcome_of(hosts, call("closes_its_lines")) == Faulted("the pack's process ended by SIGKILL")
+        assert sum(not each.is_running() for each in before) == 1
+        await still_works(hosts)
+
+    async def test_for_want_of_memory_costs_its_own_run(self) -> None:
+        async with opened(memory_bytes_max=1 << 28) as hosts:
+            outcome = await outcome_of(hosts, call("eats_memory"))
+            assert isinstance(outcome, Faulted)
+            assert outcome.detail == "the pack raised MemoryError"
+            await still_works(hosts)
+
+
+class TestAResult:
+    @pytest.mark.parametrize("what", naughty_packs.WRONG)
+    async def test_of_the_wrong_type_is_the_packs_fault(self, what: str) -> None:
+        """In this process: what a pack returns is packed there, and believed by nobody here."""
+        outcome = wire.unpack_answer(wire.pack_answer(Executed(naughty_packs.WRONG[what]())))
+        assert isinstance(outcome, Faulted)
+        assert outcome.detail.startswith("the pack returned ")
+
+    async def test_of_the_wrong_type_leaves_the_process_as_it_was(self, hosts: PackHosts) -> None:
+        assert isinstance(await outcome_of(hosts, call("returns_wrong", {"what": "a negative cost"})), Faulted)
+        await still_works(hosts)
+        assert hosts.restarts == 0
+
+    async def test_that_is_too_large_is_the_packs_fault(self, hosts: PackHosts) -> None:
+        assert await outcome_of(hosts, call("returns_64_mib")) == Faulted("the pack returned more than 32 MiB")
+        await still_works(hosts)
+
+    async def test_that_is_large_comes_back_whole(self, hosts: PackHosts) -> None:
+        outcome = await outcome_of(hosts, call("returns_9_mib"))
+        assert isinstance(outcome, Executed)
+        assert len(outcome.result.data["text"]) == 8 << 20
+        assert outcome.result.artifacts[0].data == bytes(1 << 20)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"", b"abc", b"\xff\0\0\0", b"\x02\0\0\0[]", b"\x04\0\0\0null", b"\x02\0\0\0{}", b"\x02\0\0\0{}more",
+            b"\x05\0\0\0\xff\xff\xff\xff\xff", b'\x0d\0\0\0{"fault":123}  ', b"\x09\0\0\0[[[[[[[[[",
+            b'\x12\0\0\0{"artifacts":[{}]}', b'\x10\0\0\0{"artifacts":[]}more', b'\x10\0\0\0{"artifacts":1} ',
+            b'\x1b\0\0\0{"artifacts":[{"bytes":1}]}', b'\x1c\0\0\0{"artifacts":[{"bytes":-1}]}',
+            b'\x0b\0\0\0{"data":NaN}',
+        ],
+    )  # fmt: skip
+    def test_that_is_no_answer_at_all_is_refused(self, body: bytes) -> None:
+        with pytest.raises(ValueError):
+            wire.unpack_answer(body)
+
+
+class TestTheTimebox:
+    async def test_ends_a_pack_that_minds(self, hosts: PackHosts) -> None:
+        """PRICED-124: the result of a pack that is cancelled is none, and its process lives."""
+        began = time.monotonic()
+        assert await outcome_of(hosts, call("answers_late", timebox_seconds=0.2)) == TimedOut()
+        assert 0.2 <= time.monotonic() - began < 4
+        await still_works(hosts)
+        assert hosts.restarts == 0
+
+    async def test_ends_a_pack_that_does_not_mind(self, hosts: PackHosts, tmp_path: Path) -> None:
+        """PRICED-124: killed 5 s after its cancel, and not before."""
+        began = time.monotonic()
+        what = call("ignores_cancel", {"begun": str(tmp_path / "begun")}, timebox_seconds=0.2)
+        assert await outcome_of(hosts, what) == TimedOut()
+        assert 5.1 <= time.monotonic() - began < 8
+        assert is_gone(await pid_in(tmp_path / "begun"))
+        assert hosts.restarts == 1
+
+    async def test_kills_what_the_pack_has_started(
+        self, hosts: PackHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(host_module, "KILL_SECONDS", 0.1)
+        what = call("leaves_a_child", {"begun": str(tmp_path / "begun")}, timebox_seconds=1.0)
+        assert await outcome_of(hosts, what) == TimedOut()
+        pid = await pid_in(tmp_path / "begun")
+        await eventually(lambda: is_gone(pid))
+
+    async def test_does_not_touch_a_pack_that_has_answered(self, hosts: PackHosts) -> None:
+        for _ in range(5):
+            assert isinstance(await outcome_of(hosts, call("tells", timebox_seconds=0.2)), Executed)
+        seat = await hosts.seat()
+        await asyncio.sleep(0.25)  # the timeboxes of the earlier calls end here
+        execution = await seat.begin(call("sleeps", {"seconds": 0.1}))
+        assert isinstance(await execution.outcome(), Executed)
+        seat.leave()
+
+
+class TestStopping:
+    async def test_a_call_asks_the_pack_first(self, hosts: PackHosts) -> None:
+        """PRICED-123"""
+        for _ in range(5):  # the cancel may be there before the call, or after it
+            async with begun(hosts, call("sleeps")) as execution:
+                execution.cancel()
+                execution.cancel()
+                assert await execution.outcome() == Stopped()
+        await still_works(hosts)
+        assert hosts.restarts == 0
+
+    async def test_a_call_for_good_is_at_once(self, hosts: PackHosts, tmp_path: Path) -> None:
+        """PRICED-125"""
+        async with begun(hosts, call("ignores_cancel", {"begun": str(tmp_path / "begun")})) as execution:
+            pid = await pid_in(tmp_path / "begun")
+            execution.kill()
+            assert await execution.outcome() == Stopped()
+            assert is_gone(pid)
+        await still_works(hosts)
+
+    async def test_a_seat_that_is_left_kills_what_runs_on_it(self, hosts: PackHosts, tmp_path: Path) -> None:
+        async with begun(hosts, call("ignores_cancel", {"begun": str(tmp_path / "begun")})) as execution:
+            pid = await pid_in(tmp_path / "begun")
+        assert await execution.outcome() == Stopped()
+        assert is_gone(pid)
+        await still_works(hosts)
+
+    async def test_the_pool_is_no_fault_of_the_pack(self, hosts: PackHosts, tmp_path: Path) -> None:
+        async with begun(hosts, call("ignores_cancel", {"begun": str(tmp_path / "begun")})) as execution:
+            pid = await pid_in(tmp_path / "begun")
+            await hosts.stop()
+            assert await execution.outcome() == Stopped()
+            assert is_gone(pid)
+        assert psutil.Process().children() == []
+
+    async def test_and_starting_may_be_repeated_and_at_once(self) -> None:
+        hosts = PackHosts(2, 0, naughty_packs.REGISTRY)
+        await hosts.stop()
+        await asyncio.gather(hosts.start(), hosts.start(), hosts.stop(), hosts.start())
+        await still_works(hosts)
+        await asyncio.gather(hosts.stop(), hosts.stop())
+        assert psutil.Process().children() == []
+
+
+async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts) -> None:
+    seat = await hosts.seat()
+    for child in psutil.Process().children():
+        child.kill()
+        child.wait(5)
+    await eventually(lambda: not seat._host.is_alive)
+    async with asyncio.timeout(20):
+        execution = await seat.begin(call("tells"))
+        assert isinstance(await execution.outcome(), Executed)
+    seat.leave()
+    await still_works(hosts)
+
+
+async def test_packs_that_cannot_be_loaded_stop_the_worker() -> None:
+    hosts = PackHosts(1, 0, "no_such_module:EXECUTORS")
+    with pytest.raises(UsageError, match="no_such_module"):
+        await hosts.start()
+    assert psutil.Process().children() == []
+
+
+async def test_without_being_told_otherwise_the_packs_are_those_of_the_product() -> None:
+    hosts = PackHosts(1, 0)
+    await hosts.start()
+    try:
+        assert hosts.packs == set(EXECUTORS) == set(PACKS)
+    finally:
+        await hosts.stop()
+
+
+def test_the_code_of_a_pack_error_is_a_word_for_programs() -> None:
+    for code in ("", "lower", "A B", "Ä", "A" * 65, "A\n"):
+        with pytest.raises(ValueError, match="PAGE_UNREADABLE"):
+            PackError(code, "")

@@ -1,0 +1,287 @@
+"""The worker's lane of priced runs: its leases, outages of its stores, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pack_scenes import CREDIT, FEE, FOR_EVER, Scene, Watched, check_failed, is_gone, open_scene, pack_processes
+from priced_stacks import an_ask
+from pyoco_server.core.priced.states import Stage, Status
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.packs.pool import PackHosts
+from pyoco_server.executors.packs.port import Call, Execution
+from pyoco_server.loops.priced import fitness as fitness_module
+from pyoco_server.loops.priced import heartbeat as heartbeat_module
+from pyoco_server.loops.priced.heartbeat import Heartbeat
+from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.reaper import Reaper
+from pyoco_server.ports.pack_queue.port import Delivery
+from waiting import eventually
+
+
+@pytest.fixture
+async def scene(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Scene]:
+    async with open_scene(request, tmp_path, monkeypatch) as scene:
+        yield scene
+
+
+class TestALease:
+    async def test_outlives_a_long_pack_by_its_heartbeats(self, scene: Scene) -> None:
+        """PRICED-122: the message stays invisible, too."""
+        run = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=4)
+        async with scene.worker(2):
+            await eventually(scene.begun().exists)
+            check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", "the pack took longer than 4 s")
+        assert len(scene.queue.asked("extend")) >= 2
+        assert len(scene.queue.asked("ack")) == 1, "it was delivered once"
+
+    async def test_that_is_lost_ends_the_pack_and_nothing_else(self, scene: Scene) -> None:
+        """PRICED-123: nothing is uploaded or claimed, the message is acknowledged, the slot goes on."""
+        run, next_one = await scene.submit(f"sleeps {scene.begun()}"), await scene.submit()
+        async with scene.worker() as worker:
+            await eventually(scene.begun().exists)
+            assert worker.running == (run.run_id,)
+            scene.stack.skew.move(10)
+            await Reaper(scene.stack.priced).turn()
+            check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
+            assert (await scene.ended(next_one)).status is Status.COMPLETED
+            await scene.settled()
+            assert worker.restarts == 0, "it minded its cancel"
+        assert [key for key, *_ in scene.results.asked("put") if run.run_id in key] == []
+        assert scene.stack.points.reached.count("worker.after_upload") == 1
+        assert await scene.envelope(run) is None
+
+    async def test_that_is_lost_before_the_claim_leaves_the_end_to_the_other(self, scene: Scene) -> None:
+        """PRICED-18, PRICED-120, PRICED-155: the object stays, and nothing points to it."""
+
+        async def reaped() -> None:
+            scene.stack.skew.move(10)
+            await Reaper(scene.stack.priced).turn()
+
+        scene.stack.points.meanwhile["worker.after_upload"] = reaped
+        run = await scene.submit()
+        async with scene.worker():
+            check_failed(await scene.ended(run), "WORKER_TIMEOUT", None)
+            await scene.settled()
+        assert await scene.envelope(run) is not None
+        assert await scene.stack.balance() == CREDIT - FEE
+
+    async def test_outlives_a_ledger_that_is_away_for_less_than_its_time(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PRICED-123"""
+        monkeypatch.setattr(heartbeat_module, "_AGAIN_SECONDS", 0.1)
+        scene.ledger.down["transact_softly"] = 3
+        run = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=3)
+        async with scene.worker():
+            check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", "the pack took longer than 3 s")
+
+    async def test_is_taken_for_lost_when_the_ledger_is_away_for_longer(self, scene: Scene) -> None:
+        """PRICED-123"""
+        scene.ledger.down["transact_softly"] = FOR_EVER
+        run = await scene.submit(f"sleeps {scene.begun()}")
+        async with scene.worker() as worker:
+            await eventually(scene.begun().exists)
+            await eventually(lambda: worker.running == ())
+            await scene.settled()
+        assert (await scene.row(run)).stage is Stage.OPEN
+        scene.stack.skew.move(10)
+        await scene.stack.keep()
+        check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
+
+    async def test_that_is_lost_in_the_moment_of_the_outcome_is_lost(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PRICED-123"""
+        both = asyncio.Event()
+
+        async def beat(*_: object) -> bool:
+            both.set()
+            return False
+
+        async def work() -> str:
+            await both.wait()
+            return "an outcome"
+
+        monkeypatch.setattr(heartbeat_module, "beat", beat)
+        run = await scene.stack.started(await scene.submit())
+        now = asyncio.get_running_loop().time()
+        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now - 2.9) as heart:
+            assert await heart.while_mine(work()) is None
+            assert heart.is_lost
+
+    async def test_that_is_lost_by_the_last_beat_is_lost(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PRICED-123: it was under way while the outcome came."""
+        answered = asyncio.Event()
+
+        async def beat(*_: object) -> bool:
+            await answered.wait()
+            return False
+
+        async def answer() -> None:
+            asyncio.get_running_loop().call_later(0.1, answered.set)
+
+        monkeypatch.setattr(heartbeat_module, "beat", beat)
+        scene.stack.points.meanwhile["worker.after_upload"] = answer
+        run = await scene.stack.submitted(an_ask(inputs={"question": "sleeps", "seconds": 1.3}))
+        async with scene.worker():
+            await eventually(lambda: len(scene.queue.asked("ack")) == 1)
+        assert "worker.after_upload" in scene.stack.points.reached
+        assert (await scene.row(run)).stage is Stage.OPEN
+
+    async def test_is_not_renewed_after_the_end_of_its_heart(self, scene: Scene) -> None:
+        run = await scene.stack.started(await scene.submit())
+        now = asyncio.get_running_loop().time()
+        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now) as heart:
+            await heart.stop()
+            await heart.stop()
+        assert not heart.is_lost
+        assert scene.ledger.asked("transact_softly") == []
+
+
+class TestAnOutage:
+    @pytest.mark.parametrize("name", ["ledger", "results"])
+    async def test_stops_the_receiving_until_it_is_over(self, scene: Scene, name: str) -> None:
+        """PRICED-119: and burns no receives."""
+        store: Watched = getattr(scene, name)
+        store.down["*"] = FOR_EVER
+        run = await scene.submit()
+        async with scene.worker():
+            await eventually(lambda: len(store.asked("ping")) >= 4)
+            assert scene.queue.asked("receive") == []
+            store.down.clear()
+            assert (await scene.ended(run)).status is Status.COMPLETED
+        assert scene.queue.asked("nack") == []
+
+    async def test_that_begins_while_a_receive_waits_ends_it(self, scene: Scene) -> None:
+        """PRICED-119"""
+        async with scene.worker() as worker:
+            await eventually(lambda: len(scene.queue.asked("receive")) == 1)
+            scene.results.down["*"] = FOR_EVER
+            worker._fitness.nudge()
+            await eventually(worker._fitness.unwell.is_set)
+            run = await scene.submit()
+            pings = len(scene.results.asked("ping"))
+            await eventually(lambda: len(scene.results.asked("ping")) >= pings + 3)
+            assert (await scene.row(run)).status is Status.QUEUED
+            scene.results.down.clear()
+            assert (await scene.ended(run)).status is Status.COMPLETED
+        assert scene.queue.asked("nack") == []
+
+    async def test_that_nobody_has_seen_yet_costs_a_receive_and_no_money(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PRICED-119: a run that could not be ended well is not started."""
+        monkeypatch.setattr(fitness_module, "_FRESH_SECONDS", 0.0)
+        async with scene.worker():
+            await eventually(lambda: len(scene.queue.asked("receive")) == 1)
+            scene.results.down["*"] = FOR_EVER
+            run = await scene.submit()
+            await eventually(lambda: len(scene.queue.asked("nack")) == 1)
+        assert (await scene.row(run)).status is Status.QUEUED
+
+    async def test_of_the_queue_is_waited_for(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pyoco_server.loops.priced.pack_worker._PAUSE_SECONDS", 0.05)
+        scene.queue.down["receive"] = 3
+        run = await scene.submit()
+        async with scene.worker():
+            assert (await scene.ended(run)).status is Status.COMPLETED
+
+
+class TestStopping:
+    async def test_lets_what_runs_finish_and_receives_nothing_more(self, scene: Scene) -> None:
+        """PRICED-125"""
+        run, other = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=1), await scene.submit()
+        async with scene.worker(drain_seconds=10):
+            await eventually(scene.begun().exists)
+        check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", "the pack took longer than 1 s")
+        assert (await scene.row(other)).status is Status.QUEUED
+        assert pack_processes() == []
+
+    async def test_leaves_what_cannot_finish_without_a_claim(self, scene: Scene) -> None:
+        """PRICED-125: its process is killed, and the reaper ends the run."""
+        run = await scene.submit(f"ignores_cancel {scene.begun()}")
+        async with scene.worker(drain_seconds=0.2) as worker:
+            await eventually(scene.begun().exists)
+        assert worker.running == ()
+        assert is_gone(int(scene.begun().read_text()))
+        row = await scene.row(run)
+        assert (row.status, row.stage) == (Status.PROCESSING, Stage.OPEN)
+        assert scene.queue.asked("ack") == []
+        scene.stack.skew.move(10)
+        await scene.stack.keep()
+        check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
+
+    async def test_does_not_cut_an_end_short(self, scene: Scene) -> None:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def waits() -> None:
+            reached.set()
+            await go_on.wait()
+
+        scene.stack.points.meanwhile["finalize.after_claim"] = waits
+        run = await scene.submit()
+        async with scene.worker() as worker:
+            await reached.wait()
+            stopping = asyncio.create_task(worker.stop(0.05))
+            asyncio.get_running_loop().call_later(0.3, go_on.set)
+            await stopping
+            assert (await scene.row(run)).status is Status.COMPLETED
+
+    async def test_and_starting_at_random_leaves_nothing_behind(self, scene: Scene) -> None:
+        """As every loop: ten tasks start and stop it at random."""
+        chance = random.Random(7)
+        worker = PackWorker(scene.priced, Still(), 3)
+
+        async def fiddle() -> None:
+            for _ in range(10):
+                await (worker.start() if chance.random() < 0.5 else worker.stop(chance.choice((0.0, 0.01))))
+                await asyncio.sleep(chance.random() * 0.01)
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(fiddle() for _ in range(10)))
+            await worker.stop()
+            await worker.stop()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(("packs", "Fitness"))]
+
+    async def test_and_starting_again_goes_on(self, scene: Scene) -> None:
+        async with scene.worker() as worker:
+            await worker.start()
+            await worker.stop()
+            await worker.start()
+            assert (await scene.ended(await scene.submit())).status is Status.COMPLETED
+
+    async def test_a_worker_that_cannot_load_its_packs_does_not_start(self, scene: Scene) -> None:
+        worker = PackWorker(scene.priced, PackHosts(1, 0, "no_such_module:EXECUTORS"), 1)
+        with pytest.raises(UsageError):
+            await worker.start()
+        await worker.stop()
+
+
+class Still:
+    """An executor whose every seat is taken."""
+
+    restarts = 0
+    packs = frozenset({"decision"})
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def seat(self) -> Any:
+        return _Seat()
+
+
+class _Seat:
+    async def begin(self, call: Call) -> Execution:
+        raise NotImplementedError
+
+    def leave(self) -> None: ...

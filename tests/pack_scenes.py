@@ -1,0 +1,155 @@
+"""A stack of priced runs with watched ports, and workers on it whose packs behave as told."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import naughty_packs
+from priced_stacks import SQLITE, Stack, an_ask, open_stack
+from pyoco_server.actions.priced.patience import Patience
+from pyoco_server.core.priced.result_key import envelope_key
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.executors.packs.pool import PackHosts
+from pyoco_server.loops.priced import fitness as fitness_module
+from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.staging import Tries, prefix_of
+from pyoco_server.ports.priced import Priced
+from waiting import eventually
+
+__all__ = ["CREDIT", "FEE", "FOR_EVER", "Scene", "Watched", "check_failed", "is_gone", "open_scene", "pack_processes"]
+
+TESTS = Path(__file__).parent
+CREDIT = 10_000_000
+#: Of a run that reserves 250_000.
+FEE = 5_000
+FOR_EVER = 10**9
+QUICK = Tries(seconds=5.0, pauses=(0.01, 0.01))
+BRIEFLY = Patience(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
+
+
+class Watched:
+    """A port that notes what it is asked, and does not answer while it is told so."""
+
+    def __init__(self, port: object) -> None:
+        self._port = port
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        #: The names of methods that do not answer, and how often; "*" is all of them.
+        self.down: dict[str, int] = {}
+        #: Delays are not waited for.
+        self.is_hasty = False
+
+    def asked(self, name: str) -> list[tuple[Any, ...]]:
+        return [arguments for called, arguments in self.calls if called == name]
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._port, name)
+        if not inspect.iscoroutinefunction(real):
+            return real
+
+        async def call(*arguments: Any) -> Any:
+            self.calls.append((name, arguments))
+            left = self.down.get(name, self.down.get("*", 0))
+            if left:
+                if name in self.down:
+                    self.down[name] -= 1
+                raise DependencyUnavailable(f"injected: {name} is not answered")
+            if name == "nack" and self.is_hasty:
+                arguments = (arguments[0], 0)
+            return await real(*arguments)
+
+        return call
+
+
+class Scene:
+    """A stack with watched ports, and workers on it."""
+
+    def __init__(self, stack: Stack, tmp_path: Path) -> None:
+        priced = stack.priced
+        self.ledger, self.queue, self.results = (
+            Watched(port) for port in (priced.ledger, priced.queue, priced.results)
+        )
+        watched: Any = {"ledger": self.ledger, "queue": self.queue, "results": self.results}
+        self.priced: Priced = replace(priced, **watched)
+        self.stack, self._tmp_path = stack, tmp_path
+
+    def begun(self, name: str = "begun") -> Path:
+        return self._tmp_path / name
+
+    async def submit(self, question: str = "Shall we?", **more: Any) -> PricedRun:
+        return await self.stack.submitted(an_ask(inputs={"question": question}, **more))
+
+    async def row(self, run: PricedRun) -> PricedRun:
+        return await self.stack.row(run.run_id)
+
+    async def ended(self, run: PricedRun, seconds: float = 15.0) -> PricedRun:
+        async def has_ended() -> bool:
+            return (await self.row(run)).has_ended
+
+        await eventually(has_ended, seconds)
+        return await self.row(run)
+
+    async def settled(self) -> None:
+        """Nothing is queued or in hand."""
+
+        async def is_empty() -> bool:
+            return await self.stack.priced.queue.depth() == (0, 0)
+
+        await eventually(is_empty)
+
+    async def envelope(self, run: PricedRun) -> dict[str, Any] | None:
+        found = await self.stack.priced.results.get(envelope_key(prefix_of(run)))
+        return None if found is None else json.loads(found[0])
+
+    @contextlib.asynccontextmanager
+    async def worker(self, slots: int = 1, *packs: str, drain_seconds: float = 0.5) -> AsyncIterator[PackWorker]:
+        executor = PackHosts(slots, 0, naughty_packs.REGISTRY)
+        worker = PackWorker(self.priced, executor, slots, packs, tries=QUICK, patience=BRIEFLY)
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.stop(drain_seconds)
+
+
+@contextlib.asynccontextmanager
+async def open_scene(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Scene]:
+    """Leases of 3 s, renewed every second. Whatever was done in it, the money is right in the end."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setattr(fitness_module, "_FIRST_PAUSE_SECONDS", 0.05)
+    async with open_stack(SQLITE, request, priced_lease_ttl_sec=3, priced_heartbeat_sec=1) as stack:
+        await stack.credit(CREDIT)
+        yield Scene(stack, tmp_path)
+        await stack.check_money()
+
+
+def check_failed(run: PricedRun, reason: str, detail: str | None) -> None:
+    """PRICED-13, PRICED-118: the minimum fee, and no pointer."""
+    assert (run.status, run.money, run.stage) == (Status.FAILED, Money.SETTLED, Stage.COMMITTED)
+    assert (run.reason_code, run.error_detail) == (reason, detail)
+    assert run.actual_cost_usd_micros == FEE
+    assert run.result is None
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def pack_processes() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "pyoco_server.executors.packs.child" in each.cmdline()]
