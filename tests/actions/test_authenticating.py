@@ -7,14 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from faulty_ports import BEFORE, Trouble, with_trouble
 from pyoco_server import wiring
-from pyoco_server.actions.authenticate import NOBODY, authenticate
+from pyoco_server.actions.authenticate import NOBODY, authenticate, authenticate_payer, check_payer
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import KeyMissing, KeyRefused, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
@@ -27,10 +29,10 @@ async def backend(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[Ga
         yield backend
 
 
-async def a_key(backend: GatewayBackend) -> tuple[str, Caller]:
-    plain, record = make_key("team-a", "pepper", time.time(), secrets.token_hex, secrets.token_urlsafe)
+async def a_key(backend: GatewayBackend, tenant_id: str = "team-a") -> tuple[str, Caller]:
+    plain, record = make_key(tenant_id, "pepper", time.time(), secrets.token_hex, secrets.token_urlsafe)
     assert await backend.keys.add(record)
-    return plain, Caller("team-a", record.key_id)
+    return plain, Caller(tenant_id, record.key_id)
 
 
 async def test_a_key_says_whose_it_is(backend: GatewayBackend) -> None:
@@ -69,3 +71,37 @@ async def test_when_keys_are_off_nobody_is_told_apart(backend: GatewayBackend) -
     opened = replace(backend, config=replace(backend.config, http_auth_mode="none"))
     for plain in (None, "nonsense", (await a_key(backend))[0]):
         assert await authenticate(opened, plain) == NOBODY
+
+
+@pytest.mark.parametrize("mode", ["none", "api_key"])
+async def test_whoever_pays_shows_a_key_whatever_the_settings_say(
+    backend: GatewayBackend, mode: Literal["none", "api_key"]
+) -> None:
+    """PRICED-62, PRICED-170"""
+    plain, caller = await a_key(backend)
+    asked = replace(backend, config=replace(backend.config, http_auth_mode=mode))
+    assert await authenticate_payer(asked, plain) == caller
+    for nothing in (None, ""):
+        with pytest.raises(KeyMissing):
+            await authenticate_payer(asked, nothing)
+    with pytest.raises(KeyRefused):
+        await authenticate_payer(asked, plain + "x")
+
+
+@pytest.mark.parametrize(("tenant_id", "may"), [("x" * 64, True), ("A_b-9", True), ("x" * 65, False), ("a.b", False)])
+async def test_whoever_pays_is_a_tenant_the_ledger_can_have(backend: GatewayBackend, tenant_id: str, may: bool) -> None:
+    """PRICED-62"""
+    plain, caller = await a_key(backend, tenant_id)
+    if may:
+        assert await authenticate_payer(backend, plain) == caller
+    else:
+        with pytest.raises(KeyRefused):
+            await authenticate_payer(backend, plain)
+
+
+async def test_a_suspended_tenant_does_not_pay() -> None:
+    """PRICED-62: one the ledger has never heard of may"""
+    check_payer(None)
+    check_payer(Tenant(tenant_id="a", display_name="a"))
+    with pytest.raises(KeyRefused):
+        check_payer(Tenant(tenant_id="a", display_name="a", status=TenantStatus.SUSPENDED))

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from doors_support import Door
 from gateways import Gateway, fresh_gateway
+from priced_gateways import PricedDoor, fresh_priced_gateway
 from pyoco_server.ports.nats.link import Link, open_link
 from sites import Site, open_site
 
@@ -33,6 +34,15 @@ async def door(whole_module: Door) -> AsyncIterator[Door]:
     """Whatever a test sends, it leaves no trace unless it was accepted."""
     yield whole_module
     await whole_module.check()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def priced_door(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PricedDoor]:
+    """Authentication is off: under `/v1` that makes no difference. Each test has tenants of its own."""
+    link = await open_link(nats_url, "tests")
+    async with fresh_priced_gateway(link, nats_url, tmp_path_factory.mktemp("priced")) as door:
+        yield door
+    await link.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

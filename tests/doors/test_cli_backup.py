@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import signal
+import sqlite3
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,15 +19,29 @@ from typing import Any
 import click
 import pytest
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from servers import NatsServer
 from waiting import eventually
 
-NAMES = [resource.name for resource in resources_of(NatsBackendConfig())]
+RESOURCES = (*resources_of(NatsBackendConfig()), *priced_resources(NatsBackendConfig(), PricedConfig()))
+NAMES = [resource.name for resource in RESOURCES]
+
+
+def write_fact(ledger: Path, fact: str) -> None:
+    """What is in it does not matter here."""
+    with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as opened:
+        opened.execute("PRAGMA journal_mode = WAL")
+        opened.execute("CREATE TABLE IF NOT EXISTS facts (fact TEXT)")
+        opened.execute("INSERT INTO facts VALUES (?)", (fact,))
+
+
+def facts_in(ledger: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(ledger)) as opened:
+        return [fact for (fact,) in opened.execute("SELECT fact FROM facts ORDER BY rowid")]
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,7 @@ class Admin:
     server: NatsServer
     link: Link
     folder: Path
+    ledger: Path
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "pyoco_server.admin_cli", "--nats-url", self.server.url, *arguments]
@@ -50,7 +66,7 @@ class Admin:
     @property
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
-        return {**clean, "PYOCO_LOAD_DOTENV": "false"}
+        return {**clean, "PYOCO_LOAD_DOTENV": "false", "PYOCO_LEDGER_URL": f"sqlite:///{self.ledger}"}
 
     async def start(self, *arguments: str, through: Sequence[str] = ()) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
@@ -101,10 +117,14 @@ class Admin:
 
 
 @pytest.fixture
-async def admin(own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Admin]:
+async def admin(
+    own_nats_server: NatsServer, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Admin]:
     link = await open_link(own_nats_server.url, "tests")
-    await ensure(link, resources_of(NatsBackendConfig()))
-    yield Admin(own_nats_server, link, tmp_path)
+    await ensure(link, RESOURCES)
+    ledger = tmp_path_factory.mktemp("ledger") / "ledger.db"
+    write_fact(ledger, "first")
+    yield Admin(own_nats_server, link, tmp_path, ledger)
     await link.close()
 
 
@@ -201,6 +221,14 @@ BAD = {
     ),
     "a text for the terminal": (_manifest(lambda document: document.update(made_by="\x1b[2J")), r"'\x1b[2J' is not"),
     "something missing": (_manifest(lambda document: document.pop("backup_id")), "'backup_id' is missing"),
+    "the ledger is shorter": (
+        lambda folder: (folder / "ledger" / "ledger.db").write_bytes(b"SQLite"),
+        "ledger.db is shorter than the",
+    ),
+    "the ledger leads elsewhere": (
+        _manifest(lambda document: document["ledger"].update(name="other.db")),
+        "the ledger's file is called 'other.db'",
+    ),
     "another's configuration": (
         _manifest(lambda document: document["streams"][0]["config"].update(name="OTHER")),
         "belongs to 'OTHER'",
@@ -217,11 +245,14 @@ def good_backup(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Path
 
     async def prepare() -> None:
         link = await open_link(server.url, "tests")
-        await ensure(link, resources_of(NatsBackendConfig()))
+        await ensure(link, RESOURCES)
         await link.close()
 
     asyncio.run(prepare())
-    assert outcome(cli, "pyoco-server-admin", ["--nats-url", server.url, "backup", "--to", str(folder), "--json"]) == 0
+    data = tmp_path_factory.mktemp("data")
+    write_fact(data / "ledger.db", "first")
+    at = ["--nats-url", server.url, "--data-dir", str(data)]
+    assert outcome(cli, "pyoco-server-admin", [*at, "backup", "--to", str(folder), "--json"]) == 0
     server.kill()
     return folder
 
@@ -481,3 +512,41 @@ def test_help_shows_examples_and_takes_no_time() -> None:
         assert command is not None
         text = command.get_help(click.Context(command, parent=context, info_name=name))
         assert f"pyoco-server-admin {name}" in text.split("Example:")[1]
+
+
+async def test_the_ledger_is_in_the_backup_and_comes_back(admin: Admin) -> None:
+    """PRICED-5: a backup without the rows would bring back messages of runs that nobody knows."""
+    told = json.loads((await admin("backup", "--to", "monday", "--json")).out)
+    assert told["ledger"] == {"bytes": (admin.folder / "monday" / "ledger" / "ledger.db").stat().st_size}
+    write_fact(admin.ledger, "later")
+    await admin.forget()
+    refused = await admin("restore", "--from", "monday")
+    assert refused.code == 1
+    assert f"there is already a ledger at {admin.ledger}; --replace removes that first" in refused.err
+    unasked = await admin("restore", "--from", "monday", "--replace")
+    assert "This removes the ledger that is there, with every money fact in it" in unasked.err
+    assert facts_in(admin.ledger) == ["first", "later"]
+    done = await admin("restore", "--from", "monday", "--replace", "--yes")
+    assert done.code == 0, done.err
+    assert facts_in(admin.ledger) == ["first"]
+    assert stat.S_IMODE(admin.ledger.stat().st_mode) == 0o600
+    assert list(admin.ledger.parent.glob("*.restoring")) == []
+
+
+async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
+    """Nobody should take a backup without the money for a whole one."""
+    admin.ledger.unlink()
+    ended = await admin("backup", "--to", "monday")
+    assert (ended.code, "\n  ledger " in ended.out) == (0, False)
+    assert f"there is no ledger at {admin.ledger}, and so none in the backup" in ended.err
+    environment = {**admin.environment, "PYOCO_LEDGER_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    process = await asyncio.create_subprocess_exec(
+        *admin.command("backup", "--to", "tuesday"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=admin.folder,
+        env=environment,
+    )
+    ended = await admin.end(process)
+    assert ended.code == 0
+    assert "the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump" in ended.err

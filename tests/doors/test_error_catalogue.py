@@ -23,6 +23,7 @@ from pyoco_server.doors.http.state import UPLOADS_MAX, State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.runs.port import Stored
 from servers import NatsServer, config_for
 from wheels import build_wheel
 
@@ -60,7 +61,8 @@ CONTRACT = {
     24: ("The wheel synchronisation failed (best effort).", "wheelの同期に失敗しました（best-effort）"),
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
-ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33}
+#: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
+ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33, *range(37, 42), 43}
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,19 @@ async def _acts_where_it_may_only_look(gateway: Gateway) -> httpx.Response:
     return await gateway.client.post("/runs", json={"flow_name": "f"}, headers={"Origin": "http://gateway"})
 
 
+async def _asks_where_no_ledger_is(gateway: Gateway) -> httpx.Response:
+    state: State = gateway.app.state.gateway
+    state.backend = replace(state.backend, priced=None)
+    return await gateway.client.get("/budgets")
+
+
+async def _cancels_a_priced_run(gateway: Gateway) -> httpx.Response:
+    stored, _ = await recorded(gateway.backend)
+    shown = await gateway.backend.runs.replace(replace(stored.run, kind="pack"), stored.revision)
+    assert isinstance(shown, Stored)
+    return await gateway.client.post(f"/runs/{stored.run.run_id}/cancel")
+
+
 DOCUMENT = create_app(NatsBackendConfig()).openapi()
 SOMEONE = str(uuid.UUID(int=7, version=4))
 LARGE = "x" * 300_000
@@ -196,6 +211,8 @@ OPEN = [
     Provoked(34, 503, "too many transfers", _uploads_where_there_is_no_turn, "POST /wheels"),
     Provoked(35, 403, "dashboard is read-only", _acts_where_it_may_only_look, "POST /runs"),
     Provoked(2, 404, "not found", sends("GET", "/static/none.js"), "GET /static/{path}"),
+    Provoked(36, 503, "dependency unavailable", _asks_where_no_ledger_is, "GET /budgets"),
+    Provoked(42, 409, "not for runs of this kind", _cancels_a_priced_run, "POST /runs/{run_id}/cancel"),
 ]
 
 

@@ -31,6 +31,10 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 #: What the framework serves besides.
 NOT_OPERATIONS = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
 
+PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
+#: Nobody pays twice for one submission.
+REQUIRED = {("POST", "/v1/runs", "Idempotency-Key")}
+
 Schema = dict[str, Any]
 
 
@@ -156,7 +160,7 @@ class TestDocument:
         for each in item.get("parameters", ()):
             assert each["description"]
             assert each["schema"]
-            assert each["required"] == (each["in"] == "path")
+            assert each["required"] == (each["in"] == "path" or (method, path, each["name"]) in REQUIRED)
         assert ("requestBody" in item) == (method in {"POST", "PATCH"})
         for answer in item["responses"].values():
             assert answer["description"]
@@ -175,7 +179,7 @@ class TestDocument:
             ("GET /runs", "200 304 401 403 422 503"),
             ("GET /runs/{run_id}", "200 401 403 404 503"),
             ("GET /runs/{run_id}/tasks", "200 401 403 404 503"),
-            ("POST /runs/{run_id}/cancel", "200 401 403 404 413 422 503"),
+            ("POST /runs/{run_id}/cancel", "200 401 403 404 409 413 422 503"),
             ("POST /runs/cancel", "200 401 403 413 422 503"),
             ("GET /runs/{run_id}/watch", "200 204 401 403 404 422 503"),
             ("GET /metrics", "200 401 403 503"),
@@ -199,6 +203,15 @@ class TestDocument:
             ("POST /dlq/{letter_id}/redrive", "200 401 403 404 409 413 422 503"),
             ("DELETE /dlq", "200 401 403 422 503"),
             ("DELETE /dlq/{letter_id}", "200 401 403 404 503"),
+            ("GET /healthz", "200"),
+            ("GET /readyz", "200 503"),
+            ("POST /v1/runs", "202 401 402 403 409 422 503"),
+            ("GET /v1/runs/{run_id}", "200 401 404 410 503"),
+            ("GET /v1/results/{token}", "200 404 503"),
+            ("GET /budgets", "200 401 403 422 503"),
+            ("GET /budgets/{tenant_id}", "200 401 403 404 503"),
+            ("GET /budgets/{tenant_id}/journal", "200 401 403 404 422 503"),
+            ("GET /budgets/{tenant_id}/spend", "200 401 403 404 422 503"),
         ],
     )
     def test_every_status_it_can_give_is_documented(self, operation: str, statuses: str) -> None:
@@ -207,14 +220,19 @@ class TestDocument:
         item = DOCUMENT["paths"][path][method.lower()]
         assert " ".join(status for status in item["responses"] if status not in {"408", "429"}) == statuses
         assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
-        assert ("429" in item["responses"]) == ("403" in item["responses"])  # the entrance gives both, or neither
+        # The entrance gives both, or neither; under /v1 a bad key is a 401, and whoever asks too often is told, too.
+        assert ("429" in item["responses"]) == ("403" in item["responses"] or path == "/v1/runs/{run_id}")
         for status, answer in item["responses"].items():
             assert (answer["content"] == {}) == (status in {"204", "304"})
             if status in {"204", "304"}:
                 continue
-            assert len(answer["content"]) == 1 or path == "/static/{path}"  # files are of several types
+            assert len(answer["content"]) == 1 or path in {"/static/{path}", "/v1/results/{token}"}  # files of any type
+            if path.startswith("/v1/") and status[0] != "2":
+                assert answer["content"] == {"application/problem+json": {"schema": PROBLEM}}
+                continue
+            is_error = status[0] != "2" and path != "/readyz"  # which has one shape for both
             for content in answer["content"].values():
-                assert (content["schema"] == {"$ref": "#/components/schemas/Error"}) == (status != "200")
+                assert (content["schema"] == {"$ref": "#/components/schemas/Error"}) == is_error
 
     def test_the_table_above_is_whole(self) -> None:
         marks = TestDocument.test_every_status_it_can_give_is_documented.pytestmark  # type: ignore[attr-defined]
@@ -226,9 +244,10 @@ class TestDocument:
         schemes = DOCUMENT["components"]["securitySchemes"]
         assert schemes["apiKey"] == {"type": "apiKey", "in": "header", "name": "X-API-Key"}
         assert schemes["bearer"] == {"type": "http", "scheme": "bearer"}
-        opened = {"/health", "/ready", "/", "/static/{path}"}
-        closed = [item["security"] for _, path, item in operations() if path not in opened]
-        assert all(security == [{}, {"apiKey": []}, {"bearer": []}] for security in closed)
+        opened = {"/health", "/ready", "/healthz", "/readyz", "/", "/static/{path}", "/v1/results/{token}"}
+        closed = [(path, item["security"]) for _, path, item in operations() if path not in opened]
+        for path, security in closed:  # PRICED-170: where money is at stake, always
+            assert security == [*([] if path.startswith("/v1/") else [{}]), {"apiKey": []}, {"bearer": []}]
 
 
 #: Everything that can be raised towards a door.
@@ -239,12 +258,22 @@ ERRORS: list[type[PyocoError]] = [
 ]
 
 
+def made(cls: type[PyocoError], problems: tuple[Problem, ...]) -> list[PyocoError]:
+    """With and without a list of what is wrong; some tell facts of their own instead."""
+    facts: dict[type[PyocoError], list[PyocoError]] = {
+        all_errors.OverBudget: [all_errors.OverBudget(5)],
+        all_errors.SendFailed: [all_errors.SendFailed("run-1")],
+        all_errors.RunExpired: [all_errors.RunExpired("run-1")],
+    }
+    return facts.get(cls) or [cls("it went wrong"), cls("it went wrong", problems=problems)]
+
+
 class TestErrors:
     @pytest.mark.parametrize("cls", ERRORS)
     def test_every_error_has_a_status_and_the_documented_body(self, cls: type[PyocoError]) -> None:
         """FLOW-50, FLOW-565"""
         problems = (Problem(("body", 0, "name"), "is wrong", "type"),)
-        for error in (cls("it went wrong"), cls("it went wrong", problems=problems)):
+        for error in made(cls, problems):
             body = error_body(error)
             assert faults(body, resolve("#/components/schemas/Error")) == []
             assert body["err_id"][-4:] == body["msg_id"][-4:] == f"{cls.number:04d}"
@@ -271,7 +300,7 @@ class TestErrors:
     )
     def test_the_phrases_are_those_of_the_contract(self, status: int, detail: str, number: int) -> None:
         """FLOW-51 to FLOW-62"""
-        assert (status, number) in {(status_of(cls("x")), cls.number) for cls in ERRORS if cls.phrase == detail}
+        assert (status, number) in {(status_of(made(cls, ())[0]), cls.number) for cls in ERRORS if cls.phrase == detail}
 
 
 @pytest.fixture

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from pyoco_server.core.api_key import key_id_of, verify
+from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import KeyMissing, KeyRefused
 from pyoco_server.ports.backend import GatewayBackend
 
-__all__ = ["NOBODY", "authenticate"]
+__all__ = ["NOBODY", "authenticate", "authenticate_payer", "check_payer"]
 
 #: Authentication is off: nobody is told apart.
 NOBODY = Caller()
+
+#: What the ledger takes for a tenant id: it appears in object keys and in Redis' (contract 6.1). Shorter than a tag.
+_PAYER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller:
@@ -20,6 +26,25 @@ async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller
     """
     if backend.config.http_auth_mode == "none":
         return NOBODY  # FLOW-266
+    return await _holder(backend, plain_key)
+
+
+async def authenticate_payer(backend: GatewayBackend, plain_key: str | None) -> Caller:
+    """The same where money is at stake: a key is needed whatever the settings say, and its tenant must be one that
+    the ledger can have (PRICED-62, PRICED-170)."""
+    caller = await _holder(backend, plain_key)
+    if caller.tenant_id is None or _PAYER.fullmatch(caller.tenant_id) is None:
+        raise KeyRefused
+    return caller
+
+
+def check_payer(tenant: Tenant | None) -> None:
+    """Raises KeyRefused for a tenant that is not ACTIVE. One the ledger has never heard of is (PRICED-62)."""
+    if tenant is not None and tenant.status is not TenantStatus.ACTIVE:
+        raise KeyRefused
+
+
+async def _holder(backend: GatewayBackend, plain_key: str | None) -> Caller:
     if not plain_key:
         raise KeyMissing
     key_id = key_id_of(plain_key)

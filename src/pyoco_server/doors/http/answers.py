@@ -18,28 +18,43 @@ from pyoco_server.errors import (
     KeyMissing,
     KeyRefused,
     NotFound,
+    OverBudget,
     Problem,
     PyocoError,
     RateLimited,
     Refused,
+    RunExpired,
+    TenantRateLimited,
     TooLarge,
     TooSlow,
     Unavailable,
 )
 
-__all__ = ["encode_json", "error_answer", "error_body", "json_answer", "plain_error", "schema_answer", "status_of"]
+__all__ = [
+    "JsonAnswer",
+    "encode_json",
+    "error_answer",
+    "error_body",
+    "json_answer",
+    "plain_error",
+    "schema_answer",
+    "status_of",
+]
 
 #: The only place where an error meets an HTTP status. The nearest class wins.
 STATUS: dict[type[PyocoError], int] = {
     KeyMissing: 401,
+    OverBudget: 402,
     KeyRefused: 403,
     DashboardReadOnly: 403,
     NotFound: 404,
     TooSlow: 408,
     Conflict: 409,
+    RunExpired: 410,
     TooLarge: 413,
     Refused: 422,
     RateLimited: 429,
+    TenantRateLimited: 429,
     Unavailable: 503,
     PyocoError: 500,
 }
@@ -55,11 +70,13 @@ class JsonAnswer(Response):
     """A response whose headers are put down as they go over the wire: the framework builds them from strings."""
 
     media_type = "application/json"
+    #: `media_type` as it goes over the wire.
+    content_type = b"application/json"
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         self.raw_headers = [
             (b"content-length", b"%d" % len(self.body)),
-            (b"content-type", b"application/json"),
+            (b"content-type", self.content_type),
             *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
         ]
 

@@ -19,12 +19,14 @@ from starlette.types import Receive, Scope, Send
 from pyoco_server.doors.dashboard.page import open_dashboard
 from pyoco_server.doors.http import (
     attention,
+    budgets,
     cancel_many,
     dashboard,
     dlq,
     health,
     lists,
     metrics,
+    probes,
     queues,
     repeat,
     runs,
@@ -39,6 +41,10 @@ from pyoco_server.doors.http.guard import Guard
 from pyoco_server.doors.http.operations import Operation, openapi_paths
 from pyoco_server.doors.http.requests import Malformed, MalformedQuery
 from pyoco_server.doors.http.state import State
+from pyoco_server.doors.http.v1 import documents, results
+from pyoco_server.doors.http.v1 import runs as priced_runs
+from pyoco_server.doors.http.v1.problems import answer_error
+from pyoco_server.doors.http.v1.visit import is_v1
 from pyoco_server.errors import PyocoError, Refused
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -48,9 +54,10 @@ __all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 log = get_logger(__name__)
 
 _RUNS = (runs, lists, cancel_many, repeat, watch)
-_MODULES = (health, *_RUNS, workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
+_PRICED = (priced_runs, results, budgets)
+_MODULES = (health, probes, *_RUNS, *_PRICED, workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
-SCHEMAS = {name: schema for module in (schemas, *_MODULES) for name, schema in module.SCHEMAS.items()}
+SCHEMAS = {name: schema for module in (schemas, documents, *_MODULES) for name, schema in module.SCHEMAS.items()}
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 
@@ -116,6 +123,8 @@ def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     """FLOW-526, FLOW-527: every error that becomes an answer is logged, with what caused it."""
+    if is_v1(request.scope["path"]):
+        return answer_error(request.scope, error)
     if not isinstance(error, PyocoError):
         return await _on_defect(request, error)
     status = status_of(error)

@@ -66,6 +66,7 @@ flows, run ids and dead letters are those of the caller's tenant; queues and wor
 | `store_full` | `stuck`: only a restart of NATS helps |
 | `index_behind` | |
 | `tag_without_worker` | `tag`, `depth`, `oldest_at` |
+| `packs_without_worker` | `depth`, `oldest_at` |
 | `workers_lost` | `worker_id`, `run_ids` |
 | `failing_flow` | `flow`, `failed`, `ended`, of the last 15 minutes |
 | `growing_queue` | `tag`, `depth`, `depth_before`: ten minutes ago |

@@ -143,7 +143,9 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=cancel_runs,
         summary="Ask for many runs to be stopped",
         description="Runs that have not ended and fit the filter, each as if it were cancelled alone. A pending run "
-        "never starts. With `status`, a run that has left that state meanwhile is left alone. Takes 20 s at most.",
+        "never starts. Priced runs cannot be cancelled: those that `run_ids` or `kind` asks for count as `failed`, "
+        "others are passed over. With `status`, a run that has left that state meanwhile is left alone. Takes 20 s at "
+        "most.",
         body=schemas.json_body(schemas.ref("RunsCancelRequest")),
         answer=schemas.json_response(schemas.ref("RunsCancelled"), "How many runs were asked to stop."),
         errors=(413, 422),

@@ -71,6 +71,10 @@ def _runs(moment: Moment) -> Iterable[Series]:
     return [((status.value,), count) for status, count in moment.figures.runs.items()]
 
 
+def _packs(moment: Moment) -> Iterable[Series]:
+    return list(moment.figures.packs.items())
+
+
 def _in_flight(moment: Moment) -> float:
     return moment.figures.runs[RunState.RUNNING] + moment.figures.runs[RunState.CANCELLING]
 
@@ -124,10 +128,17 @@ METRICS: tuple[Described, ...] = (
         _one(_in_flight),
     ),
     Described(
+        "pyoco_priced_runs",
+        "gauge",
+        ("status", "money_state"),
+        "Priced runs stored now, by status and money state, of all tenants. They count as runs, too.",
+        _packs,
+    ),
+    Described(
         "pyoco_queue_depth",
         "gauge",
         ("tag",),
-        "PENDING runs by tag. Tags without one are left out; the 1,000 longest queues are shown.",
+        "PENDING runs by tag, but for priced ones. Tags without one are left out; the 1,000 longest queues are shown.",
         _depths,
     ),
     Described(
@@ -162,7 +173,8 @@ METRICS: tuple[Described, ...] = (
         "pyoco_run_wait_seconds",
         "histogram",
         ("flow", "outcome"),
-        "From the submission of a run to the beginning of its last attempt, seen when it ended.",
+        "From the submission of a run to the beginning of its last attempt, seen when it ended. A priced run counts "
+        "for flow `pack:` and its pack.",
         _ended(lambda tally, key: tally.ends[key].wait),
     ),
     Described(

@@ -16,13 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pyoco_server.actions.authenticate import NOBODY, authenticate
+from pyoco_server.actions.authenticate import NOBODY, authenticate, authenticate_payer
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.answers import error_answer, plain_error
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
-from pyoco_server.errors import DashboardReadOnly, KeyRefused, PyocoError
+from pyoco_server.doors.http.v1.problems import MethodRefused, answer_error
+from pyoco_server.doors.http.v1.visit import is_v1
+from pyoco_server.errors import DashboardReadOnly, KeyRefused, NotFound, PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 
 __all__ = ["Guard", "Table"]
@@ -116,7 +118,8 @@ OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Guard:
-    """Closed unless listed as open: a path nobody thought of asks for a key (FLOW-45, FLOW-46)."""
+    """Closed unless listed as open: a path nobody thought of asks for a key (FLOW-45, FLOW-46). Under `/v1`, where
+    money is at stake, also while authentication is off (PRICED-170)."""
 
     def __init__(self, app: ASGIApp, operations: tuple[Operation, ...], on_error: OnError) -> None:
         self._app, self._on_error = app, on_error
@@ -134,7 +137,7 @@ class Guard:
         found = self._table.find(scope["method"], scope)
         if not self._is_open(scope["path"], found):
             state: State = scope["app"].state.gateway
-            if state.backend.config.http_auth_mode == "none":
+            if state.backend.config.http_auth_mode == "none" and not is_v1(scope["path"]):
                 scope["caller"] = NOBODY
             else:
                 try:
@@ -143,8 +146,7 @@ class Guard:
                     await _stopping(scope, error)(scope, receive, send)
                     return
                 except PyocoError as error:
-                    log.info("refused at the entrance", path=scope["path"], error=error)
-                    await error_answer(error)(scope, receive, send)
+                    await _no(scope, error)(scope, receive, send)
                     return
         if found is None:
             await self._pass_on(scope, receive, send)
@@ -170,6 +172,10 @@ class Guard:
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A wrong method on a path of ours is answered here; the rest belongs to the framework."""
         methods = self._table.methods(scope)
+        if is_v1(scope["path"]):
+            answer = answer_error(scope, MethodRefused(methods) if methods else NotFound())
+            await answer(scope, receive, send)
+            return
         if not methods:
             await self._app(scope, receive, send)
             return
@@ -196,13 +202,23 @@ def _refusal(scope: Scope) -> Response | None:
     if crossing is not None:
         # Somebody's page tries to use a server that trusts whoever reaches it.
         log.info("refused a request from another site's page", path=scope["path"], detail=crossing)
+        if is_v1(scope["path"]):
+            return answer_error(scope, DashboardReadOnly(crossing))
         return plain_error(403, crossing, 2)
     state: State = scope["app"].state.gateway
     if state.backend.config.dashboard_read_only and not _OF_A_PAGE.isdisjoint(told):
         error = DashboardReadOnly()
         log.info("refused a change from a browser: the dashboard is read-only", path=scope["path"], error=error)
-        return error_answer(error)
+        return answer_error(scope, error) if is_v1(scope["path"]) else error_answer(error)
     return None
+
+
+def _no(scope: Scope, error: PyocoError) -> Response:
+    """A refusal at the entrance, in the words of the place it was for."""
+    if is_v1(scope["path"]):
+        return answer_error(scope, error)
+    log.info("refused at the entrance", path=scope["path"], error=error)
+    return error_answer(error)
 
 
 def _crossing(told: dict[bytes, bytes]) -> str | None:
@@ -250,6 +266,8 @@ def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:
     if not (getattr(scope["app"].state, "stopping", False) or server_is_stopping()):
         raise error
     log.info("a request was given up: the gateway stops", method=scope["method"], path=scope["path"])
+    if is_v1(scope["path"]):
+        return answer_error(scope, Unavailable("the gateway stops"))
     answer = plain_error(503, "gateway is stopping", 3)
     answer.headers["Retry-After"] = "1"
     return answer
@@ -259,7 +277,7 @@ async def _admit(state: State, scope: Scope) -> Caller:
     """Who asks, by the key that was sent. Raises what the entrance answers with: for a bad key, perhaps not at once."""
     key = _key(scope["headers"], state.backend.config.http_api_key_header)
     try:
-        caller = await authenticate(state.backend, key)
+        caller = await (authenticate_payer if is_v1(scope["path"]) else authenticate)(state.backend, key)
     except KeyRefused:
         client = scope.get("client")
         await state.slowdown.refused(client[0] if client else None)

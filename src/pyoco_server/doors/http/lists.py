@@ -54,7 +54,11 @@ def _answer(
 
 def _line(line: Summary) -> dict[str, Any]:
     """FLOW-109: what is not known is left out."""
-    return {name: value for name, value in vars(line).items() if value is not None}
+    shown = {name: value for name, value in vars(line).items() if value is not None}
+    if line.pack is not None:
+        del shown["pack"]
+        shown |= line.pack
+    return shown
 
 
 _ITEMS = schemas.array_of({"anyOf": [schemas.ref("RunSummary"), schemas.ref("RunSnapshot")]})

@@ -36,7 +36,8 @@ class Meter:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One method on one path. A path that is not marked open needs an API key once authentication is on."""
+    """One method on one path. A path that is not marked open needs an API key once authentication is on; one that
+    answers with problems always does."""
 
     method: str
     path: str
@@ -47,10 +48,16 @@ class Operation:
     description: str = ""
     body: dict[str, Any] | None = None
     parameters: tuple[dict[str, Any], ...] = ()
+    #: The status of `answer`.
+    status: int = 200
     #: Answers without a body, by status, and when they are given.
     more_answers: dict[int, str] = field(default_factory=dict)
+    #: Answers with a body of their own, by status: whole OpenAPI responses.
+    other_answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     #: Error statuses besides 401, 403, 429 and 503, and 408 where there is a body.
     errors: tuple[int, ...] = ()
+    #: Errors are problem documents (RFC 9457), as everywhere under `/v1`.
+    problems: bool = False
     open: bool = False
     #: The last parameter is the rest of the path, slashes included.
     tail: bool = False
@@ -60,14 +67,25 @@ class Operation:
 
 _WORDS = {
     401: "No API key was sent (only with authentication on).",
+    402: "The budget does not cover the reservation; nothing changed, and the key is free.",
     403: "The API key does not open this server (only with authentication on), or a browser may not make this change.",
     404: "There is no such thing, or it belongs to another tenant.",
     408: "The body stopped coming; the connection is closed.",
     409: "It does not fit what is there; `detail` says why.",
+    410: "The run is past its retention.",
     413: "The body is larger than it may be.",
     422: "The request is not valid; `errors` says what is wrong and where.",
     429: "Too many requests with a bad API key came from this address.",
     503: "NATS is not available, or the gateway is stopping; try again.",
+}
+#: The same under `/v1`, where some of them mean something else.
+_PROBLEM_WORDS = _WORDS | {
+    401: "No valid API key was sent, or its tenant is not active.",
+    403: "A browser may not make this change.",
+    404: "There is no such thing, or it belongs to another tenant: nobody can tell which.",
+    409: "The idempotency key was used for another submission, or is being submitted right now.",
+    429: "The tenant asks too often, or too many bad API keys came from this address.",
+    503: "A store did not answer, or the run could not be queued and was refunded; try again with the same key.",
 }
 
 
@@ -80,16 +98,17 @@ def openapi_paths(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 
 def _document(operation: Operation) -> dict[str, Any]:
-    statuses = (*operation.errors, 503) if operation.open else (*operation.errors, 401, 403, 429, 503)
+    statuses = (*operation.errors, *_at_the_entrance(operation), 503)
     if operation.body is not None:
         statuses = (*statuses, 408)
     document: dict[str, Any] = {
         "operationId": operation.endpoint.__name__,
         "summary": operation.summary,
         "tags": list(operation.tags),
-        "responses": {"200": operation.answer}
+        "responses": {str(operation.status): operation.answer}
         | {str(status): {"description": text, "content": {}} for status, text in operation.more_answers.items()}
-        | {str(status): _error(status) for status in sorted(statuses) if operation.path != "/health"},
+        | {str(status): _error(status, operation) for status in sorted(statuses) if operation.path not in _NEVER_WRONG}
+        | {str(status): answer for status, answer in operation.other_answers.items()},
     }
     if operation.description:
         document["description"] = operation.description
@@ -98,10 +117,26 @@ def _document(operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         document["requestBody"] = operation.body
     if not operation.open:
-        document["security"] = [{}, {"apiKey": []}, {"bearer": []}]
+        document["security"] = [*([] if operation.problems else [{}]), {"apiKey": []}, {"bearer": []}]
     return document
 
 
-def _error(status: int) -> dict[str, Any]:
+#: They ask nobody.
+_NEVER_WRONG = frozenset({"/health", "/healthz"})
+
+
+def _at_the_entrance(operation: Operation) -> tuple[int, ...]:
+    """What is answered before the operation is reached."""
+    if operation.open:
+        return ()
+    if operation.problems and operation.method == "GET":
+        return (401, 429)
+    return (401, 403, 429)
+
+
+def _error(status: int, operation: Operation) -> dict[str, Any]:
+    if operation.problems:
+        schema = {"$ref": "#/components/schemas/ProblemDetails"}
+        return {"description": _PROBLEM_WORDS[status], "content": {"application/problem+json": {"schema": schema}}}
     schema = {"$ref": "#/components/schemas/Error"}
     return {"description": _WORDS[status], "content": {"application/json": {"schema": schema}}}

@@ -19,8 +19,8 @@ _SECONDS_MAX = 5.0
 _HEAD_BYTES_MAX = 8192
 _AT_ONCE_MAX = 64
 
-#: By name: whether each thing the process needs answers.
-Checks = Callable[[], Awaitable[Mapping[str, bool]]]
+#: Whether the process can do its work, and the body that says so.
+Checks = Callable[[], Awaitable[tuple[bool, Mapping[str, object]]]]
 
 _PHRASES = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -58,7 +58,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, che
             head = await reader.readuntil(b"\r\n\r\n")
             method, target, _ = head.split(b" ", 2)
             status, body = await _answer(method, target.partition(b"?")[0], checks)
-            data = json.dumps(body).encode()
+            data = json.dumps(dict(body)).encode()
             writer.write(
                 f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(data)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
@@ -70,14 +70,12 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, che
         await writer.wait_closed()
 
 
-async def _answer(method: bytes, path: bytes, checks: Checks) -> tuple[int, dict[str, object]]:
+async def _answer(method: bytes, path: bytes, checks: Checks) -> tuple[int, Mapping[str, object]]:
     if path not in {b"/healthz", b"/readyz"}:
         return 404, {"status": "not found"}
     if method not in {b"GET", b"HEAD"}:
         return 405, {"status": "method not allowed"}
     if path == b"/healthz":
         return 200, {"status": "ok"}
-    found = await checks()
-    ready = all(found.values())
-    words = {name: "ok" if is_fine else "fail" for name, is_fine in found.items()}
-    return (200 if ready else 503), {"status": "ready" if ready else "not ready", "checks": words}
+    is_ready, body = await checks()
+    return (200 if is_ready else 503), body

@@ -196,10 +196,11 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run_id}/cancel",
         endpoint=cancel_run,
         summary="Ask for a run to be stopped",
-        description="A run that has ended, or is being cancelled already, stays as it is.",
+        description="A run that has ended, or is being cancelled already, stays as it is. A priced run cannot be "
+        "cancelled (409): it ends within its timebox.",
         parameters=(schemas.path_run_id,),
         body=schemas.json_body(schemas.ref("RunCancelRequest"), required=False),
         answer=_RUN,
-        errors=(404, 413, 422),
+        errors=(404, 409, 413, 422),
     ),
 )

@@ -6,7 +6,8 @@ from typing import Any
 
 from pyoco_server.core.change import DoerKind, What
 from pyoco_server.core.names import TAG_PATTERN
-from pyoco_server.core.run import HANDED_BACK, KEEPER, LOST
+from pyoco_server.core.priced.states import Money, Status
+from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR
 from pyoco_server.core.states import RunState, TaskState
 from pyoco_server.core.waiting import WaitReason
 
@@ -117,7 +118,7 @@ _SNAPSHOT: dict[str, Any] = {
     "cancel_requested_at": NUMBER,
     "cancel_reason": TEXT,
     "cancel_requested_by": TEXT,
-    "ended_by": {"type": "string", "enum": [KEEPER]},
+    "ended_by": {"type": "string", "enum": [KEEPER, GATEWAY, OPERATOR]},
     "rerun_of": {"type": "string", "format": "uuid"},
     "graph": {"type": "object", "additionalProperties": TEXTS},
     "earlier_attempts": array_of(ref("RunAttempt")),
@@ -127,6 +128,21 @@ _SNAPSHOT: dict[str, Any] = {
     "worker_tags": or_null(TEXTS),
     "worker_state": or_null(TEXT),
     "waiting": ref("RunWaiting"),
+}
+#: Of runs of kind `pack` alone.
+_PACK: dict[str, Any] = {
+    "pack_type": TEXT,
+    "priced_status": {"type": "string", "enum": [status for status in Status if status is not Status.EXPIRED]},
+    "money_state": {"type": "string", "enum": list(Money)},
+    "reason_code": or_null(TEXT),
+    "cost": ref("RunCost"),
+}
+_PACK_WHOLE: dict[str, Any] = _PACK | {
+    "finalizing": FLAG,
+    "tokens_consumed": COUNT,
+    "timebox_sec": COUNT,
+    "trace_id": or_null(TEXT),
+    "ledger_version": COUNT,
 }
 _SUMMARY = (
     "run_id",
@@ -143,6 +159,8 @@ _SUMMARY = (
     "worker_id",
     "error",
 )
+
+_COSTS = ("reserved", "used", "minimum_fee")
 
 _LOC = array_of({"anyOf": [TEXT, COUNT]})
 _PROBLEM = object_of({"loc": _LOC, "msg": TEXT, "type": TEXT}, ["loc", "msg", "type"], "One thing that is wrong.")
@@ -175,9 +193,16 @@ SCHEMAS: dict[str, Any] = {
     ),
     "RunCancelRequest": object_of({"reason": or_null({"type": "string", "maxLength": 4096})}, [], "Why, if you like."),
     "RunSnapshot": object_of(
-        _SNAPSHOT,
+        _SNAPSHOT | _PACK_WHOLE,
         ["run_id", "flow_name", "status", "params", "tasks", "heartbeat_at", "updated_at"],
-        "The latest state of a run. More fields may follow at any time. Instants are unix seconds.",
+        "The latest state of a run. More fields may follow at any time. Instants are unix seconds. The last ten are of "
+        "priced runs: those are shown here, and what counts is the ledger.",
+    ),
+    "RunCost": object_of(
+        {f"{name}_usd_micros": COUNT for name in _COSTS} | {f"{name}_usd": TEXT for name in _COSTS},
+        [],
+        "What a priced run was given, what it was charged, and what it is charged at least: in millionths of a dollar, "
+        "and as a text.",
     ),
     "RunWaiting": object_of(
         {
@@ -241,9 +266,9 @@ SCHEMAS: dict[str, Any] = {
         "The tasks of a run, with what is known of each.",
     ),
     "RunSummary": object_of(
-        {name: _SNAPSHOT[name] for name in _SUMMARY},
+        {name: _SNAPSHOT[name] for name in _SUMMARY} | _PACK,
         ["run_id", "status", "updated_at"],
-        "One line of a list.",
+        "One line of a list. The last five are of priced runs.",
     ),
     "Problem": _PROBLEM,
     "Error": object_of(

@@ -1,0 +1,69 @@
+"""Ask the four stores of priced runs whether they answer (PRICED-178)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyoco_server.errors import PyocoError
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["NOT_READY", "READY_SECONDS", "Readiness", "check_ready"]
+
+READY_SECONDS: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """Which of them answered in time."""
+
+    ledger: bool
+    budget: bool
+    queue: bool
+    results: bool
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ledger and self.budget and self.queue and self.results
+
+    def document(self) -> dict[str, Any]:
+        """As every process shows it: no host names, no error texts."""
+        return {
+            "status": _word(self.is_ready),
+            "checks": {
+                "ledger": _word(self.ledger),
+                "budget": _word(self.budget),
+                "queue": _word(self.queue),
+                "results": _word(self.results),
+            },
+        }
+
+
+#: Of a process that has none of them.
+NOT_READY = Readiness(ledger=False, budget=False, queue=False, results=False)
+
+
+async def check_ready(priced: Priced) -> Readiness:
+    """All at once, each within `READY_SECONDS`. Never raises an outage: that is the answer."""
+    ledger, budget, queue, results = await asyncio.gather(
+        _answers(priced.ledger.ping),
+        _answers(priced.budget.ping),
+        _answers(priced.queue.ping),
+        _answers(priced.results.ping),
+    )
+    return Readiness(ledger=ledger, budget=budget, queue=queue, results=results)
+
+
+async def _answers(ping: Callable[[], Awaitable[None]]) -> bool:
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await ping()
+    except (PyocoError, TimeoutError):
+        return False
+    return True
+
+
+def _word(is_well: bool) -> str:
+    return "ok" if is_well else "fail"

@@ -1,0 +1,115 @@
+"""Show a tenant's money: what is left, what is set aside, what was spent, and every fact behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyoco_server.core.names import is_tag
+from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.core.priced.run import Tenant, TenantStatus
+from pyoco_server.core.run import Caller
+from pyoco_server.errors import NotFound
+from pyoco_server.ports.ledger.port import Balances, JournalLine, LedgerTx, Spend
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["BudgetView", "SpendView", "list_budgets", "show_budget", "show_journal", "show_spend"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetView:
+    tenant_id: str
+    display_name: str
+    status: TenantStatus
+    #: What can be spent right now, by the budget itself; the rest is the journal's.
+    balance_usd_micros: int
+    held_usd_micros: int
+    charged_usd_micros: int
+    credited_usd_micros: int
+
+
+@dataclass(frozen=True)
+class SpendView:
+    now_us: int
+    since_us: int
+    steps: Sequence[Spend]
+
+
+async def list_budgets(priced: Priced, caller: Caller, after: str, limit: int) -> list[BudgetView]:
+    """By tenant id, from the one after `after` on; a caller with a tenant sees its own alone.
+
+    O(journal entries of the tenants shown). Raises DependencyUnavailable.
+    """
+    own = caller.tenant_id
+    if own is not None:
+        return [await show_budget(priced, caller, own)] if own > after else []
+    views = await priced.ledger.read(lambda tx: [_view(tx, priced, each) for each in tx.tenants.all(after, limit)])
+    return await _with_balances(priced, views)
+
+
+async def show_budget(priced: Priced, caller: Caller, tenant_id: str) -> BudgetView:
+    """O(journal entries of the tenant). Raises NotFound (another's is as one that does not exist; the caller's own
+    always is there, and may have nothing), DependencyUnavailable."""
+    view = await priced.ledger.read(lambda tx: _view(tx, priced, _seen(tx, caller, tenant_id)))
+    return (await _with_balances(priced, [view]))[0]
+
+
+async def show_journal(
+    priced: Priced, caller: Caller, tenant_id: str, before: int | None, limit: int
+) -> list[JournalLine]:
+    """The newest first. O(limit). Raises NotFound, DependencyUnavailable."""
+
+    def look(tx: LedgerTx) -> list[JournalLine]:
+        return tx.journal.lines(_seen(tx, caller, tenant_id).tenant_id, before, limit)
+
+    return await priced.ledger.read(look)
+
+
+async def show_spend(priced: Priced, caller: Caller, tenant_id: str, span_seconds: int, step_seconds: int) -> SpendView:
+    """What was charged in the last `span_seconds`, in whole steps of unix time: the first may have begun before.
+
+    O(charges in that time). Raises NotFound, DependencyUnavailable.
+    """
+
+    def look(tx: LedgerTx) -> SpendView:
+        tenant = _seen(tx, caller, tenant_id)
+        now_us, step_us = tx.now_us(), step_seconds * SECOND_US
+        since_us = (now_us - span_seconds * SECOND_US) // step_us * step_us
+        return SpendView(now_us, since_us, tx.journal.spend(tenant.tenant_id, since_us, step_us))
+
+    return await priced.ledger.read(look)
+
+
+def _seen(tx: LedgerTx, caller: Caller, tenant_id: str) -> Tenant:
+    """The tenant, if this caller may know of it. What cannot be an id is not looked for: some databases choke on it."""
+    own = caller.tenant_id
+    tenant = tx.tenants.get(tenant_id) if is_tag(tenant_id) and own in (None, tenant_id) else None
+    if tenant is None and own != tenant_id:
+        raise NotFound("there is no such tenant")
+    return tenant or Tenant(tenant_id=tenant_id, display_name=tenant_id)
+
+
+def _view(tx: LedgerTx, priced: Priced, tenant: Tenant) -> BudgetView:
+    sums: Balances = tx.journal.balances(tenant.tenant_id)
+    joint = priced.budget.joins_ledger
+    return BudgetView(
+        tenant_id=tenant.tenant_id,
+        display_name=tenant.display_name,
+        status=tenant.status,
+        balance_usd_micros=tx.money.balance(tenant.tenant_id) if joint else sums.available_usd_micros,
+        held_usd_micros=sums.held_usd_micros,
+        charged_usd_micros=sums.charged_usd_micros,
+        credited_usd_micros=sums.credited_usd_micros,
+    )
+
+
+async def _with_balances(priced: Priced, views: list[BudgetView]) -> list[BudgetView]:
+    """Split mode: what can be spent is the budget's to say, and it is asked for all at once."""
+    if priced.budget.joins_ledger:
+        return views
+    balances = await asyncio.gather(*(priced.budget.balance(view.tenant_id) for view in views))
+    return [
+        BudgetView(**{**vars(view), "balance_usd_micros": balance})
+        for view, balance in zip(views, balances, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""`/v1`: priced runs. Every answer says what it cost; every refusal is a problem document (RFC 9457)."""

@@ -1,0 +1,42 @@
+"""The way in to a priced operation: the stores are there, the tenant is active, and a token is left."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from starlette.requests import Request
+
+from pyoco_server.actions.authenticate import check_payer
+from pyoco_server.actions.priced.enter import enter
+from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.doors.http.v1.visit import Visit, visit_of
+from pyoco_server.errors import DependencyUnavailable, TenantRateLimited
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["admit", "priced_of"]
+
+
+def priced_of(request: Request) -> Priced:
+    """Raises DependencyUnavailable when this gateway has no ledger."""
+    priced = state_of(request).backend.priced
+    if priced is None:
+        raise DependencyUnavailable("this gateway has no ledger")
+    return priced
+
+
+async def admit(request: Request, bucket: Literal["get", "post"]) -> Visit:
+    """The visit, with tenant, budget and rate filled in. One round trip to the stores.
+
+    Raises DependencyUnavailable, KeyRefused (a tenant that is not active; its bucket is not touched, PRICED-174),
+    TenantRateLimited.
+    """
+    visit, tenant_id = visit_of(request.scope), caller_of(request).tenant_id
+    assert tenant_id is not None  # the guard lets nobody in without
+    visit.tenant_id = tenant_id
+    entry = await enter(priced_of(request), tenant_id, bucket)
+    check_payer(entry.tenant)
+    visit.rate = entry.rate
+    visit.costs = visit.costs.left_with(entry.balance_usd_micros)
+    if not entry.rate.allowed:
+        raise TenantRateLimited
+    return visit

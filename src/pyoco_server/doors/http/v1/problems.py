@@ -1,0 +1,193 @@
+"""How `/v1` says no: problem documents (RFC 9457), and which error is which reason (contract 10.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from pyoco_server.core.priced.reasons import HTTP_STATUS, RETRY_AFTER_SECONDS, Reason, problem_type, title_of
+from pyoco_server.doors.http.answers import JsonAnswer, encode_json
+from pyoco_server.doors.http.v1.costs import Costs
+from pyoco_server.doors.http.v1.visit import Visit, visit_of
+from pyoco_server.errors import (
+    DashboardReadOnly,
+    KeyBusy,
+    KeyMissing,
+    KeyRefused,
+    KeyReused,
+    NotFound,
+    OverBudget,
+    Problem,
+    PyocoError,
+    RateLimited,
+    Refused,
+    RunExpired,
+    SendFailed,
+    TenantRateLimited,
+    TooLarge,
+    TooSlow,
+    Unavailable,
+)
+from pyoco_server.logs import get_logger
+
+__all__ = ["REASONS", "MethodRefused", "ProblemAnswer", "answer_error", "pointer_of"]
+
+log = get_logger(__name__)
+
+#: As many as somebody can read.
+_PROBLEMS_MAX = 20
+
+
+class MethodRefused(PyocoError):
+    """The path is known, and this cannot be done there."""
+
+    def __init__(self, methods: list[str]) -> None:
+        super().__init__()
+        self.methods = methods
+
+
+#: The only place where an error meets a reason code. The nearest class wins.
+REASONS: dict[type[PyocoError], Reason] = {
+    KeyMissing: Reason.AUTH_INVALID,
+    KeyRefused: Reason.AUTH_INVALID,
+    DashboardReadOnly: Reason.AUTH_INVALID,
+    OverBudget: Reason.BUDGET_DRAINED,
+    NotFound: Reason.RUN_NOT_FOUND,
+    KeyReused: Reason.IDEMPOTENCY_CONFLICT,
+    KeyBusy: Reason.IDEMPOTENCY_IN_PROGRESS,
+    RunExpired: Reason.RUN_RETENTION_EXPIRED,
+    Refused: Reason.VALIDATION_FAILED,
+    TooLarge: Reason.VALIDATION_FAILED,
+    TooSlow: Reason.VALIDATION_FAILED,
+    MethodRefused: Reason.VALIDATION_FAILED,
+    TenantRateLimited: Reason.RATE_LIMITED,
+    RateLimited: Reason.RATE_LIMITED,
+    SendFailed: Reason.QUEUE_ENQUEUE_FAILED,
+    Unavailable: Reason.DEPENDENCY_UNAVAILABLE,
+    # A defect, or damaged data: to the caller it is a part of us that does not work, and the same key is safe.
+    PyocoError: Reason.DEPENDENCY_UNAVAILABLE,
+}
+#: Where HTTP has a better word than the one that the reason usually goes with.
+_STATUS: dict[type[PyocoError], int] = {DashboardReadOnly: 403, MethodRefused: 405, TooSlow: 408}
+
+#: Fixed texts: a problem never repeats what was sent (PRICED-171).
+_DETAILS: dict[Reason, str] = {
+    Reason.AUTH_INVALID: "A valid API key is needed: Authorization: Bearer <key>.",
+    Reason.BUDGET_DRAINED: "The available budget is smaller than max_cost_usd. Nothing was reserved; the key is free.",
+    Reason.RUN_NOT_FOUND: "There is nothing here.",
+    Reason.IDEMPOTENCY_CONFLICT: "The Idempotency-Key was used for another submission. Use a new one.",
+    Reason.IDEMPOTENCY_IN_PROGRESS: "The same Idempotency-Key is being submitted. Try again with it.",
+    Reason.RUN_RETENTION_EXPIRED: "The retention of this run has passed; its result is gone.",
+    Reason.VALIDATION_FAILED: "The request is not valid. Nothing was reserved.",
+    Reason.RATE_LIMITED: "Too many requests. Try again after the time that Retry-After says.",
+    Reason.QUEUE_ENQUEUE_FAILED: "The run could not be queued. It was refunded; try again with the same key.",
+    Reason.DEPENDENCY_UNAVAILABLE: "A part of the service did not answer. Try again with the same key.",
+}
+#: For a status that the reason does not usually go with.
+_OTHERWISE = {
+    403: "A page in a browser may not make this change.",
+    405: "This cannot be done here; Allow says what can.",
+    408: "The body stopped coming.",
+}
+
+
+class ProblemAnswer(JsonAnswer):
+    media_type = "application/problem+json"
+    content_type = b"application/problem+json"
+
+
+def answer_error(scope: Scope, error: Exception) -> Response:
+    """Any error as an answer, and one line about it in the log, with nothing in it that somebody sent."""
+    visit = visit_of(scope)
+    known = error if isinstance(error, PyocoError) else PyocoError()
+    reason = _nearest(REASONS, known)
+    status = _status(known, reason)
+    run_id = known.run_id if isinstance(known, SendFailed | RunExpired) else None
+    visit.costs = _costs(visit, known)
+    # The traceback of a defect, and the cause of an outage; of a refusal neither, since its text may say too much.
+    tell = log.error if status >= 500 else log.info
+    tell(
+        "a priced request was answered with a problem",
+        status=status,
+        reason_code=reason.value,
+        path=visit.logged_path,
+        trace_id=visit.trace_id,
+        tenant_id=visit.tenant_id,
+        run_id=run_id,
+        problems=len(known.problems) or None,
+        error=error if status >= 500 else None,
+    )
+    body = _document(visit, reason, status, run_id)
+    if status == 422:
+        body["errors"] = _errors(known)
+    return ProblemAnswer(encode_json(body), status, visit.headers() | _headers(known, reason, status))
+
+
+def _costs(visit: Visit, error: PyocoError) -> Costs:
+    """What the error itself knows about money (PRICED-83)."""
+    match error:
+        case OverBudget():
+            return visit.costs.left_with(error.balance_usd_micros)
+        case SendFailed():
+            return replace(visit.costs, reserved_usd_micros=visit.asked_usd_micros)
+        case RunExpired():
+            return replace(
+                visit.costs,
+                reserved_usd_micros=error.reserved_usd_micros,
+                used_usd_micros=error.used_usd_micros,
+                tokens=error.tokens_consumed,
+            )
+        case _:
+            return visit.costs
+
+
+def _status(error: PyocoError, reason: Reason) -> int:
+    if not any(cls in REASONS for cls in type(error).__mro__ if cls is not PyocoError):
+        return 500
+    return next((_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS), HTTP_STATUS[reason])
+
+
+def _nearest(table: dict[type[PyocoError], Reason], error: PyocoError) -> Reason:
+    return next(table[cls] for cls in type(error).__mro__ if cls in table)
+
+
+def _document(visit: Visit, reason: Reason, status: int, run_id: str | None) -> dict[str, Any]:
+    """PRICED-67: exactly these members."""
+    body: dict[str, Any] = {
+        "type": problem_type(reason),
+        "title": title_of(reason),
+        "status": status,
+        "detail": _OTHERWISE.get(status) or _DETAILS[reason],
+        "instance": visit.path,
+        "reason_code": reason.value,
+        "trace_id": visit.trace_id,
+    }
+    if run_id is not None:
+        body["run_id"] = run_id
+    return body
+
+
+def _headers(error: PyocoError, reason: Reason, status: int) -> dict[str, str]:
+    headers = {}
+    if reason in RETRY_AFTER_SECONDS:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS[reason])
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, MethodRefused):
+        headers["Allow"] = ", ".join(error.methods)
+    if isinstance(error, TooSlow):
+        headers["Connection"] = "close"  # the rest of the body may still come, and nobody waits for it
+    return headers
+
+
+def _errors(error: PyocoError) -> list[dict[str, str]]:
+    problems = error.problems or (Problem((), str(error)),)
+    return [{"pointer": pointer_of(problem.loc), "message": problem.msg} for problem in problems[:_PROBLEMS_MAX]]
+
+
+def pointer_of(loc: tuple[str | int, ...]) -> str:
+    """A JSON pointer (RFC 6901) into the body; the empty one is the whole request, its headers included."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in loc)

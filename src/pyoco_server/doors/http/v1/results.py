@@ -1,0 +1,86 @@
+"""`/v1/results/{token}`: the bytes of a result, for whoever holds a signed address (contract 10.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import state_of
+from pyoco_server.doors.http.v1.limits import priced_of
+from pyoco_server.doors.http.v1.visit import visit_of
+from pyoco_server.errors import ObjectNotFound
+from pyoco_server.ports.results.port import Head
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+async def get_priced_result(request: Request) -> Response:
+    """PRICED-81: a bad signature, an expired token and a missing object look alike. One round trip to the store."""
+    state, priced = state_of(request), priced_of(request)
+    key = priced.results.opens(request.path_params["token"], int(state.backend.clock()))
+    if key is None:
+        raise ObjectNotFound
+    if request.method == "HEAD":
+        head = await priced.results.head(key)
+        if head is None:
+            raise ObjectNotFound
+        return _answer(request, b"", head)
+    with state.downloads.turn():  # each is in memory whole
+        found = await priced.results.get(key)
+    if found is None:
+        raise ObjectNotFound
+    return _answer(request, *found)
+
+
+def _answer(request: Request, data: bytes, head: Head) -> Response:
+    """A file, and no page: whatever a pack wrote, no browser runs it in our name."""
+    headers = {
+        **visit_of(request.scope).headers(),
+        "ETag": f'"{head.sha256}"',
+        "X-Content-Type-Options": "nosniff",
+        "Content-Disposition": "attachment",
+        "Content-Security-Policy": "sandbox",
+        "Content-Length": str(head.size_bytes),
+    }
+    answer = Response(data, headers=headers)
+    # Put down as it is stored: the framework would add a charset of its own to every text.
+    answer.raw_headers.append((b"content-type", head.content_type.encode("latin-1", "replace")))
+    return answer
+
+
+SCHEMAS: dict[str, Any] = {}
+
+_BYTES = {"type": "string", "format": "binary"}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/v1/results/{token}",
+        endpoint=get_priced_result,
+        summary="Fetch a result of a priced run",
+        description="The address is `result.presigned_url` of a run that has completed. It needs no key, and opens "
+        "nothing after its expiry. Where results lie in S3 the addresses lead there.",
+        parameters=(
+            {
+                "name": "token",
+                "in": "path",
+                "required": True,
+                "schema": schemas.TEXT,
+                "description": "From a signed address.",
+            },
+        ),
+        answer={
+            "description": "The stored bytes, of the stored type.",
+            "content": {"application/json": {"schema": _BYTES}, "application/octet-stream": {"schema": _BYTES}},
+        },
+        errors=(404,),
+        problems=True,
+        open=True,
+        tail=True,
+        tags=("priced",),
+    ),
+)

@@ -1,0 +1,255 @@
+"""A priced submission as it comes in: checked whole, before any money moves (contract 10.3, 11.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from starlette.requests import Request
+
+from pyoco_server.core.packs import PACKS
+from pyoco_server.core.packs.spec import Check, Member, Members, choice, text
+from pyoco_server.core.priced.canonical import NotCanonical
+from pyoco_server.core.priced.constants import (
+    PACK_TYPES,
+    PROFILE_VERSION,
+    REQUEST_BODY_MAX_BYTES,
+    TIMEBOX_SEC_DEFAULT,
+    TIMEBOX_SEC_MAX,
+)
+from pyoco_server.core.priced.money import minimum_fee, parse_usd
+from pyoco_server.core.priced.payload_hash import payload_hash
+from pyoco_server.core.priced.run import NewRun
+from pyoco_server.core.run import Caller
+from pyoco_server.doors.http.requests import read_body
+from pyoco_server.doors.http.v1.strict_text import decimal_of, plain, read_object, wrong
+from pyoco_server.doors.http.v1.visit import TRACE_ID
+from pyoco_server.errors import Problem, Refused, TooLarge
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["KEY_LENGTH_MAX", "KEY_LENGTH_MIN", "RELIABILITY_E4_DEFAULT", "Ask", "is_offered", "read_ask"]
+
+KEY_LENGTH_MIN, KEY_LENGTH_MAX = 8, 64
+RELIABILITY_E4_DEFAULT = 8_000
+CLIENT_VERSION_LENGTH_MAX = 64
+
+_KEY = re.compile(rf"[!-~]{{{KEY_LENGTH_MIN},{KEY_LENGTH_MAX}}}", re.ASCII)
+#: A name that may be shown again: it says which word was misspelt, and can hold no text that somebody meant to hide.
+_SHOWABLE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+Loc = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A valid submission, but for who asks and which run it becomes."""
+
+    pack_type: str
+    inputs: dict[str, Any]
+    artifacts: dict[str, Any]
+    max_cost_usd: str
+    timebox_sec: int
+    min_reliability_e4: int
+    inline: int
+    #: None: the request's own counts (PRICED-64).
+    trace_id: str | None
+    idempotency_key: str
+    payload_hash: str
+
+    def new_run(self, run_id: str, caller: Caller, trace_id: str) -> NewRun:
+        assert caller.tenant_id is not None
+        reserved = parse_usd(self.max_cost_usd)
+        return NewRun(
+            run_id=run_id,
+            tenant_id=caller.tenant_id,
+            pack_type=self.pack_type,
+            profile_version=PROFILE_VERSION,
+            idempotency_key=self.idempotency_key,
+            payload_hash=self.payload_hash,
+            reserved_usd_micros=reserved,
+            minimum_fee_usd_micros=minimum_fee(reserved),
+            timebox_sec=self.timebox_sec,
+            min_reliability_e4=self.min_reliability_e4,
+            inline=self.inline,
+            artifacts=self.artifacts,
+            inputs=self.inputs,
+            trace_id=trace_id,
+            api_key_id=caller.api_key_id,
+        )
+
+
+async def read_ask(request: Request, priced: Priced) -> Ask:
+    """Raises Refused with everything that is wrong, TooSlow. Reads no more than a body may have (PRICED-71)."""
+    try:
+        body = await read_body(request, REQUEST_BODY_MAX_BYTES)
+    except TooLarge:
+        raise wrong((), f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes") from None
+    keys = request.headers.getlist("idempotency-key")
+    document = read_object(body)
+    problems = (*_key_problems(keys), *_BODY(document, ()), *_pack_problems(document, priced))
+    if problems:
+        raise Refused(problems=problems)
+    return _ask(document, keys[0])
+
+
+def is_offered(pack_type: str, priced: Priced) -> bool:
+    return pack_type in PACKS and (not priced.config.packs or pack_type in priced.config.packs)
+
+
+def _ask(document: dict[str, Any], key: str) -> Ask:
+    """Of a document in which everything is as it should be, but perhaps for the numbers within `inputs`."""
+    reservation, meta = document["reservation"], document.get("meta", {})
+    pack_type, max_cost_usd = document["pack_type"], reservation["max_cost_usd"]
+    inputs, artifacts = plain(document["inputs"], ("inputs",)), document.get("artifacts", {})
+    timebox_sec = int(reservation.get("timebox_sec", TIMEBOX_SEC_DEFAULT))
+    score = decimal_of(reservation.get("min_reliability_score"))
+    reliability_e4 = RELIABILITY_E4_DEFAULT if score is None else int(score.scaleb(4))
+    try:
+        digest = payload_hash(
+            pack_type=pack_type,
+            inputs=inputs,
+            timebox_sec=timebox_sec,
+            max_cost_usd=max_cost_usd,
+            artifacts=artifacts,
+            min_reliability_e4=reliability_e4,
+            profile_version=PROFILE_VERSION,
+        )
+    except NotCanonical as error:
+        raise wrong(_steps(error.pointer), error.problem) from None
+    return Ask(
+        pack_type=pack_type,
+        inputs=inputs,
+        artifacts=artifacts,
+        max_cost_usd=max_cost_usd,
+        timebox_sec=timebox_sec,
+        min_reliability_e4=reliability_e4,
+        inline=int(document.get("options", {}).get("inline", 0)),
+        trace_id=meta.get("trace_id"),
+        idempotency_key=key,
+        payload_hash=digest,
+    )
+
+
+def _steps(pointer: str) -> Loc:
+    """The place, as far as its names may be shown: within `inputs` they are somebody's own."""
+    shown: list[str] = []
+    for step in pointer.split("/")[1:]:
+        if not _SHOWABLE.fullmatch(step):
+            break
+        shown.append(step)
+    return tuple(shown)
+
+
+def _key_problems(keys: Sequence[str]) -> tuple[Problem, ...]:
+    """PRICED-68"""
+    rule = f"the header Idempotency-Key must have {KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} visible ASCII characters"
+    if not keys:
+        return (Problem((), f"the header Idempotency-Key is required; {rule}"),)
+    if len(keys) > 1:
+        return (Problem((), "the header Idempotency-Key is given more than once"),)
+    return () if _KEY.fullmatch(keys[0]) else (Problem((), rule),)
+
+
+def _pack_problems(document: dict[str, Any], priced: Priced) -> tuple[Problem, ...]:
+    """What the pack itself has to say; nothing about a pack that does not exist."""
+    pack_type, inputs = document.get("pack_type"), document.get("inputs")
+    if not isinstance(pack_type, str) or pack_type not in PACK_TYPES:
+        return ()
+    if not is_offered(pack_type, priced):
+        return (Problem(("pack_type",), "this pack is not offered here"),)
+    if not isinstance(inputs, dict):
+        return ()
+    return tuple(Problem(("inputs", *_shown(problem.loc)), problem.msg) for problem in PACKS[pack_type].check(inputs))
+
+
+def _shown(loc: Loc) -> Loc:
+    return tuple(step for step in loc if isinstance(step, int) or _SHOWABLE.fullmatch(step))
+
+
+@dataclass(frozen=True)
+class _Object(Members):
+    """An object of ours: a member it does not know is named, since a slip of the pen is what it mostly is."""
+
+    def __call__(self, value: object, loc: Loc = ()) -> tuple[Problem, ...]:
+        if not isinstance(value, dict):
+            return super().__call__(value, loc)
+        strangers = [name for name in value if name not in self.members]
+        known = {name: item for name, item in value.items() if name in self.members}
+        rule = f"is unknown; there may be: {', '.join(self.members)}"
+        return (
+            *super().__call__(known, loc),
+            *(
+                Problem((*loc, name), rule) if _SHOWABLE.fullmatch(name) else Problem(loc, f"a member of it {rule}")
+                for name in strangers
+            ),
+        )
+
+
+def _rule(holds: Callable[[Any], bool], message: str) -> Check:
+    return lambda value, loc: () if holds(value) else (Problem(loc, message),)
+
+
+def _whole(at_least: int, at_most: int) -> Check:
+    """An integer as JSON Schema has it: 90.0 is one, 90.5 and true are none."""
+
+    def holds(value: Any) -> bool:
+        number = decimal_of(value)
+        return number is not None and at_least <= number <= at_most and number == number.to_integral_value()
+
+    return _rule(holds, f"must be an integer from {at_least} to {at_most}")
+
+
+def _is_score(value: Any) -> bool:
+    """Four decimals at most, by its text: 0.80000 has five."""
+    number = decimal_of(value)
+    if number is None or not 0 <= number <= 1:
+        return False
+    exponent = number.as_tuple().exponent
+    return isinstance(exponent, int) and exponent >= -4
+
+
+def _usd(value: Any, loc: Loc) -> tuple[Problem, ...]:
+    """PRICED-34. A JSON number is refused: some reader on the way may have made a double of it."""
+    if not isinstance(value, str):
+        return (Problem(loc, "must be a string with four decimals, not a number: 0.2500"),)
+    try:
+        parse_usd(value)
+    except ValueError as error:
+        return (Problem(loc, str(error)),)
+    return ()
+
+
+_FLAG = Member(_rule(lambda value: isinstance(value, bool), "must be true or false"))
+_TRACE = _rule(
+    lambda value: isinstance(value, str) and TRACE_ID.fullmatch(value) is not None,
+    "must have 1 to 64 of: A-Z a-z 0-9 _ -",
+)
+
+_RESERVATION = _Object(
+    {
+        "max_cost_usd": Member(_usd, is_required=True),
+        "timebox_sec": Member(_whole(1, TIMEBOX_SEC_MAX)),
+        "min_reliability_score": Member(_rule(_is_score, "must be a number from 0 to 1 with at most four decimals")),
+    }
+)
+_META = _Object(
+    {
+        "trace_id": Member(_TRACE),
+        "client_version": Member(text(0, CLIENT_VERSION_LENGTH_MAX)),
+        "profile_version": Member(choice((PROFILE_VERSION,))),
+    }
+)
+_BODY = _Object(
+    {
+        "pack_type": Member(choice(PACK_TYPES), is_required=True),
+        "inputs": Member(_rule(lambda value: isinstance(value, dict), "must be an object"), is_required=True),
+        "reservation": Member(_RESERVATION, is_required=True),
+        "options": Member(_Object({"inline": Member(_whole(0, 1))})),
+        "artifacts": Member(_Object({"include_markdown": _FLAG, "include_docx": _FLAG})),
+        "meta": Member(_META),
+    }
+)
+assert Decimal(RELIABILITY_E4_DEFAULT).scaleb(-4) == Decimal("0.8")

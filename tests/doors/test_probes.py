@@ -1,0 +1,75 @@
+"""`/healthz` and `/readyz`: open, quick, and silent about the inside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from priced_gateways import PricedDoor
+from pyoco_server.errors import DependencyUnavailable
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ALL_WELL = {"ledger": "ok", "budget": "ok", "queue": "ok", "results": "ok"}
+NAMES = list(ALL_WELL)
+
+
+class _Port:
+    """A store that is asked how it is."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+        self.asked = 0
+
+    async def ping(self) -> None:
+        self.asked += 1
+        if self._error is None:
+            await asyncio.Event().wait()
+        else:
+            raise self._error
+
+
+async def test_a_gateway_with_all_its_stores_is_ready(priced_door: PricedDoor) -> None:
+    """PRICED-178: no key is needed"""
+    answer = await priced_door.client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "checks": ALL_WELL})
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_one_store_that_does_not_answer_is_enough_to_be_not_ready(priced_door: PricedDoor, name: str) -> None:
+    """PRICED-178: and which one is told, without host names or error texts"""
+    broken: dict[str, Any] = {name: _Port(DependencyUnavailable("at db.internal:5432"))}
+    with priced_door.with_priced(replace(priced_door.priced, **broken)):
+        answer = await priced_door.client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "fail", "checks": ALL_WELL | {name: "fail"}})
+
+
+async def test_stores_that_never_answer_are_waited_for_together(priced_door: PricedDoor) -> None:
+    """PRICED-178: 2 s for all, not for each"""
+    silent: dict[str, Any] = {name: _Port(None) for name in NAMES}
+    began = time.monotonic()
+    with priced_door.with_priced(replace(priced_door.priced, **silent)):
+        answer = await priced_door.client.get("/readyz")
+    assert time.monotonic() - began < 3.5
+    assert (answer.status_code, answer.json()["checks"]) == (503, dict.fromkeys(NAMES, "fail"))
+
+
+async def test_a_gateway_without_a_ledger_is_not_ready(priced_door: PricedDoor) -> None:
+    with priced_door.with_priced(None):
+        answer = await priced_door.client.get("/readyz")
+    assert (answer.status_code, answer.json()["checks"]) == (503, dict.fromkeys(NAMES, "fail"))
+
+
+async def test_being_alive_is_told_without_asking_anybody(priced_door: PricedDoor) -> None:
+    """PRICED-177"""
+    ports = {name: _Port(DependencyUnavailable()) for name in NAMES}
+    stores: dict[str, Any] = dict(ports)
+    with priced_door.with_priced(replace(priced_door.priced, **stores)):
+        answer = await priced_door.client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert not any(port.asked for port in ports.values())
