@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -14,6 +15,10 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from servers import NatsServer, config_for
+
+# Most gateways of most tests need no ledger, and to make one takes longer than many a test. Tests of priced runs bring
+# theirs; processes that tests start have one, as a user's have.
+os.environ.setdefault("PYOCO_PRICED_ENABLED", "0")
 
 
 @pytest.fixture(scope="session")

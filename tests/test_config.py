@@ -83,6 +83,8 @@ CONTRACT: dict[str, Any] = {
     "abandon_after_sec": 120.0,
     "host_memory_max_bytes": 0,
     "host_runs_max": 10000,
+    "health_port": 0,
+    "health_host": "127.0.0.1",
     "drain_timeout_sec": 0.0,
     "data_dir": ".pyoco",
 }

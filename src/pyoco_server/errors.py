@@ -379,6 +379,21 @@ class RunExpired(PyocoError):
     number = 39
     phrase = "run is past its retention"
 
+    def __init__(
+        self,
+        run_id: str | None = None,
+        *,
+        reserved_usd_micros: int = 0,
+        used_usd_micros: int = 0,
+        tokens_consumed: int = 0,
+    ) -> None:
+        super().__init__()
+        #: The money facts outlive the content (PRICED-83).
+        self.run_id = run_id
+        self.reserved_usd_micros = reserved_usd_micros
+        self.used_usd_micros = used_usd_micros
+        self.tokens_consumed = tokens_consumed
+
 
 class TenantRateLimited(PyocoError):
     """The tenant asks too often."""

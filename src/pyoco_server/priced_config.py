@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pyoco_server.core.priced import constants
 from pyoco_server.errors import SettingError
-from pyoco_server.settings import NAME, PACKS, SUBJECT, Kind, check_all, declare, settings, whole, written
+from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, settings, whole, written
 
 __all__ = ["AwsSettings", "PricedConfig"]
 
@@ -60,6 +60,9 @@ class AwsSettings:
 class PricedConfig:
     """Wrong values raise SettingError, a ValueError that names the variable."""
 
+    priced_enabled: bool = declare(
+        True, FLAG, "GWK", "`0`: this process opens no ledger, and knows nothing of priced runs."
+    )
     ledger_url: str = declare(
         "",
         _LEDGER,
@@ -85,7 +88,7 @@ class PricedConfig:
         "",
         Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
         "G",
-        "Secret that signs the addresses of results; with S3 it is not used. Unset: one is made and kept with the keys.",
+        "Secret that signs the addresses of results; not used with S3. Unset: one is made and kept in NATS.",
         secret=True,
     )
     packs: tuple[str, ...] = declare(
@@ -124,7 +127,7 @@ class PricedConfig:
         constants.RESEND_AFTER_SECONDS,
         _SECONDS,
         "GWK",
-        "A run that was not confirmed as sent is sent again after this.",
+        "A run that is not known to be sent is sent again after this.",
     )
     priced_orphan_after_sec: int = declare(
         600, _SECONDS, "K", "Money that no run holds is given back after this time (Redis)."

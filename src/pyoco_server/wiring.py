@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig, priced_from_env
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.host.limits import memory_bytes
@@ -23,10 +23,12 @@ from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
+from pyoco_server.ports.backups.ledger_file import SqliteLedgerFile
 from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
+from pyoco_server.ports.ledger.connect import address, is_sqlite
 from pyoco_server.ports.letters.jetstream import JetStreamLetters
 from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
@@ -39,6 +41,7 @@ from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
+from pyoco_server.wiring_priced import PricedSettings, open_priced
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow
@@ -47,6 +50,7 @@ __all__ = [
     "backup_folder",
     "ensure_resources",
     "host_executor",
+    "ledger_file",
     "open_backend",
     "open_backups",
     "open_deployment",
@@ -110,31 +114,57 @@ def _runs(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
 
 @contextlib.asynccontextmanager
 async def open_backend(
-    config: NatsBackendConfig, name: str, patience: Patience = WORKER_PATIENCE
+    config: NatsBackendConfig,
+    name: str,
+    patience: Patience = WORKER_PATIENCE,
+    priced: tuple[PricedConfig, AwsSettings] | None = None,
 ) -> AsyncIterator[Backend]:
-    """What a worker or a keeper reaches. Raises Unavailable."""
-    async with _linked(config, name, patience) as link, _prepared(link, config) as clock:
+    """What a worker or a keeper reaches; with the settings of priced runs, those too. Raises Unavailable."""
+    async with (
+        _linked(config, name, patience) as link,
+        _prepared(link, config) as clock,
+        contextlib.AsyncExitStack() as more,
+    ):
+        runs, new_id = _runs(link, config), _Ids()
+        stores = None
+        if priced is not None and priced[0].priced_enabled:
+            settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
+            stores = await more.enter_async_context(open_priced(settings, link, runs))
         yield Backend(
             config=config,
-            runs=_runs(link, config),
+            runs=runs,
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
             clock=clock,
-            new_id=_Ids(),
+            new_id=new_id,
             is_up=lambda: link.is_up,
+            priced=stores,
         )
 
 
 @contextlib.asynccontextmanager
-async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[GatewayBackend]:
-    """What a gateway reaches, with registry and keys kept in memory. Raises Unavailable."""
+async def open_gateway_backend(
+    config: NatsBackendConfig, priced: tuple[PricedConfig, AwsSettings] | None = None
+) -> AsyncIterator[GatewayBackend]:
+    """What a gateway reaches, with registry and keys kept in memory; the settings of priced runs are those of the
+    environment unless they are given. Raises Unavailable, LedgerOutdated, UsageError."""
     with open_index(config) as index, open_letter_index(config) as letter_index:
-        async with _linked(config, "pyoco-gateway", Patience()) as link, _prepared(link, config) as clock:
+        async with (
+            _linked(config, "pyoco-gateway", Patience()) as link,
+            _prepared(link, config) as clock,
+            contextlib.AsyncExitStack() as more,
+        ):
+            runs, new_id = _runs(link, config), _Ids()
+            own, aws = priced or priced_from_env()
+            stores = None
+            if own.priced_enabled:
+                known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
+                stores = await more.enter_async_context(open_priced(known, link, runs))
             backend = GatewayBackend(
                 config=config,
-                runs=_runs(link, config),
+                runs=runs,
                 queue=JetStreamQueue(link, config),
                 registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
                 keys=JetStreamKeys(link, config.auth_kv_bucket),
@@ -148,8 +178,9 @@ async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[Gatew
                 wheel_files=ArchiveWheelFiles(config.wheel_unpacked_max_bytes),
                 wheel_history=JetStreamWheelHistory(link, config.wheel_history_kv_bucket),
                 clock=clock,
-                new_id=_Ids(),
+                new_id=new_id,
                 is_up=lambda: link.is_up,
+                priced=stores,
                 store_state=lambda: link.store_state,
             )
             try:
@@ -201,10 +232,19 @@ async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
 
 
 @contextlib.asynccontextmanager
-async def open_backups(config: NatsBackendConfig) -> AsyncIterator[JetStreamStreams]:
-    """Everything that is stored, to be copied out or put back; makes nothing. Raises Unavailable."""
+async def open_backups(
+    config: NatsBackendConfig, priced: PricedConfig | None = None
+) -> AsyncIterator[JetStreamStreams]:
+    """Everything that is stored in NATS, to be copied out or put back; with the settings of priced runs, that of theirs
+    as well. Makes nothing. Raises Unavailable."""
     async with _linked(config, "pyoco-backup", Patience()) as link:
-        yield JetStreamStreams(link, config)
+        yield JetStreamStreams(link, config, priced)
+
+
+def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
+    """None: the ledger is no file."""
+    where = address(priced.ledger_address(config.data_dir))
+    return SqliteLedgerFile(Path(where.database or "")) if is_sqlite(where) else None
 
 
 def backup_folder(path: Path) -> FolderArchive:

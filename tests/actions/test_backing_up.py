@@ -38,9 +38,9 @@ class Watched(JetStreamStreams):
             yield change
 
     @contextlib.asynccontextmanager
-    async def new_jobs(self) -> AsyncIterator[Any]:
+    async def new_jobs(self, queue: str) -> AsyncIterator[Any]:
         self.calls.append("listen")
-        async with super().new_jobs() as jobs:
+        async with super().new_jobs(queue) as jobs:
             yield jobs
         self.calls.append("stop listening")
 
@@ -62,8 +62,9 @@ async def test_runs_are_read_after_their_jobs_and_before_what_refers_to_them(
     calls = streams.calls
     assert (calls[0], calls[-1]) == ("listen", "stop listening")
     runs = calls.index(f"changes KV_{prepared.runs_kv_bucket}")
-    after = {f"changes OBJ_{prepared.workflow_object_store_bucket}", f"changes KV_{prepared.receipts_kv_bucket}"}
-    assert set(calls[runs + 1 : -1]) == after
+    files = {prepared.wheel_object_store_bucket, prepared.workflow_object_store_bucket}
+    assert set(calls[runs + 1 : -2]) == {f"changes OBJ_{name}" for name in files}
+    assert calls[-2] == f"changes KV_{prepared.receipts_kv_bucket}"
     assert max(at for at, call in enumerate(calls) if call.startswith("copy")) < min(
         at for at, call in enumerate(calls) if call.startswith("changes")
     )

@@ -21,15 +21,17 @@ from pyoco_server.core.backup import Manifest, StoredFile
 from pyoco_server.core.backup_change import Change
 from pyoco_server.core.backup_mark import Mark, mark_of
 from pyoco_server.ports.backups.folder import FolderArchive
-from pyoco_server.ports.backups.port import Streams
+from pyoco_server.ports.backups.port import LedgerFile, Streams
 
 __all__ = ["HookedArchive", "Store", "StreamsContract", "back_up", "put_back"]
 
 
-async def back_up(config: NatsBackendConfig, streams: Streams, archive: FolderArchive) -> Manifest:
+async def back_up(
+    config: NatsBackendConfig, streams: Streams, archive: FolderArchive, ledger: LedgerFile | None = None
+) -> Manifest:
     facts = {"backup_id": str(uuid.uuid4()), "made_by": "tests"}
     async with asyncio.timeout(60):
-        return await backup(config, streams, archive, facts, time.time, _nobody)
+        return await backup(config, streams, archive, facts, time.time, _nobody, ledger)
 
 
 async def put_back(
@@ -41,12 +43,13 @@ async def put_back(
     may_replace: bool = False,
     may_disturb: bool = False,
     replicas: int | None = None,
+    ledger: LedgerFile | None = None,
 ) -> None:
     async with asyncio.timeout(60):
         plan = await plan_restore(
-            config, streams, archive, tuple(only), may_replace=may_replace, may_disturb=may_disturb
+            config, streams, archive, tuple(only), may_replace=may_replace, may_disturb=may_disturb, ledger=ledger
         )
-        await restore(streams, archive, plan, replicas, _nobody)
+        await restore(streams, archive, plan, replicas, _nobody, ledger)
 
 
 def _nobody(_: Progress) -> None:
@@ -178,10 +181,12 @@ class StreamsContract:
         assert await places_after(places[30]) == places[31:]
         assert await places_after(places[-1]) == []
 
-    async def test_new_jobs_are_told_from_the_moment_on_somebody_listens(self, streams: Streams, store: Store) -> None:
+    async def test_new_jobs_are_told_from_the_moment_on_somebody_listens(
+        self, config: NatsBackendConfig, streams: Streams, store: Store
+    ) -> None:
         await store.put_job("before")
         told: list[Change] = []
-        async with asyncio.timeout(10), streams.new_jobs() as jobs:
+        async with asyncio.timeout(10), streams.new_jobs(config.work_stream) as jobs:
             await store.put_job("one")
             await store.put_job("two")
             await jobs.end()

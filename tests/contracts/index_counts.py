@@ -12,10 +12,12 @@ import pytest
 from contracts.index import MakeIndex, feed, opened
 from contracts.index_walks import World
 from contracts.runs import NOW, a_run
+from pyoco_server.core.priced.projection import line_of
 from pyoco_server.core.run import Owner, Run, claim
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.index.port import Ahead, Counts, Index, Mark, Waiting
+from pyoco_server.ports.index.port import Ahead, Counts, Index, Mark, RunFilter, Waiting
 from pyoco_server.ports.runs.port import Removed, Stored
+from shown_packs import a_pack
 
 __all__ = ["IndexCountsContract"]
 
@@ -23,12 +25,16 @@ __all__ = ["IndexCountsContract"]
 def recount(runs: list[Run]) -> Counts:
     """By looking at all of them."""
     waiting: dict[str, list[Run]] = {}
+    packs = [run for run in runs if run.is_pack]
+    early = [run.submitted_at for run in packs if run.status is RunState.PENDING]
     for run in runs:
-        if run.status is RunState.PENDING:
+        if run.status is RunState.PENDING and not run.is_pack:
             waiting.setdefault(run.tag, []).append(run)
     return Counts(
         by_status=dict(Counter(run.status.value for run in runs)),
         waiting={tag: Waiting(len(some), min(run.submitted_at for run in some)) for tag, some in waiting.items()},
+        packs=dict(Counter((run.status.value, run.extra.get("money_state", "")) for run in packs)),
+        packs_waiting=Waiting(len(early), min(early)) if early else None,
     )
 
 
@@ -125,6 +131,51 @@ class IndexCountsContract:
             assert found.oldest is not None
             assert found.oldest.run_id == queue[2].run_id
             assert found.oldest.submitted_at == queue[2].submitted_at
+
+    async def test_packs_wait_in_a_queue_of_their_own(self, index: Index) -> None:
+        """A flow may have the tag that packs are shown with."""
+        packs = sorted((a_pack(submitted_at=NOW + n // 2) for n in range(4)), key=_place)
+        flow = a_run(submitted_at=NOW - 50, tag=packs[0].tag)
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate([flow, *packs])))
+        counts = await index.counts()
+        assert counts.waiting == {flow.tag: Waiting(1, NOW - 50)}
+        assert (counts.packs, counts.packs_waiting) == ({("PENDING", "RESERVED"): 4}, Waiting(4, NOW))
+        last = packs[-1]
+        found = await index.packs_ahead(last.submitted_at, last.run_id, 100)
+        assert (found.count, found.oldest and found.oldest.run_id) == (3, packs[0].run_id)
+        assert found.oldest_tenant_id == "acme"
+        assert (await index.packs_ahead(last.submitted_at, last.run_id, 2)).count == 2
+        assert (await index.ahead(flow.tag, NOW + 99, "x", 100)).count == 1
+
+    async def test_keepers_are_not_told_of_packs(self, index: Index) -> None:
+        """What becomes of them is the ledger's matter."""
+        pending, running = a_pack(updated_at=NOW), a_pack(status=RunState.RUNNING, updated_at=NOW, worker_id="w")
+        flow = replace(claim(a_run(tenant_id="acme"), Owner("w", "i"), "1", NOW), updated_at=NOW)
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate([pending, running, flow])))
+        assert [line.run_id for line in await index.unfinished(0.0, NOW + 1, 10)] == [flow.run_id]
+        for tenant_id in ("", "acme"):
+            assert [held.run_id for held in await index.quiet(tenant_id, NOW + 1, 10)] == [flow.run_id]
+        held = await index.held([pending.run_id, running.run_id, flow.run_id])
+        assert [each.run_id for each in held] == [flow.run_id]
+
+    async def test_a_line_of_a_pack_says_what_it_costs(self, index: Index) -> None:
+        pack, odd, flow = (
+            a_pack(),
+            a_pack(error="\0", extra={"money_state": ["x"], "cost": 1}),
+            a_run(extra={"cost": 1}),
+        )
+        await feed(index, *(Stored(run, n + 1) for n, run in enumerate([pack, odd, flow])))
+        page = await index.page(RunFilter(), 10)
+        assert {line.run_id: line.pack for line in page.items} == {
+            pack.run_id: line_of(pack),
+            odd.run_id: {},
+            flow.run_id: None,
+        }
+        assert (await index.counts()).packs == {("PENDING", "RESERVED"): 1, ("PENDING", ""): 1}
+        assert {line.run_id for line in (await index.page(RunFilter(kind="pack"), 10)).items} == {
+            pack.run_id,
+            odd.run_id,
+        }
 
     async def test_waiting_is_ordered_by_submission_even_when_the_record_was_touched(self, index: Index) -> None:
         old, young = a_run(submitted_at=NOW, updated_at=NOW + 9), a_run(submitted_at=NOW + 1, updated_at=NOW + 1)

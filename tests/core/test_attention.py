@@ -56,6 +56,13 @@ D, W = Level.DANGER, Level.WARNING
         ),
         (queue(workers_alive=0, oldest_at=NOW - 29.9), None),
         (queue(workers_alive=1, oldest_at=NOW - 9000, depth_before=None), None),
+        # Any worker may take them: only when there is none at all, that is told.
+        (
+            replace(WELL, packs=3, packs_oldest_at=NOW - 30),
+            (Kind.PACKS_WITHOUT_WORKER, D, 3, {"depth": 3, "oldest_at": NOW - 30}),
+        ),
+        (replace(WELL, packs=3, packs_oldest_at=NOW - 29.9), None),
+        (replace(WELL, packs=3, packs_oldest_at=NOW - 9000, workers_alive=1), None),
         # It grows: by half, by many, not on its way down, and not only just now.
         (queue(), (Kind.GROWING_QUEUE, W, 200, {"tag": "gpu", "depth": 200, "depth_before": 100})),
         (
@@ -119,6 +126,8 @@ EVERYTHING = Facts(
     letters_new=1000,
     letters_new_capped=True,
     stale=("s1", "s2"),
+    packs=4,
+    packs_oldest_at=NOW - 60,
     wheel_failures=("w1", "w2"),
 )
 
@@ -145,6 +154,10 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
             "タグ a; rm {x} を担当するworkerがいません。待機中: 7件。次のコマンドで起動してください: "
             "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
+        ),
+        "packs_without_worker": (
+            "Priced runs wait, and no worker is there to take them. Waiting: 4.",
+            "課金runが待っていますが、実行するworkerがいません。待機中: 4件",
         ),
         "workers_lost": (
             "Worker anna has gone silent with work in hand. Its runs: 3. Another worker takes them over when their "
@@ -194,6 +207,7 @@ def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
     assert [(each.level, each.kind) for each in found] == [
         (D, Kind.STORE_FULL),
         (D, Kind.TAG_WITHOUT_WORKER),
+        (D, Kind.PACKS_WITHOUT_WORKER),
         (D, Kind.WORKERS_LOST),
         (D, Kind.FAILING_FLOW),
         (W, Kind.INDEX_BEHIND),

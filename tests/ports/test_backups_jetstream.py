@@ -418,7 +418,7 @@ async def test_jobs_that_may_have_been_missed_make_no_backup(own_nats_server: Na
     link = await open_link(own_nats_server.url, "tests")
     await ensure(link, resources_of(config))
     streams = JetStreamStreams(link, config)
-    async with streams.new_jobs() as jobs:
+    async with streams.new_jobs(config.work_stream) as jobs:
         await asyncio.to_thread(own_nats_server.restart)
         await link.until_up(10)
         await jobs.end()

@@ -139,6 +139,7 @@ class TestPlans:
         for ask in (
             lambda: sqlite_counts.counts(connection),
             lambda: sqlite_counts.ahead(connection, "default", NOW, "x", 10),
+            lambda: sqlite_counts.packs_ahead(connection, NOW, "x", 10),
             lambda: sqlite_counts.unfinished(connection, 0.0, NOW, 10),
         ):
             for text, plan in plans(connection, ask):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from pyoco_server.actions.list_queues import QUIET_MAX, crowds_by_tag, quiet_since, read_lines
+from pyoco_server.actions.list_queues import QUIET_MAX, crowds_by_tag, quiet_since, read_waiting
 from pyoco_server.actions.measure import Crowd
 from pyoco_server.core.attention import Facts, Finding, LostWorker, QueueFacts, findings
 from pyoco_server.core.run import Caller
@@ -112,7 +112,8 @@ class _Look:
             self._part(self._queues(crowds_by_tag(workers, self.now, silence))),
         )
         failures = (each.worker_id for each in workers if states[each.worker_id] in ALIVE and _has_wheel_failure(each))
-        return {"wheel_failures": tuple(sorted(failures))} | (told[0] or {}) | (told[1] or {})
+        alive = sum(state in ALIVE for state in states.values())
+        return {"wheel_failures": tuple(sorted(failures)), "workers_alive": alive} | (told[0] or {}) | (told[1] or {})
 
     async def _letters(self) -> _Told:
         tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.letter_index
@@ -141,7 +142,7 @@ class _Look:
         return tuple(islice(stale, _STALE_MAX))
 
     async def _queues(self, crowds: Mapping[str, Crowd]) -> _Told:
-        lines = await read_lines(self.backend)
+        lines, packs = await read_waiting(self.backend)
         queues = []
         for place, (tag, line) in enumerate(lines.items()):
             drain = self.trend.drain(self.now, tag) if place < _QUEUES_MAX else NOT_KNOWN
@@ -158,7 +159,8 @@ class _Look:
                     depth_peak=drain.depth_peak,
                 )
             )
-        return {"queues": tuple(queues)}
+        told: _Told = {"queues": tuple(queues)}
+        return told if packs is None else told | {"packs": packs.count, "packs_oldest_at": packs.oldest_at}
 
 
 async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict[str, list[Held]]:

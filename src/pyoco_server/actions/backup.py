@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.backup import CHANGES, DATA, Manifest, StoredFile, StreamCopy
+from pyoco_server.core.backup import CHANGES, DATA, LEDGER, LEDGER_FILE, Manifest, StoredFile, StreamCopy
 from pyoco_server.core.backup_change import Change, encode_change
 from pyoco_server.errors import BackupFailed, PyocoError
-from pyoco_server.ports.backups.port import Archive, Found, Streams
+from pyoco_server.ports.backups.port import Archive, Found, LedgerFile, Streams
 
 __all__ = ["Progress", "backup"]
 
@@ -41,6 +41,7 @@ async def backup(
     facts: Mapping[str, str],
     clock: Callable[[], float],
     report: Callable[[Progress], None],
+    ledger: LedgerFile | None = None,
 ) -> Manifest:
     """Copy every stream and bucket that is there; then what changed while that went on; then say that it is whole.
 
@@ -50,13 +51,15 @@ async def backup(
       1. listen for new jobs, from before the first copy until after the last change: a job that is put and taken
          meanwhile is heard, though it is in no copy;
       2. copy the queues, then everything else;
-      3. the changes of dead letters, workers, keys and wheels;
+      3. the changes of dead letters, workers and keys;
       4. the changes of runs. This moment is the backup's: a run is in it as it was then. It has its end, or a job in
          the copy of the queue (a job leaves the queue after its run's end is written), or a job that was heard. So
          nothing is ended for want of a job, and what had ended does not run again;
-      5. the changes of flow files and receipts, so that every run's file is there, and a repeated submission finds its
-         receipt. A receipt whose run is not there makes that run, under the promised id;
-      6. a second more of new jobs. One whose record came too late is there without a run: the worker that takes it
+      5. the ledger, if it is a file: priced runs and their money are in it as they are then. One that waits has its
+         message in the copy of its queue, or it was heard;
+      6. the changes of wheels, flow files, results and receipts, so that every file that a run names is there, and a
+         repeated submission finds its receipt. A receipt whose run is not there makes that run, under the promised id;
+      7. a second more of new jobs. One whose record came too late is there without a run: the worker that takes it
          makes the record from the job.
 
     So a run that was submitted in the very last second may begin again from its job; none is lost. Only a submission
@@ -71,9 +74,10 @@ async def backup(
     if not found:
         raise BackupFailed("there is nothing of pyoco-server on this NATS server")
     names = {each.name for each in found}
+    work = _Work(config, streams, archive, found, report, ledger)
     try:
         await archive.begin()
-        copies = await _copies(config, streams, archive, found, report)
+        copies, ledger_copy = await _copies(work)
         manifest = Manifest(
             backup_id=facts["backup_id"],
             made_at=clock(),
@@ -81,6 +85,7 @@ async def backup(
             nats_version=streams.nats_version,
             streams=copies,
             missing=tuple(name for name in streams.names if name not in names),
+            ledger=ledger_copy,
         )
         await archive.finish(manifest)
     except BaseException:
@@ -90,66 +95,77 @@ async def backup(
     return manifest
 
 
-async def _copies(
-    config: NatsBackendConfig,
-    streams: Streams,
-    archive: Archive,
-    found: tuple[Found, ...],
-    report: Callable[[Progress], None],
-) -> tuple[StreamCopy, ...]:
-    if all(each.name != config.work_stream for each in found):  # nobody could put a job anywhere
-        copies = await _copied(config, streams, archive, found, report)
-    else:
-        copies = await _copied_with_new_jobs(config, streams, archive, found, report)
-    return tuple(copies[each.name] for each in found)
+@dataclass(frozen=True)
+class _Work:
+    """What is copied, where to, and who hears of it."""
+
+    config: NatsBackendConfig
+    streams: Streams
+    archive: Archive
+    found: tuple[Found, ...]
+    report: Callable[[Progress], None]
+    ledger: LedgerFile | None
+
+    @property
+    def queues(self) -> list[str]:
+        """Those that are there."""
+        return [each.name for each in self.found if each.name in self.streams.queues]
 
 
-async def _copied_with_new_jobs(
-    config: NatsBackendConfig,
-    streams: Streams,
-    archive: Archive,
-    found: tuple[Found, ...],
-    report: Callable[[Progress], None],
-) -> dict[str, StreamCopy]:
-    async with streams.new_jobs() as jobs:
-        hearing = asyncio.create_task(_keep_changes(archive, config.work_stream, jobs.told()))
+async def _copies(work: _Work) -> tuple[tuple[StreamCopy, ...], StoredFile | None]:
+    async with contextlib.AsyncExitStack() as ears:
+        jobs = {queue: await ears.enter_async_context(work.streams.new_jobs(queue)) for queue in work.queues}
+        hearing = {
+            queue: asyncio.create_task(_keep_changes(work.archive, queue, told.told())) for queue, told in jobs.items()
+        }
         try:
-            copies = await _copied(config, streams, archive, found, report)
+            copies, ledger = await _copied(work)
             if any(copy.changes for copy in copies.values()):
                 await asyncio.sleep(_SETTLE_SECONDS)
-            await jobs.end()
-            copies[config.work_stream] = _with(copies[config.work_stream], await hearing)
+            for queue, told in jobs.items():
+                await told.end()
+                copies[queue] = _with(copies[queue], await hearing[queue])
         finally:
-            hearing.cancel()
-            await asyncio.wait({hearing})
-    return copies
+            for task in hearing.values():
+                task.cancel()
+            if hearing:
+                await asyncio.wait(hearing.values())
+    return tuple(copies[each.name] for each in work.found), ledger
 
 
-async def _copied(
-    config: NatsBackendConfig,
-    streams: Streams,
-    archive: Archive,
-    found: tuple[Found, ...],
-    report: Callable[[Progress], None],
-) -> dict[str, StreamCopy]:
+async def _copied(work: _Work) -> tuple[dict[str, StreamCopy], StoredFile | None]:
     copies: dict[str, StreamCopy] = {}
-    for each in sorted(found, key=lambda each: not each.is_queue):
-        copies[each.name] = await _copy(streams, archive, each, report)
-    for name in _order_of_changes(config, found):
-        changes = streams.changes(name, copies[name].last_sequence)
-        copies[name] = _with(copies[name], await _keep_changes(archive, name, changes))
-    return copies
+    for each in sorted(work.found, key=lambda each: not each.is_queue):
+        copies[each.name] = await _copy(work.streams, work.archive, each, work.report)
+    first, last = _order_of_changes(work.config, work.found)
+    await _follow(work, copies, first)
+    ledger = await _copy_ledger(work)
+    await _follow(work, copies, last)
+    return copies, ledger
 
 
-def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> list[str]:
-    """The docstring of `backup` says why."""
-    last = (
-        f"KV_{config.runs_kv_bucket}",
-        f"OBJ_{config.workflow_object_store_bucket}",
-        f"KV_{config.receipts_kv_bucket}",
-    )
+async def _follow(work: _Work, copies: dict[str, StreamCopy], names: list[str]) -> None:
+    for name in names:
+        changes = work.streams.changes(name, copies[name].last_sequence)
+        copies[name] = _with(copies[name], await _keep_changes(work.archive, name, changes))
+
+
+def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> tuple[list[str], list[str]]:
+    """Before the ledger and after it; the docstring of `backup` says why."""
+    runs, receipts = f"KV_{config.runs_kv_bucket}", f"KV_{config.receipts_kv_bucket}"
     names = [each.name for each in found if not each.is_queue]
-    return [name for name in names if name not in last] + [name for name in last if name in names]
+    files = [name for name in names if name.startswith("OBJ_")]
+    others = [name for name in names if name not in {runs, receipts, *files}]
+    return others + [name for name in names if name == runs], files + [name for name in names if name == receipts]
+
+
+async def _copy_ledger(work: _Work) -> StoredFile | None:
+    if work.ledger is None or not await work.ledger.exists():
+        return None
+    work.report(Progress(LEDGER, 0, 0))
+    file = await work.archive.keep_file(LEDGER, LEDGER_FILE, work.ledger.copy)
+    work.report(Progress(LEDGER, file.size_bytes, file.size_bytes, is_done=True))
+    return file
 
 
 async def _copy(streams: Streams, archive: Archive, found: Found, report: Callable[[Progress], None]) -> StreamCopy:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.run import Caller, Run, ask_cancel
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import SnapshotTooLargeError, Unavailable
+from pyoco_server.errors import NotOfThisKind, Problem, SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 
 __all__ = ["Answered", "cancel", "cancel_if"]
 
 _ROUNDS_MAX = 50
+_WHY_NOT = "is a priced one, which cannot be cancelled: it ends by itself within its timebox"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Answered:
 async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Stored:
     """Mark the run CANCELLING; its worker does the rest. One read and one write, repeated while the run moves on.
 
-    A run that has ended, or is being cancelled already, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound.
+    A run that has ended, or is being cancelled already, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound; and
+    NotOfThisKind for a pack: its money is set aside and its end is the ledger's.
     """
     return (await cancel_if(backend, caller, run_id, reason, lambda _: True)).stored
 
@@ -41,6 +43,8 @@ async def cancel_if(
     for _ in range(_ROUNDS_MAX):
         found = await read_run(backend, caller, run_id)
         run = found.run
+        if run.is_pack:
+            raise NotOfThisKind(f"the run {_WHY_NOT}", problems=(Problem(("path", "run_id"), _WHY_NOT, "kind"),))
         if run.is_terminal or run.status is RunState.CANCELLING or not wanted(run):
             return Answered(found, asked=False)
         asked = await _ask(backend, caller, found, reason)

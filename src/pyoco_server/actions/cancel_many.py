@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 from pyoco_server.actions.cancel import cancel_if
-from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.run import PACK, Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import PyocoError, RunNotFound
 from pyoco_server.logs import get_logger
@@ -76,7 +76,8 @@ async def cancel_many(
     backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None, seconds: float = SECONDS_MAX
 ) -> Cancelled:
     """Mark them CANCELLING, each by a compare-and-set of its own, up to 64 at once; one that fails is counted and
-    logged. Only the caller's own runs. One look at the index per 500 runs, two round trips per run.
+    logged. Packs cannot be stopped: a filter passes them over unless it asks for them, and then they fail, as those do
+    that are named. Only the caller's own runs. One look at the index per 500 runs, two round trips per run.
 
     Stops after `limit` runs, or `seconds`, and then says that there is more; what was under way by then has failed. A
     crash leaves some asked and some not; the same request again asks the others. Raises Unavailable when the index
@@ -112,16 +113,17 @@ class _Walk:
             place: Place | None = None
             while True:
                 page = await self._backend.index.page(replace(wanted, status=status), _PAGE, place)
-                await self._cancel_each(line.run_id for line in page.items if self._is_early(line))
+                await self._cancel_each(line.run_id for line in page.items if self._is_meant(line))
                 place = page.next
                 if self.done.more:
                     return
                 if place is None:
                     break
 
-    def _is_early(self, line: Summary) -> bool:
+    def _is_meant(self, line: Summary) -> bool:
         before = self._selection.submitted_before
-        return before is None or line.submitted_at < before
+        is_early = before is None or line.submitted_at < before
+        return is_early and (line.kind != PACK or self._selection.wanted.kind == PACK)
 
     async def _cancel_each(self, run_ids: Iterable[str]) -> None:
         new = [run_id for run_id in dict.fromkeys(run_ids) if run_id not in self._seen]

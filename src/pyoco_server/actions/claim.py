@@ -83,8 +83,8 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     if isinstance(found, Absent):
         return await _claim_unrecorded(backend, job, me, attempt_id)
     run = found.run
-    if run.is_terminal:
-        return Spent("ended", run)  # FLOW-309
+    if run.is_terminal or run.is_pack:  # FLOW-309; a job of this queue that names a pack is nobody's
+        return Spent("of another kind") if run.is_pack else Spent("ended", run)
     busy_seconds = alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
     if busy_seconds > 0:
         return Busy(busy_seconds)

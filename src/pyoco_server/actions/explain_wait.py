@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pyoco_server.actions.measure import crowd_of
+from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
-from pyoco_server.core.waiting import Queueing, WaitReason, tell, waits, why
+from pyoco_server.core.waiting import PackQueueing, Queueing, WaitReason, tell, tell_pack, waits, why, why_pack
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -45,7 +45,7 @@ class Wait:
     position: int
     #: It is further back than `position` says: counting was stopped there.
     position_capped: bool
-    #: Workers with the run's tag, and their slots together.
+    #: Workers with the run's tag, and their slots together. Of a pack: all workers.
     workers_alive: int
     slots: int
     slots_busy: int
@@ -63,30 +63,19 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
     try:
         async with asyncio.timeout(_SECONDS_MAX):
             ahead = await _ahead(backend, run)
-            workers = [record for record in await backend.registry.all() if run.tag in record.tags]
+            workers = [each for each in await backend.registry.all() if run.is_pack or run.tag in each.tags]
     except (Unavailable, TimeoutError) as error:
         log.debug("cannot tell why the run waits", run_id=run.run_id, error=error)
         return None
     now = backend.clock()
     crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec)
-    facts = Queueing(
-        tag=run.tag,
-        waited_seconds=now - run.updated_at,
-        ahead=ahead.count,
-        ahead_capped=ahead.count >= _AHEAD_MAX,
-        workers_alive=crowd.alive,
-        workers_gone=crowd.gone,
-        slots=crowd.slots,
-        slots_busy=crowd.slots_busy,
-    )
-    reason = why(facts)
-    message, message_ja = tell(reason, facts)
+    reason, (message, message_ja) = _judge(run, ahead, crowd, now - run.updated_at)
     return Wait(
         reason=reason,
         message=message,
         message_ja=message_ja,
         position=ahead.count + 1,
-        position_capped=facts.ahead_capped,
+        position_capped=ahead.count >= _AHEAD_MAX,
         workers_alive=crowd.alive,
         slots=crowd.slots,
         slots_busy=crowd.slots_busy,
@@ -94,7 +83,32 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
     )
 
 
+def _judge(run: Run, ahead: Ahead, crowd: Crowd, waited_seconds: float) -> tuple[WaitReason, tuple[str, str]]:
+    if run.is_pack:
+        pack = PackQueueing(
+            waited_seconds=waited_seconds,
+            ahead=ahead.count,
+            ahead_capped=ahead.count >= _AHEAD_MAX,
+            workers_alive=crowd.alive,
+            workers_gone=crowd.gone,
+        )
+        return why_pack(pack), tell_pack(why_pack(pack), pack)
+    facts = Queueing(
+        tag=run.tag,
+        waited_seconds=waited_seconds,
+        ahead=ahead.count,
+        ahead_capped=ahead.count >= _AHEAD_MAX,
+        workers_alive=crowd.alive,
+        workers_gone=crowd.gone,
+        slots=crowd.slots,
+        slots_busy=crowd.slots_busy,
+    )
+    return why(facts), tell(why(facts), facts)
+
+
 async def _ahead(backend: GatewayBackend, run: Run) -> Ahead:
+    if run.is_pack:
+        return await backend.index.packs_ahead(run.submitted_at, run.run_id, _AHEAD_MAX)
     if run.status is RunState.RUNNING:
         return Ahead(0, None)  # handed back: the queue repeats a job before it delivers a new one
     return await backend.index.ahead(run.tag, run.submitted_at, run.run_id, _AHEAD_MAX)

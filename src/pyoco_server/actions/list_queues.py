@@ -9,7 +9,7 @@ from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.trend import Trend
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY
+from pyoco_server.ports.index.port import EVERYBODY, Waiting
 
 __all__ = [
     "QUEUES_MAX",
@@ -21,6 +21,7 @@ __all__ = [
     "list_queues",
     "quiet_since",
     "read_lines",
+    "read_waiting",
 ]
 
 QUEUES_MAX = 1_000
@@ -78,6 +79,7 @@ _NOBODY = Crowd(0, 0, 0, 0)
 
 async def list_queues(backend: GatewayBackend, trend: Trend) -> Queues:
     """Tags with waiting runs, the longest queues first; then the other tags of live workers, by name. At most 1,000.
+    No packs: no worker asks for them by tag.
 
     Two looks at the index and one at the registry, no round trip. O(tags + workers' tags). Raises Unavailable. Queues
     are shared by all tenants, as workers and metrics are (FLOW-276).
@@ -115,6 +117,11 @@ def quiet_since(backend: GatewayBackend) -> float:
 
 async def read_lines(backend: GatewayBackend) -> dict[str, Line]:
     """By tag, the longest first. O(tags + QUIET_MAX). Raises Unavailable."""
+    return (await read_waiting(backend))[0]
+
+
+async def read_waiting(backend: GatewayBackend) -> tuple[dict[str, Line], Waiting | None]:
+    """The same, and the packs that wait."""
     counts = await backend.index.counts()
     quiet = await backend.index.quiet(EVERYBODY, quiet_since(backend), QUIET_MAX)
     lines = {tag: Line(waiting.count, 0, waiting.oldest_at) for tag, waiting in counts.waiting.items()}
@@ -126,7 +133,9 @@ async def read_lines(backend: GatewayBackend) -> dict[str, Line]:
         else:
             first = min(line.oldest_at, run.updated_at)
             lines[run.tag] = replace(line, handed_back=line.handed_back + 1, oldest_at=first)
-    return dict(sorted(lines.items(), key=lambda each: -each[1].depth)) if back else lines
+    if back:
+        lines = dict(sorted(lines.items(), key=lambda each: -each[1].depth))
+    return lines, counts.packs_waiting
 
 
 def crowds_by_tag(workers: Iterable[WorkerRecord], now: float, disconnect_seconds: float) -> dict[str, Crowd]:

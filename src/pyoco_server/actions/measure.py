@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.states import RunState
@@ -37,7 +37,7 @@ class Figures:
     at: float
     #: Every status, with or without runs.
     runs: dict[RunState, int]
-    #: PENDING runs by tag.
+    #: PENDING runs by tag; no packs.
     waiting: dict[str, Waiting]
     workers: Crowd
     #: In their stream, whatever they say.
@@ -45,6 +45,8 @@ class Figures:
     #: By reason, as far as they can be read: every reason there is, and any other that was found.
     reasons: dict[str, int]
     index_lag_seconds: float
+    #: Packs by status and money state.
+    packs: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Lag:
@@ -92,6 +94,7 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
         at=now,
         runs={status: counts.by_status.get(status, 0) for status in RunState},
         waiting=counts.waiting,
+        packs=counts.packs,
         workers=crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec),
         dead_letters=dead_letters,
         reasons=dict(reasons),

@@ -13,7 +13,15 @@ from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Run, Submission
-from pyoco_server.errors import Corrupt, NotRepeatable, ObjectNotFound, Problem, Refused, WorkflowTooLarge
+from pyoco_server.errors import (
+    Corrupt,
+    NotOfThisKind,
+    NotRepeatable,
+    ObjectNotFound,
+    Problem,
+    Refused,
+    WorkflowTooLarge,
+)
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 
@@ -48,8 +56,8 @@ async def rerun(
     `submit_once`; one with a space in it can come from no user. A repeat under it needs the old run, and its file, as
     the first one did. A crash leaves what a crash of `submit_once` leaves.
 
-    Raises RunNotFound, also for another tenant's run; NotRepeatable when what it was submitted with is no longer there;
-    Refused when a change is not possible.
+    Raises RunNotFound, also for another tenant's run; NotOfThisKind for a pack; NotRepeatable when what it was
+    submitted with is no longer there; Refused when a change is not possible.
     """
     old = (await read_run(backend, caller, run_id)).run
     tag = change.tag if change.tag is not None else old.tag
@@ -61,6 +69,9 @@ async def rerun(
 
 def _check_repeatable(old: Run, tag: str) -> None:
     """Records of other kinds, and of foreign producers, may lack what a submission has."""
+    if old.is_pack:
+        message = "is a priced one, which cannot be run again: submit it anew, under another idempotency key"
+        raise NotOfThisKind(f"the run {message}", problems=(Problem(("path", "run_id"), message, "kind"),))
     if old.kind != "flow":
         raise _not_repeatable(f"is of kind {old.kind}: only flows can be run again", "kind")
     if not old.flow_name or tag_problem(tag) is not None:

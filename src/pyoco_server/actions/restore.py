@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pyoco_server.actions.backup import Progress
 from pyoco_server.actions.verify_backup import verify_backup
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.backup import CHANGES, DATA, Manifest, StoredFile, StreamCopy
+from pyoco_server.core.backup import CHANGES, DATA, LEDGER, Manifest, StoredFile, StreamCopy
 from pyoco_server.core.backup_change import Change, read_changes
 from pyoco_server.core.backup_mark import Mark, mark_of
 from pyoco_server.errors import BackupFailed, PyocoError
-from pyoco_server.ports.backups.port import Archive, Found, Streams
+from pyoco_server.ports.backups.port import Archive, Found, FoundLedger, LedgerFile, Streams
 
 __all__ = ["Restoration", "plan_restore", "restore"]
 
@@ -29,6 +29,14 @@ class Restoration:
     removed: tuple[Found, ...]
     #: What an earlier, interrupted restore of this very backup has put back already, and nobody has touched since.
     already: tuple[str, ...]
+    #: The ledger's file, if it is put back, too; and whether it takes the place of another one.
+    ledger: StoredFile | None = None
+    replaces_ledger: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Of all that is put back, in the order of it."""
+        return [*([LEDGER] if self.ledger is not None else []), *(stream.name for stream in self.streams)]
 
     @property
     def lost(self) -> tuple[Found, ...]:
@@ -44,21 +52,27 @@ async def plan_restore(
     *,
     may_replace: bool,
     may_disturb: bool,
+    ledger: LedgerFile | None = None,
 ) -> Restoration:
     """Check the backup, every byte of it, and look at what is there. Changes nothing.
 
     Raises BackupFailed: the backup is damaged; or a stream is there and `may_replace` is not set; or somebody listens
-    to one and `may_disturb` is not set: a keeper that looks between two streams ends runs for want of their jobs.
+    to one and `may_disturb` is not set: a keeper that looks between two streams ends runs for want of their jobs; or
+    the same is true of the ledger; or the backup holds one, and there is no file to put it into (`ledger` is None).
     """
     manifest = await verify_backup(archive, only)
-    chosen = sorted(manifest.only(only), key=lambda stream: _place(config, stream.name))
+    file = manifest.ledger_if(only)
+    here = await _ledger_here(file, ledger, may_replace=may_replace, may_disturb=may_disturb)
+    chosen = sorted(manifest.only(only), key=lambda stream: _place(config, streams, stream.name))
     there = [found for stream in chosen if (found := await streams.find(stream.name)) is not None]
     already = [found.name for found in there if _is_as_restored(manifest, found)]
     plan = Restoration(
         manifest,
         streams=tuple(stream for stream in chosen if stream.name not in already),
         removed=tuple(found for found in there if found.name not in already),
-        already=tuple(already),
+        already=(*already, *([LEDGER] if file is not None and _is_same(file, here) else [])),
+        ledger=None if _is_same(file, here) else file,
+        replaces_ledger=here is not None and not _is_same(file, here),
     )
     if plan.lost and not may_replace:
         names = ", ".join(found.name for found in plan.lost)
@@ -71,6 +85,31 @@ async def plan_restore(
     return plan
 
 
+async def _ledger_here(
+    file: StoredFile | None, ledger: LedgerFile | None, *, may_replace: bool, may_disturb: bool
+) -> FoundLedger | None:
+    """The ledger that is there, if one is put back. Raises BackupFailed."""
+    if file is None:
+        return None
+    if ledger is None:
+        raise BackupFailed(
+            "the backup holds a ledger, and PYOCO_LEDGER_URL names a database that is no file: "
+            "unset it, or say with --only what else to restore"
+        )
+    here = await ledger.find()
+    if here is None or _is_same(file, here):
+        return here
+    if not may_replace:
+        raise BackupFailed(f"there is already a ledger at {ledger.path}; --replace removes that first, for good")
+    if here.is_used and not may_disturb:
+        raise BackupFailed(f"somebody uses {ledger.path} at this moment: stop that process first, or say --force")
+    return here
+
+
+def _is_same(file: StoredFile | None, here: FoundLedger | None) -> bool:
+    return file is not None and here is not None and here.sha256_hex == file.sha256_hex
+
+
 def _is_as_restored(manifest: Manifest, found: Found) -> bool:
     """Its mark alone is not enough: somebody may have written to it since, or taken jobs from it. Only of a queue are
     messages counted; elsewhere some go when their time is up."""
@@ -81,11 +120,11 @@ def _is_as_restored(manifest: Manifest, found: Found) -> bool:
     return found.last_sequence == last_sequence and (not found.is_queue or found.messages == messages)
 
 
-def _place(config: NatsBackendConfig, name: str) -> int:
-    """The queue next to last and the runs last: between those two a worker can begin nothing, since there is no record
+def _place(config: NatsBackendConfig, streams: Streams, name: str) -> int:
+    """The queues next to last and the runs last: between those two a worker can begin nothing, since there is no record
     to write, and a keeper can end nothing, since there is no run to see. The other way round it would find runs without
     jobs, and end them."""
-    return {config.work_stream: 1, f"KV_{config.runs_kv_bucket}": 2}.get(name, 0)
+    return 2 if name == f"KV_{config.runs_kv_bucket}" else int(name in streams.queues)
 
 
 async def restore(
@@ -94,8 +133,10 @@ async def restore(
     plan: Restoration,
     replicas: int | None,
     report: Callable[[Progress], None],
+    ledger: LedgerFile | None = None,
 ) -> None:
-    """Remove what is in the way and put the backup's streams there, one after the other.
+    """Remove what is in the way and put the backup's streams there, one after the other; the ledger before them, since
+    a worker throws a message away whose priced run it does not know.
 
     When something is to be removed, the smallest stream is first restored under another name, and removed again: so a
     server that cannot take the backup, because it is too old or has too few nodes for `replicas`, is found out before
@@ -115,6 +156,11 @@ async def restore(
     done: list[str] = list(plan.already)
     in_the_way = {found.name for found in plan.removed}
     try:
+        if plan.ledger is not None and ledger is not None:
+            async with contextlib.aclosing(archive.chunks(LEDGER, plan.ledger)) as chunks:
+                await ledger.put(chunks)
+            report(Progress(LEDGER, plan.ledger.size_bytes, plan.ledger.size_bytes, is_done=True))
+            done.append(LEDGER)
         for stream in plan.streams:
             if stream.name in in_the_way:
                 await streams.remove(stream.name)
@@ -123,7 +169,7 @@ async def restore(
             report(Progress(stream.name, stream.size_bytes, stream.size_bytes, is_done=True))
             done.append(stream.name)
     except BaseException as error:
-        left = [stream.name for stream in plan.streams if stream.name not in done]
+        left = [name for name in plan.names if name not in done]
         error.add_note(
             f"restored: {', '.join(done) or 'nothing'}; not restored: {', '.join(left)}. "
             "Start nothing yet: the same restore, run again, goes on from here."
@@ -131,7 +177,8 @@ async def restore(
         raise
     with contextlib.suppress(PyocoError):  # a mark that stays does no harm: it says how the stream was
         for name in done:
-            await streams.unmark(name)
+            if name != LEDGER:
+                await streams.unmark(name)
 
 
 async def _told(archive: Archive, stream: StreamCopy, report: Callable[[Progress], None]) -> AsyncIterator[bytes]:

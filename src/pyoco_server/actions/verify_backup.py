@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
-from pyoco_server.core.backup import Manifest
+from pyoco_server.core.backup import LEDGER, Manifest
 from pyoco_server.errors import BackupFailed
 from pyoco_server.ports.backups.port import Archive
 
@@ -12,7 +12,7 @@ __all__ = ["verify_backup"]
 
 
 async def verify_backup(
-    archive: Archive, only: Iterable[str] = (), report: Callable[[str], None] = lambda _: None
+    archive: Archive, only: Collection[str] = (), report: Callable[[str], None] = lambda _: None
 ) -> Manifest:
     """Every file is there, as long as it was, with the digest it had. Reads all of it, and asks no server.
 
@@ -20,13 +20,17 @@ async def verify_backup(
     """
     manifest = await archive.manifest()
     problems = []
-    for stream in manifest.only(only):
-        for file in stream.files:
+    places = [(stream.name, stream.files) for stream in manifest.only(only)]
+    ledger = manifest.ledger_if(only)
+    if ledger is not None:
+        places.append((LEDGER, (ledger,)))
+    for place, files in places:
+        for file in files:
             try:
-                await archive.check(stream.name, file)
+                await archive.check(place, file)
             except BackupFailed as error:
                 problems.append(str(error))
-        report(stream.name)
+        report(place)
     if problems:
         raise BackupFailed("the backup is damaged: " + "; ".join(problems))
     return manifest

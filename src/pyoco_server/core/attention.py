@@ -13,7 +13,7 @@ from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 __all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
 
 FINDINGS_MAX = 50
-#: Of one kind the worst are told. More would push out what else there is: ten kinds, of which six speak once.
+#: Of one kind the worst are told. More would push out what else there is: eleven kinds, of which seven speak once.
 _OF_A_KIND_MAX = 10
 #: Run ids and worker ids that one finding names.
 NAMES_MAX = 10
@@ -53,6 +53,8 @@ class Kind(StrEnum):
     INDEX_BEHIND = "index_behind"
     #: Runs wait for a tag that no live worker serves.
     TAG_WITHOUT_WORKER = "tag_without_worker"
+    #: Priced runs wait, and no worker lives.
+    PACKS_WITHOUT_WORKER = "packs_without_worker"
     #: A worker has gone silent and still has runs in hand.
     WORKERS_LOST = "workers_lost"
     #: Many runs of a flow failed lately.
@@ -105,6 +107,10 @@ class Facts:
     store_stuck: bool = False
     lists_true: bool = True
     queues: tuple[QueueFacts, ...] = ()
+    #: Priced runs that wait, and since when the first of them does. Any worker may take them.
+    packs: int = 0
+    packs_oldest_at: float = 0.0
+    workers_alive: int = 0
     lost: tuple[LostWorker, ...] = ()
     flows: tuple[FlowEnds, ...] = ()
     letters: int = 0
@@ -161,6 +167,10 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
     Kind.TAG_WITHOUT_WORKER: (
         "No worker serves tag {tag}. Waiting: {depth}. Start one with: {command}",
         "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: {command}",
+    ),
+    Kind.PACKS_WITHOUT_WORKER: (
+        "Priced runs wait, and no worker is there to take them. Waiting: {depth}.",
+        "課金runが待っていますが、実行するworkerがいません。待機中: {depth}件",
     ),
     Kind.WORKERS_LOST: (
         "Worker {worker_id} has gone silent with work in hand. Its runs: {runs}. Another worker takes them over when "
@@ -230,6 +240,12 @@ def _unserved(facts: Facts) -> Iterator[Finding]:
             yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, told, command=start_command(queue.tag))
 
 
+def _unserved_packs(facts: Facts) -> Iterator[Finding]:
+    if facts.packs and not facts.workers_alive and facts.now - facts.packs_oldest_at >= _UNSERVED_SECONDS:
+        told = {"depth": facts.packs, "oldest_at": facts.packs_oldest_at}
+        yield _finding(Kind.PACKS_WITHOUT_WORKER, Level.DANGER, facts.packs, told)
+
+
 def _lost(facts: Facts) -> Iterator[Finding]:
     """A danger though others take the work over: it takes them half a minute and an attempt, and a machine is gone."""
     for worker in facts.lost:
@@ -292,4 +308,4 @@ def _some(count: int, capped: bool) -> tuple[str, str]:
 
 
 #: In the order of the kinds.
-_RULES = (_nats, _store, _index, _unserved, _lost, _failing, _growing, _letters, _stale, _wheels)
+_RULES = (_nats, _store, _index, _unserved, _unserved_packs, _lost, _failing, _growing, _letters, _stale, _wheels)

@@ -1,10 +1,10 @@
-"""What a backup says of itself: which streams it holds, as they were, and the digest of every file."""
+"""What a backup says of itself: which streams it holds, as they were, the ledger, and the digest of every file."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ __all__ = [
     "CHANGES",
     "DATA",
     "FORMAT",
+    "LEDGER",
+    "LEDGER_FILE",
     "Manifest",
     "StoredFile",
     "StreamCopy",
@@ -26,6 +28,8 @@ __all__ = [
 FORMAT = 1
 #: The files of a stream: its messages, and what changed meanwhile.
 DATA, CHANGES = "stream.tar.s2", "changes.jsonl"
+#: The ledger of priced runs: its folder, which is also the name it is asked for by, and its file.
+LEDGER, LEDGER_FILE = "ledger", "ledger.db"
 #: Unix seconds. What comes later is not when a backup was made.
 _YEAR_3000 = 32_503_680_000
 
@@ -92,18 +96,27 @@ class Manifest:
     streams: tuple[StreamCopy, ...]
     #: Streams of the installation that were not there, and so are not in it.
     missing: tuple[str, ...] = ()
+    #: The ledger, if it is a file. One in PostgreSQL is copied by that database's own means.
+    ledger: StoredFile | None = None
 
     @property
     def size_bytes(self) -> int:
-        return sum(stream.size_bytes for stream in self.streams)
+        ledger = self.ledger.size_bytes if self.ledger is not None else 0
+        return ledger + sum(stream.size_bytes for stream in self.streams)
 
     def only(self, names: Iterable[str]) -> tuple[StreamCopy, ...]:
         """These streams, in the backup's order; all of them for no names. Raises BackupFailed for one it has not."""
         wanted, known = set(names), {stream.name for stream in self.streams}
+        if self.ledger is not None:
+            known.add(LEDGER)
         if wanted - known:
             missing = ", ".join(sorted(wanted - known))
             raise BackupFailed(f"the backup has no {missing}; it has {', '.join(sorted(known))}")
         return tuple(stream for stream in self.streams if not wanted or stream.name in wanted)
+
+    def ledger_if(self, names: Collection[str]) -> StoredFile | None:
+        """The ledger's file, if it is there and among these names; for no names, if it is there."""
+        return self.ledger if not names or LEDGER in names else None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -120,15 +133,18 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 "state": stream.state,
                 "consumers": list(stream.consumers),
                 "changes": stream.changes,
-                "files": [
-                    {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256_hex} for file in stream.files
-                ],
+                "files": [_written(file) for file in stream.files],
             }
             for stream in manifest.streams
         ],
         "missing": list(manifest.missing),
+        "ledger": _written(manifest.ledger) if manifest.ledger is not None else None,
     }
     return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _written(file: StoredFile) -> dict[str, Any]:
+    return {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256_hex}
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -153,6 +169,7 @@ def decode_manifest(data: bytes) -> Manifest:
             nats_version=_text(document["nats_version"]),
             streams=tuple(map(_stream, _list(document["streams"]))),
             missing=tuple(_matching(_NAME, name) for name in _list(document.get("missing", []))),
+            ledger=_ledger(document.get("ledger")),
         )
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -200,6 +217,15 @@ def _consumer(value: Any) -> dict[str, Any]:
 
 def _file(value: Any) -> StoredFile:
     return StoredFile(_matching(_FILE_NAME, value["name"]), _count(value["bytes"]), _matching(_SHA256, value["sha256"]))
+
+
+def _ledger(value: Any) -> StoredFile | None:
+    if value is None:  # as in every backup that is older than ledgers
+        return None
+    file = _file(_object(value))
+    if file.name != LEDGER_FILE:
+        raise ValueError(f"the ledger's file is called {_shown(file.name)}")
+    return file
 
 
 def _matching(form: re.Pattern[str], value: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pyoco_server.core.run import HANDED_BACK, KEEPER, Run
+from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, OPERATOR, Run
 from pyoco_server.core.states import RunState
 
 __all__ = ["Change", "Doer", "DoerKind", "What", "last_change"]
@@ -30,6 +30,9 @@ class DoerKind(StrEnum):
     API_KEY = "api_key"
     WORKER = "worker"
     KEEPER = "keeper"
+    #: Packs alone: what could not be queued is ended by whoever took it in, and money in dispute by a person.
+    GATEWAY = "gateway"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,13 @@ def last_change(run: Run) -> Change:
     by which, and its own worker is named.
     """
     if run.is_terminal:
-        doer = Doer(DoerKind.KEEPER) if run.ended_by == KEEPER else Doer(DoerKind.WORKER, run.worker_id)
-        return Change(_ENDS[run.status], _first(run.end_time, run.updated_at), doer)
+        return Change(_ENDS[run.status], _first(run.end_time, run.updated_at), _ender(run))
     if run.status is RunState.CANCELLING:
         at = _first(run.cancel_requested_at, run.updated_at)
         return Change(What.CANCEL_REQUESTED, at, _asker(run.cancel_requested_by))
     if run.status is RunState.PENDING:
         return Change(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
-    if run.attempt > 0 and run.attempt_id is None:
+    if run.attempt > 0 and run.attempt_id is None and not run.is_pack:  # a pack is never given back
         return _hand_back(run)
     return Change(What.STARTED, _first(run.start_time, run.updated_at), Doer(DoerKind.WORKER, run.worker_id))
 
@@ -70,6 +72,15 @@ _ENDS = {
     RunState.FAILED: What.FAILED,
     RunState.CANCELLED: What.CANCELLED,
 }
+
+
+_ENDERS = {KEEPER: DoerKind.KEEPER, GATEWAY: DoerKind.GATEWAY, OPERATOR: DoerKind.OPERATOR}
+
+
+def _ender(run: Run) -> Doer:
+    """A stranger may have written anything."""
+    kind = _ENDERS.get(run.ended_by) if isinstance(run.ended_by, str) else None
+    return Doer(DoerKind.WORKER, run.worker_id) if kind is None else Doer(kind)
 
 
 def _asker(api_key_id: str | None) -> Doer:

@@ -17,9 +17,12 @@ from pyoco_server.errors import CATALOGUE
 __all__ = [
     "EARLIER_ATTEMPTS_MAX",
     "ERROR_LENGTH_MAX",
+    "GATEWAY",
     "HANDED_BACK",
     "KEEPER",
     "LOST",
+    "OPERATOR",
+    "PACK",
     "Caller",
     "Owner",
     "Run",
@@ -43,8 +46,14 @@ HANDED_BACK = "handed_back"
 #: Nobody heard of its end: another claim took over.
 LOST = "lost"
 
-#: Who ended a run that its worker did not end.
+#: Who ended a run that its worker did not end. The last two end packs alone.
 KEEPER = "keeper"
+GATEWAY = "gateway"
+OPERATOR = "operator"
+
+#: The kind of a priced run. Its record is a picture of the ledger's row: whatever is done to it here, the row does not
+#: hear of. So it is shown as any other, and nothing of the flows' side writes to it.
+PACK = "pack"
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,7 @@ class Run:
     cancel_reason: str | None = None
     #: The key of whoever asked. None: nobody did, or without authentication.
     cancel_requested_by: str | None = None
-    #: KEEPER, or None: a worker ended it, or nobody has yet.
+    #: KEEPER, GATEWAY or OPERATOR; None: a worker ended it, or nobody has yet.
     ended_by: str | None = None
     #: The run this one repeats.
     rerun_of: str | None = None
@@ -134,6 +143,10 @@ class Run:
     @property
     def is_terminal(self) -> bool:
         return self.status in TERMINAL
+
+    @property
+    def is_pack(self) -> bool:
+        return self.kind == PACK
 
     def is_owned_by(self, attempt_id: str) -> bool:
         return self.attempt_id == attempt_id

@@ -9,7 +9,18 @@ from enum import StrEnum
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 
-__all__ = ["STARTING_SECONDS_MAX", "Queueing", "WaitReason", "start_command", "tell", "waits", "why"]
+__all__ = [
+    "STARTING_SECONDS_MAX",
+    "PackQueueing",
+    "Queueing",
+    "WaitReason",
+    "start_command",
+    "tell",
+    "tell_pack",
+    "waits",
+    "why",
+    "why_pack",
+]
 
 #: A run that could begin and has not done so for this long does not "begin at any moment". Longer than a job that was
 #: put off takes to come again.
@@ -52,12 +63,29 @@ class Queueing:
     slots_busy: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackQueueing:
+    """What is known of a waiting pack's surroundings. Any worker may take it, and in a lane of its own: so neither tags
+    nor the slots of flows tell when."""
+
+    waited_seconds: float
+    #: Packs that come before it.
+    ahead: int
+    ahead_capped: bool
+    #: All workers there are: alive, and known but stopped or silent.
+    workers_alive: int
+    workers_gone: int
+
+
 def waits(run: Run) -> bool:
     """Whether the run is the queue's business, and nobody's else.
 
     That is every PENDING run, and a run that a stopping worker handed back and nobody has taken yet. A cancelled run
-    waits for nothing: the keeper ends it.
+    waits for nothing: the keeper ends it. Nor does a pack that was started: nobody gives it back, and its record does
+    not name its worker.
     """
+    if run.is_pack:
+        return run.status is RunState.PENDING
     return run.worker_id is None and run.status in (RunState.PENDING, RunState.RUNNING)
 
 
@@ -68,6 +96,15 @@ def why(facts: Queueing) -> WaitReason:
     if facts.ahead < facts.slots - facts.slots_busy:
         return WaitReason.STARTING if facts.waited_seconds <= STARTING_SECONDS_MAX else WaitReason.UNCLEAR
     return WaitReason.QUEUE if facts.ahead else WaitReason.BUSY
+
+
+def why_pack(facts: PackQueueing) -> WaitReason:
+    """The same of a pack."""
+    if facts.workers_alive == 0:
+        return WaitReason.WORKERS_DISCONNECTED if facts.workers_gone else WaitReason.NO_WORKER
+    if facts.ahead:
+        return WaitReason.QUEUE
+    return WaitReason.STARTING if facts.waited_seconds <= STARTING_SECONDS_MAX else WaitReason.UNCLEAR
 
 
 #: English and Japanese. Figures stand behind a colon: no plural has to be formed.
@@ -99,6 +136,33 @@ _TEXTS: dict[WaitReason, tuple[str, str]] = {
 }
 
 
+#: The same of a pack, for the reasons it may have.
+_PACK_TEXTS: dict[WaitReason, tuple[str, str]] = {
+    WaitReason.NO_WORKER: (
+        "There is no worker. Every worker takes priced runs, unless PYOCO_PACKS leaves their pack out.",
+        "workerがいません。PYOCO_PACKSで対象外にしていない限り、どのworkerも課金runを実行します",
+    ),
+    WaitReason.WORKERS_DISCONNECTED: (
+        "No worker is there now that could take the priced run. Stopped or silent: {gone}.",
+        "課金runを実行できるworkerは現在いません。停止または応答なし: {gone}",
+    ),
+    WaitReason.QUEUE: (
+        "Other priced runs come first. Ahead: {ahead}. Workers alive: {alive}.",
+        "他の課金runが先に待っています。先行: {ahead_ja}、稼働中のworker: {alive}",
+    ),
+    WaitReason.STARTING: (
+        "No priced run is ahead of it: a worker should start it at any moment.",
+        "先に待っている課金runはありません。まもなく開始される見込みです",
+    ),
+    WaitReason.UNCLEAR: (
+        "No priced run is ahead of it, and still no worker has started it in {waited} s. Look at the workers' logs, "
+        "and at PYOCO_PACKS: it says which packs a worker takes.",
+        "先に待っている課金runはありませんが、{waited}秒たっても開始されていません。"
+        "workerのログと、workerが実行するパックを決めるPYOCO_PACKSを確認してください",
+    ),
+}
+
+
 def start_command(tag: str) -> str:
     """What starts a worker for the tag. It names a resolver, and does not run as it is: a worker that knows no flows
     would take the runs that wait and fail every one of them."""
@@ -118,4 +182,17 @@ def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
         "waited": int(facts.waited_seconds),
     }
     english, japanese = _TEXTS[reason]
+    return english.format(**words), japanese.format(**words)
+
+
+def tell_pack(reason: WaitReason, facts: PackQueueing) -> tuple[str, str]:
+    """The same of a pack."""
+    words = {
+        "gone": facts.workers_gone,
+        "alive": facts.workers_alive,
+        "ahead": f"{facts.ahead} or more" if facts.ahead_capped else str(facts.ahead),
+        "ahead_ja": f"{facts.ahead}件以上" if facts.ahead_capped else f"{facts.ahead}件",
+        "waited": int(facts.waited_seconds),
+    }
+    english, japanese = _PACK_TEXTS[reason]
     return english.format(**words), japanese.format(**words)

@@ -159,6 +159,8 @@ class Tally:
 
     def _ends_of(self, run: Run) -> Ends:
         flow = run.flow_name if type(run.flow_name) is str else str(run.flow_name)
+        if run.is_pack:  # a flow may be called the same
+            flow = f"pack:{flow}"
         if flow not in self._flows:
             # Lone surrogates, which a stranger's JSON may hold, cannot be sent.
             flow = flow[:_NAME_LENGTH_MAX].encode("utf-8", "replace").decode()

@@ -53,6 +53,8 @@ class TrendSampler(Loop):
             wait = max(0.0, run.start_time - run.submitted_at)
             duration = max(0.0, run.end_time - run.start_time)
         self._trend.ended(now, run.status, wait, duration)
+        if run.is_pack:
+            return  # its name is a pack's, and its tag nobody's: a flow may be called the same
         self._trend.ended_of(now, run.status, _text(run.tenant_id or ""), _text(run.flow_name), _text(run.tag))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from pyoco_server.actions.beat import give_back
 from pyoco_server.core.run import Owner
@@ -21,7 +22,7 @@ from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 
-__all__ = ["Badge", "Worker"]
+__all__ = ["Badge", "Lane", "Worker"]
 
 log = get_logger(__name__)
 
@@ -37,6 +38,20 @@ _AT_HAND_SECONDS = 0.5
 _WAIT_FOR_WHEELS_SECONDS = 0.5
 #: What was killed at the end of a drain has this long to be gone.
 _KILLED_SECONDS = 10.0
+
+
+class Lane(Protocol):
+    """Something else that runs in this worker, and belongs into its record."""
+
+    #: Called whenever `running` or `last_status` has changed.
+    when_changed: Callable[[], None]
+    last_status: str | None
+
+    @property
+    def running(self) -> tuple[str, ...]: ...
+
+    @property
+    def restarts(self) -> int: ...
 
 
 class Badge:
@@ -104,6 +119,18 @@ class Worker:
         self._intake: Intake | None = None
         self._pulse: Pulse | None = None
         self._crew: Crew | None = None
+        self._lane: Lane | None = None
+
+    def add_lane(self, lane: Lane) -> None:
+        """The registry tells of its runs, too."""
+        self._lane = lane
+        lane.when_changed = self._on_lane
+
+    def _on_lane(self) -> None:
+        if self._lane is not None and self._lane.last_status is not None:
+            self._badge.last_status = self._lane.last_status
+        if self._pulse is not None:
+            self._pulse.touch()
 
     async def start(self) -> None:
         """Returns once it takes work. Raises UsageError or Unavailable when it cannot."""
@@ -165,8 +192,10 @@ class Worker:
             log.warning("the orderly stop was not recorded", error=error)
 
     def _describe(self) -> WorkerRecord:
-        self._badge.host_restarts = self._executor.restarts
-        self._badge.running = self._pulse.run_ids if self._pulse is not None else ()
+        self._badge.host_restarts = self._executor.restarts + (self._lane.restarts if self._lane is not None else 0)
+        self._badge.running = (self._pulse.run_ids if self._pulse is not None else ()) + (
+            self._lane.running if self._lane is not None else ()
+        )
         self._badge.wheels = self._wheels.report if self._wheels is not None else None
         return self._badge.describe()
 

@@ -42,6 +42,8 @@ class Backend:
     new_id: Callable[[], str]
     #: Whether NATS can be reached right now; never waits.
     is_up: Callable[[], bool]
+    #: Where priced runs and their money are; None: this process does not deal with them.
+    priced: Priced | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,5 @@ class GatewayBackend(Backend):
     receipts: Receipts
     wheel_files: WheelFiles
     wheel_history: WheelHistory
-    #: Where priced runs and their money are; None: this gateway has no ledger.
-    priced: Priced | None = None
     #: Whether what this gateway wrote last was stored; never waits.
     store_state: Callable[[], StoreState] = lambda: StoreState.TAKES

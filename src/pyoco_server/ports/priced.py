@@ -20,6 +20,10 @@ async def nowhere(_: str) -> None:
     """The points at which a test may pause or kill; there are none in production."""
 
 
+async def _at_once() -> object:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Priced:
     """What every process has that deals with priced runs: gateway, worker, keeper."""
@@ -35,5 +39,7 @@ class Priced:
     new_id: Callable[[], str]
     #: A row has changed: show it in the lists, soon. Never waits, never raises.
     show: Callable[[PricedRun], None]
+    #: Waits until every store has answered once; what is asked before that raises DependencyUnavailable.
+    until_open: Callable[[], Awaitable[object]] = _at_once
     #: Called with a name at each step of a submit and of an end (contract 23.3).
     reached: Callable[[str], Awaitable[None]] = nowhere

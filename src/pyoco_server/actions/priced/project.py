@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyoco_server.core.priced.projection import project, version_of
+from pyoco_server.core.priced.projection import is_over, project, version_of
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.runs.port import Lost, Runs, Stored
+from pyoco_server.ports.runs.port import Absent, Runs, Stored, Withdrawn
 
 __all__ = ["show_row"]
 
@@ -18,21 +18,32 @@ _ROUNDS_MAX = 8
 async def show_row(runs: Runs, row: PricedRun) -> bool:
     """Write the projection of this version of the row, unless a newer one is shown. One or two round trips.
 
-    False: nothing was written, because it was there already. Raises Unavailable.
+    A record that was taken away is not written again: a row has no version after the one that ends its retention, so
+    whoever still holds another one is late. False: nothing was written. Raises Unavailable; and Corrupt, when what is
+    there cannot be read.
     """
     shown = project(row)
     for _ in range(_ROUNDS_MAX):
         found = await runs.find(row.run_id)
-        if isinstance(found, Stored) and version_of(found.run) >= row.version:
+        if not _is_older(found, row) or (shown is None and not is_over(row)):
             return False
-        if shown is None:
-            if not isinstance(found, Stored):
-                return False
-            if await runs.withdraw(row.run_id, found.revision):
-                return True
-            continue
-        written = await runs.replace(shown, found.revision)
-        if not isinstance(written, Lost):
+        if shown is not None:
+            written = isinstance(await runs.replace(shown, found.revision), Stored)
+        elif isinstance(found, Stored):
+            written = await runs.withdraw(row.run_id, found.revision)
+        else:
+            return False
+        if written:
             return True
     log.warning("a priced run changes too fast to be shown", run_id=row.run_id)
     return False
+
+
+def _is_older(found: Stored | Withdrawn | Absent, row: PricedRun) -> bool:
+    """Whether the row is to be shown in place of what is there."""
+    if not isinstance(found, Stored):
+        return not isinstance(found, Withdrawn)
+    if not found.run.is_pack:
+        log.error("a run of another kind has the id of a priced one", run_id=row.run_id, kind=found.run.kind)
+        return False
+    return version_of(found.run) < row.version

@@ -6,15 +6,17 @@ from typing import Any
 
 from pyoco_server.core.priced.money import usd_exact, usd_up
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Stage, Status
-from pyoco_server.core.run import KEEPER, Run
+from pyoco_server.core.priced.states import Actor, At, Money, Stage, Status
+from pyoco_server.core.run import ERROR_LENGTH_MAX, GATEWAY, KEEPER, OPERATOR, PACK, Run
 from pyoco_server.core.states import RunState
 
-__all__ = ["KIND", "TAG", "project", "version_of"]
+__all__ = ["TAG", "is_over", "line_of", "project", "version_of"]
 
-KIND = "pack"
-#: Priced runs have a queue of their own; no worker asks for them by tag.
+#: Priced runs have a queue of their own; no worker asks for them by tag, and a flow may have the same one.
 TAG = "packs"
+
+#: A submit that has not set its money aside may yet be taken back without a trace (T3): nobody is shown it.
+_UNSURE = At(Status.QUEUED, Money.NONE, Stage.OPEN)
 
 #: An expired one is shown no more.
 _STATES = {
@@ -24,20 +26,29 @@ _STATES = {
     Status.FAILED: RunState.FAILED,
 }
 
+#: Who ended it, unless its worker did.
+_ENDED_BY = {
+    Actor.API: GATEWAY,
+    Actor.REAPER: KEEPER,
+    Actor.SWEEPER: KEEPER,
+    Actor.RECONCILE: KEEPER,
+    Actor.OPERATOR: OPERATOR,
+}
+
 
 def _seconds(at_us: int) -> float:
     return at_us / 1_000_000
 
 
 def project(row: PricedRun) -> Run | None:
-    """What lists, watchers and the dashboard show of it; None: nothing any more."""
+    """What lists, watchers and the dashboard show of it; None: nothing, not yet or not any more."""
     state = _STATES.get(row.status)
-    if state is None:
+    if state is None or row.at == _UNSURE:
         return None
     updated_at = _seconds(row.updated_at)
     return Run(
         run_id=row.run_id,
-        kind=KIND,
+        kind=PACK,
         flow_name=row.pack_type,
         tag=TAG,
         status=state,
@@ -48,7 +59,7 @@ def project(row: PricedRun) -> Run | None:
         start_time=None if row.started_at is None else _seconds(row.started_at),
         end_time=updated_at if row.has_ended else None,
         error=_error(row),
-        ended_by=KEEPER if row.has_ended and row.finalize_actor not in {None, "worker", "api"} else None,
+        ended_by=_ENDED_BY.get(row.finalize_actor) if row.has_ended and row.finalize_actor is not None else None,
         tenant_id=row.tenant_id,
         api_key_id=row.api_key_id,
         extra=_priced(row),
@@ -58,7 +69,7 @@ def project(row: PricedRun) -> Run | None:
 def _error(row: PricedRun) -> str | None:
     if row.reason_code is None:
         return None
-    return f"{row.reason_code}: {row.error_detail}" if row.error_detail else row.reason_code
+    return f"{row.reason_code}: {row.error_detail}"[:ERROR_LENGTH_MAX] if row.error_detail else row.reason_code
 
 
 def _priced(row: PricedRun) -> dict[str, Any]:
@@ -82,6 +93,35 @@ def _priced(row: PricedRun) -> dict[str, Any]:
         "trace_id": row.trace_id,
         "ledger_version": row.version,
     }
+
+
+def is_over(row: PricedRun) -> bool:
+    """Whether its record is to be taken away: nothing follows."""
+    return row.status is Status.EXPIRED
+
+
+_WORDS = ("pack_type", "priced_status", "money_state", "reason_code")
+_AMOUNTS = ("reserved_usd_micros", "used_usd_micros", "minimum_fee_usd_micros")
+_TEXTS = ("reserved_usd", "used_usd", "minimum_fee_usd")
+_WORD_LENGTH_MAX = 64
+
+
+def line_of(shown: Run) -> dict[str, Any]:
+    """What a line of a list shows of a pack beside what every line has. Small, whatever a stranger has written."""
+    line: dict[str, Any] = {name: word for name in _WORDS if _is_word(word := shown.extra.get(name))}
+    cost = shown.extra.get("cost")
+    if isinstance(cost, dict):
+        amounts = {name: amount for name in _AMOUNTS if _is_amount(amount := cost.get(name))}
+        line["cost"] = amounts | {name: text for name in _TEXTS if _is_word(text := cost.get(name))}
+    return line
+
+
+def _is_word(value: Any) -> bool:
+    return type(value) is str and len(value) <= _WORD_LENGTH_MAX and value.isascii() and value.isprintable()
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) is int and value.bit_length() < 64
 
 
 def version_of(shown: Run) -> int:

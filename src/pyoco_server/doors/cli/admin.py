@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: API keys (section 19.5), backups."""
+"""`pyoco-server-admin`: API keys (section 19.5), money, backups."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyoco_server.doors.cli.backup import backup, restore
+from pyoco_server.doors.cli.budget import budget
+from pyoco_server.doors.cli.ledger import ledger, tenant
 from pyoco_server.doors.cli.shell import Group, run
 from pyoco_server.errors import UsageError
 
@@ -23,21 +25,25 @@ __all__ = ["cli", "main"]
 
 @click.group(cls=Group, example="pyoco-server-admin api-key create --tenant team-a")
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+@click.option("--data-dir", metavar="DIR", help="Where the ledger lies that `up` has made. [env: PYOCO_DATA_DIR]")
 @click.pass_context
-def cli(context: click.Context, nats_url: str | None) -> None:
+def cli(context: click.Context, nats_url: str | None, data_dir: str | None) -> None:
     """Operate a pyoco-server."""
-    context.obj = functools.partial(_config, nats_url)
+    context.obj = functools.partial(_config, nats_url, data_dir)
 
 
-def _config(nats_url: str | None) -> NatsBackendConfig:
+def _config(nats_url: str | None, data_dir: str | None) -> NatsBackendConfig:
     """What every command here begins with, after its arguments were looked at."""
     from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
 
-    return NatsBackendConfig.from_env(nats_url=nats_url)
+    return NatsBackendConfig.from_env(nats_url=nats_url, data_dir=data_dir)
 
 
 cli.add_command(backup)
 cli.add_command(restore)
+cli.add_command(budget)
+cli.add_command(ledger)
+cli.add_command(tenant)
 
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyoco_server.actions.restore import Restoration
-    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.config import NatsBackendConfig, PricedConfig
     from pyoco_server.core.backup import Manifest
-    from pyoco_server.ports.backups.port import Archive
+    from pyoco_server.ports.backups.port import Archive, LedgerFile
 
 __all__ = ["backup", "restore"]
 
@@ -47,10 +47,13 @@ _from = click.option(
 @_as_json
 @click.pass_context
 def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
-    """Copy every stream and bucket into a folder, while everything runs.
+    """Copy every stream and bucket into a folder, while everything runs; and the ledger, if it is a file.
 
-    Runs, jobs, dead letters, keys, wheels, flow files: all that is stored in NATS, as it was at one moment. The folder
-    holds hashed keys and the params of runs; only you may read it. Without backup.json in it, it is no backup.
+    Runs, jobs, dead letters, keys, wheels, flow files, results: all that is stored in NATS, as it was at one moment.
+    The folder holds hashed keys and the params of runs; only you may read it. Without backup.json in it, it is no
+    backup.
+
+    A ledger in PostgreSQL is not in it (pg_dump copies that), nor is what lies in Redis, SQS and S3.
     """
     if context.invoked_subcommand is not None:
         if folder is not None:
@@ -62,6 +65,8 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     manifest = _run(lambda: _backup(config, _path(folder), is_quiet=as_json))
     if manifest.missing:
         click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
+    if manifest.ledger is None:
+        _say_why_no_ledger(config)
     _tell(manifest, folder, "made", as_json)
 
 
@@ -76,9 +81,7 @@ def verify(folder: str, as_json: bool) -> None:
 
 @click.command(cls=Command, example=_RESTORE_EXAMPLE)
 @_from
-@click.option(
-    "--only", multiple=True, metavar="NAME", help="This stream alone, as the backup names it. May be repeated."
-)
+@click.option("--only", multiple=True, metavar="NAME", help="This stream, or `ledger`, alone. May be repeated.")
 @click.option("--replace", is_flag=True, help="Remove what is there under these names first, for good.")
 @click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Keep so many copies of each message.")
 @click.option("--force", is_flag=True, help="Also while gateways, keepers or workers use what is replaced.")
@@ -87,6 +90,8 @@ def verify(folder: str, as_json: bool) -> None:
 @click.pass_obj
 def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **given: Any) -> None:
     """Put a backup back. Checks all of it first; changes nothing that is there, unless told to replace it.
+
+    A ledger in it becomes the file that PYOCO_LEDGER_URL names, or ledger.db in the data directory.
 
     Stop gateways, keepers and workers before. When it is interrupted, the same command once more goes on.
     """
@@ -97,10 +102,11 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     plan = _run(lambda: _plan(config, archive, wish))
     if plan.already:
         click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
-    if plan.lost and not wish.yes:  # outside of any event loop: it would not hear Ctrl-C while somebody is asked
+    if (plan.lost or plan.replaces_ledger) and not wish.yes:  # outside of any event loop: it would not hear Ctrl-C
         _confirm(plan, redact_url(config.nats_url))
     _run(lambda: _put_back(config, archive, plan, wish))
-    _tell(dataclasses.replace(plan.manifest, streams=plan.streams), folder, "restored", wish.as_json)
+    done = dataclasses.replace(plan.manifest, streams=plan.streams, ledger=plan.ledger)
+    _tell(done, folder, "restored", wish.as_json)
 
 
 async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> Manifest:
@@ -112,9 +118,36 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
     from pyoco_server.wiring import backup_folder, open_backups, versions  # noqa: PLC0415
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
-    async with open_backups(config) as streams:
+    async with open_backups(config, _priced()) as streams:
         with Bars("copying", is_quiet=is_quiet) as bars:
-            return await back_up(config, streams, backup_folder(path), facts, time.time, bars.show)
+            return await back_up(config, streams, backup_folder(path), facts, time.time, bars.show, _ledger(config))
+
+
+def _priced() -> PricedConfig | None:
+    """None: there are no priced runs here."""
+    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
+
+    priced = priced_from_env()[0]
+    return priced if priced.priced_enabled else None
+
+
+def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
+    from pyoco_server.wiring import ledger_file  # noqa: PLC0415 - not for --help
+
+    priced = _priced()
+    return ledger_file(config, priced) if priced is not None else None
+
+
+def _say_why_no_ledger(config: NatsBackendConfig) -> None:
+    """A backup without its money must not be taken for a whole one."""
+    if _priced() is None:
+        return
+    file = _ledger(config)
+    if file is None:
+        click.echo("the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump, right after", err=True)
+    else:
+        said = f"there is no ledger at {file.path}, and so none in the backup"
+        click.echo(f"{said}: --data-dir or PYOCO_LEDGER_URL says where it is", err=True)
 
 
 async def _verify(path: Path) -> Manifest:
@@ -140,8 +173,16 @@ async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Res
     from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring import open_backups  # noqa: PLC0415
 
-    async with open_backups(config) as streams:
-        return await plan_restore(config, streams, archive, wish.only, may_replace=wish.replace, may_disturb=wish.force)
+    async with open_backups(config, _priced()) as streams:
+        return await plan_restore(
+            config,
+            streams,
+            archive,
+            wish.only,
+            may_replace=wish.replace,
+            may_disturb=wish.force,
+            ledger=_ledger(config),
+        )
 
 
 async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, wish: _Wish) -> None:
@@ -149,15 +190,18 @@ async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restorati
     from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
     from pyoco_server.wiring import open_backups  # noqa: PLC0415
 
-    async with open_backups(config) as streams:
+    async with open_backups(config, _priced()) as streams:
         with Bars("restoring", is_quiet=wish.as_json) as bars:
-            await put_back(streams, archive, plan, wish.replicas, bars.show)
+            await put_back(streams, archive, plan, wish.replicas, bars.show, _ledger(config))
 
 
 def _confirm(plan: Restoration, where: str) -> None:
     """Raises BackupFailed after a no, UsageError when there is nobody to ask, click.Abort when we are told to end."""
     removed = "".join(f"\n  {found.name}: {found.messages:,} messages" for found in plan.lost)
-    click.echo(f"This removes from {where}, for good:{removed}", err=True)
+    if removed:
+        click.echo(f"This removes from {where}, for good:{removed}", err=True)
+    if plan.replaces_ledger:
+        click.echo("This removes the ledger that is there, with every money fact in it, for good.", err=True)
     if not sys.stdin.isatty():
         raise UsageError("--replace asks before it removes something, and nobody is here to ask: say --yes, too")
     for number in _heard():
@@ -220,6 +264,7 @@ def _document(manifest: Manifest, folder: str, what: str) -> dict[str, object]:
         "nats_version": manifest.nats_version,
         "bytes": manifest.size_bytes,
         "missing": list(manifest.missing),
+        "ledger": {"bytes": manifest.ledger.size_bytes} if manifest.ledger is not None else None,
         "streams": [
             {
                 "name": stream.name,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyoco_server.actions.backup import Progress
+from pyoco_server.core.backup import LEDGER
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -62,11 +63,13 @@ class Bars:
 
 def table(manifest: Manifest, folder: str, what: str) -> str:
     made = datetime.fromtimestamp(manifest.made_at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-    width = max((len(stream.name) for stream in manifest.streams), default=0)
+    width = max((len(stream.name) for stream in manifest.streams), default=len(LEDGER))
     lines = [
         f"  {stream.name:<{width}}  {stream.messages:>12,} messages  {_size(stream.size_bytes):>10}"
         for stream in manifest.streams
     ]
+    if manifest.ledger is not None:
+        lines.append(f"  {LEDGER:<{width}}  {'':>12}          {_size(manifest.ledger.size_bytes):>10}")
     total = f"{_size(manifest.size_bytes)} in {folder}, of {made}, {what}."
     missing = [f"  {', '.join(manifest.missing)}: not there when it was made"] if manifest.missing else []
     return "\n".join([*lines, *missing, total])

@@ -9,7 +9,9 @@ import click
 from pyoco_server.doors.cli.shell import Command, run
 
 if TYPE_CHECKING:
-    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+    from pyoco_server.loops.loop import Loop
+    from pyoco_server.ports.backend import Backend
 
 __all__ = ["cli", "main"]
 
@@ -18,32 +20,32 @@ __all__ = ["cli", "main"]
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 def cli(nats_url: str | None) -> int:
     """Do what belongs to no single run: end the runs that no worker would ever take, those whose jobs were delivered
-    too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left.
-    Several may run; one is enough.
+    too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left; end,
+    refund and audit priced runs that their worker or gateway left behind. Several may run; one is enough.
 
     Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
     import asyncio  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
+    from pyoco_server.config import NatsBackendConfig, priced_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     config = NatsBackendConfig.from_env(nats_url=nats_url)
     configure_logging("pyoco-server:keeper")
     warn_of_typos()
-    return asyncio.run(_keep(config))
+    return asyncio.run(_keep(config, priced_from_env()))
 
 
-async def _keep(config: NatsBackendConfig) -> int:
+async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSettings]) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+    from pyoco_server.doors.http.probe_server import probe_server  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.advisories import Advisories  # noqa: PLC0415
     from pyoco_server.loops.canceller import Canceller  # noqa: PLC0415
     from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
-    from pyoco_server.loops.loop import Loop  # noqa: PLC0415
     from pyoco_server.loops.object_sweeper import ObjectSweeper  # noqa: PLC0415
     from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
@@ -52,7 +54,7 @@ async def _keep(config: NatsBackendConfig) -> int:
     log = get_logger(__name__)
     stop = StopSignal()
     with open_index(config) as index:
-        async with open_backend(config, "pyoco-keeper") as backend:
+        async with open_backend(config, "pyoco-keeper", priced=settings) as backend:
             feeder = IndexFeeder(backend.runs, index)
             duties: list[Loop] = [
                 KeeperHeartbeat(backend),
@@ -66,11 +68,54 @@ async def _keep(config: NatsBackendConfig) -> int:
             for duty in duties:
                 await duty.start()
             log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
-            await stop.wait()
+            priced_duties = asyncio.create_task(_keep_priced(backend), name="keep priced runs")
+            async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
+                await stop.wait()
             log.info("the keeper stops", signal=stop.name)
-            await asyncio.gather(*(duty.stop() for duty in duties))
+            priced_duties.cancel()
+            await asyncio.gather(priced_duties, *(duty.stop() for duty in duties), return_exceptions=True)
             await feeder.stop()
     return stop.exit_code
+
+
+async def _keep_priced(backend: Backend) -> None:
+    """Once there is a ledger: until then nothing can be wrong in it."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.logs import get_logger  # noqa: PLC0415
+    from pyoco_server.loops.priced.auditor import Auditor  # noqa: PLC0415
+    from pyoco_server.loops.priced.projector import ProjectionKeeper  # noqa: PLC0415
+    from pyoco_server.loops.priced.reaper import Reaper  # noqa: PLC0415
+    from pyoco_server.loops.priced.reconciler import Reconciler  # noqa: PLC0415
+    from pyoco_server.loops.priced.retainer import Retainer  # noqa: PLC0415
+    from pyoco_server.loops.priced.sweeper import Sweeper  # noqa: PLC0415
+
+    priced = backend.priced
+    if priced is None:
+        return
+    await priced.until_open()
+    duties: list[Loop] = [
+        Reaper(priced),
+        Sweeper(priced),
+        Reconciler(priced),
+        Retainer(priced),
+        Auditor(priced),
+        ProjectionKeeper(priced.ledger, backend.runs),
+    ]
+    for duty in duties:
+        await duty.start()
+    get_logger(__name__).info("priced runs are kept", duties=[type(duty).__name__ for duty in duties])
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.gather(*(duty.stop() for duty in duties))
+
+
+async def _ready(backend: Backend) -> tuple[bool, dict[str, object]]:
+    from pyoco_server.actions.priced.check_ready import NOT_READY, check_ready  # noqa: PLC0415 - not for --help
+
+    found = NOT_READY if backend.priced is None else await check_ready(backend.priced)
+    return found.is_ready, found.document()
 
 
 def main() -> None:

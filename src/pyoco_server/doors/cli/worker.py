@@ -10,9 +10,13 @@ from pyoco_server.doors.cli.shell import Command, run
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    import asyncio
+    from collections.abc import Awaitable
 
-    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+    from pyoco_server.doors.cli.signals import StopSignal
+    from pyoco_server.loops.worker import Worker
+    from pyoco_server.ports.backend import Backend
 
 __all__ = ["cli", "main"]
 
@@ -36,13 +40,13 @@ __all__ = ["cli", "main"]
 def cli(
     *, tags: str | None, worker_id: str, flow_resolver: str | None, slots: str | None, wheel_sync: bool, **given: Any
 ) -> int:
-    """Take jobs and run them until SIGTERM or Ctrl-C.
+    """Take jobs and run them until SIGTERM or Ctrl-C; priced runs, too, once there is a ledger.
 
     The first signal lets running work finish; a second one stops at once, and the jobs are run elsewhere.
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415
+    from pyoco_server.config import NatsBackendConfig, priced_from_env  # noqa: PLC0415
     from pyoco_server.core.names import check_worker_names  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
@@ -55,15 +59,23 @@ def cli(
         check_worker_names(worker_id, chosen)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return uvloop.run(_work(config, worker_id, list(dict.fromkeys(chosen)), flow_resolver))
+    return uvloop.run(_work(config, priced_from_env(), worker_id, list(dict.fromkeys(chosen)), flow_resolver))
 
 
-async def _work(config: NatsBackendConfig, worker_id: str, tags: list[str], flow_resolver: str | None) -> int:
-    import os  # noqa: PLC0415 - not for --help
+async def _work(
+    config: NatsBackendConfig,
+    settings: tuple[PricedConfig, AwsSettings],
+    worker_id: str,
+    tags: list[str],
+    flow_resolver: str | None,
+) -> int:
+    import asyncio  # noqa: PLC0415 - not for --help
+    import os  # noqa: PLC0415
 
     from pyoco_server import wiring  # noqa: PLC0415
     from pyoco_server.core.run import Owner  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+    from pyoco_server.doors.http.probe_server import probe_server  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.worker import Badge, Worker  # noqa: PLC0415
 
@@ -71,20 +83,61 @@ async def _work(config: NatsBackendConfig, worker_id: str, tags: list[str], flow
     # A second signal: the hosts see us go and go too, with all their tasks have started.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     slots = config.slots
-    async with wiring.open_backend(config, f"pyoco-worker {worker_id}") as backend:
+    async with wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings) as backend:
         badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
         executor = wiring.host_executor(config, flow_resolver, slots)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             worker = Worker(backend, executor, badge, tags, slots, wheels)
+            packs = asyncio.create_task(_take_packs(backend, worker, stop), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
                 log.info("the worker works", worker_id=worker_id, tags=tags, slots=slots)
-                await stop.wait()
+                async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
+                    await _until_either(stop, packs)
             log.info("the worker stops", worker_id=worker_id, signal=stop.name)
-            await worker.stop(stop.name.lower(), config.drain_timeout_sec)
+            # At once: either may have long ones.
+            why = stop.name.lower() if stop.heard else "no_packs"
+            await asyncio.gather(worker.stop(why, config.drain_timeout_sec), asyncio.wait({packs}))
+            packs.result()
     return stop.exit_code
 
 
-async def _before(end: Coroutine[None, None, None], work: Coroutine[None, None, None]) -> bool:
+async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> None:
+    """Priced runs, from the moment there is a ledger until the worker is to stop."""
+    from pyoco_server.wiring_priced import pack_worker  # noqa: PLC0415 - not for --help
+
+    priced = backend.priced
+    if priced is None:
+        return
+    lane = pack_worker(priced, backend.config)
+    if not await _before(stop.wait(), priced.until_open()):
+        return
+    worker.add_lane(lane)
+    await lane.start()
+    try:
+        await stop.wait()
+    finally:
+        await lane.stop(backend.config.drain_timeout_sec)
+
+
+async def _until_either(stop: StopSignal, packs: asyncio.Task[None]) -> None:
+    """Until the worker is to stop, or no pack can be executed here: somebody has to hear of that."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({stopping, packs}, return_when=asyncio.FIRST_COMPLETED)
+    if not packs.done() or packs.exception() is None:
+        await stopping
+    stopping.cancel()
+
+
+async def _ready(backend: Backend) -> tuple[bool, dict[str, object]]:
+    from pyoco_server.actions.priced.check_ready import NOT_READY, check_ready  # noqa: PLC0415 - not for --help
+
+    found = NOT_READY if backend.priced is None else await check_ready(backend.priced)
+    return found.is_ready, found.document()
+
+
+async def _before(end: Awaitable[object], work: Awaitable[object]) -> bool:
     """Does the work, unless the end comes first: a start may wait for wheels. False: it was given up."""
     import asyncio  # noqa: PLC0415 - not for --help
 

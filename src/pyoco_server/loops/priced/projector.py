@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 
 from pyoco_server.actions.priced.project import show_row
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.errors import PyocoError
+from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.ledger.port import Ledger
@@ -71,16 +72,24 @@ class ProjectionKeeper(Loop):
     """Goes over the ledger's rows in the order of their changes, and shows those that nobody has shown.
 
     A row may be committed a little after the instant it bears: so the last half minute is looked at again at each
-    turn, and what was seen in it is remembered. At first all rows are gone over, O(rows), some hundred at a time.
+    turn, and what was seen in it is remembered. At first all rows are gone over, 500 at a time: one read of the record
+    for each. Later turns read a record once for each version of a row, so they cost O(rows of the last half minute).
+
+    What it cannot do: find a row that was committed more than half a minute after its instant. The next start does, or
+    its next change.
     """
 
-    def __init__(self, ledger: Ledger, runs: Runs, *, every_seconds: float = 3.0) -> None:
+    def __init__(
+        self, ledger: Ledger, runs: Runs, *, every_seconds: float = 3.0, runs_retention_seconds: float = 0.0
+    ) -> None:
         super().__init__(every_seconds=every_seconds, turn_seconds_max=3600.0)
         self._ledger, self._runs = ledger, runs
+        #: For how long a record outlives its run's end: what ended earlier has been shown for that long. 0: for ever.
+        self._kept_us = math.ceil(runs_retention_seconds * 1_000_000)
         #: Everything before this place has been looked at.
         self._place = (0, "")
-        #: Versions in the overlap that are known to be shown, in the order of their instants.
-        self._seen: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        #: Rows of the last half minute that are known to be shown: instant and version.
+        self._seen: dict[str, tuple[int, int]] = {}
 
     _OVERLAP_US = 30_000_000
     _PAGE = 500
@@ -88,34 +97,40 @@ class ProjectionKeeper(Loop):
     async def turn(self) -> None:
         place = self._place
         now_us = await self._ledger.read(lambda tx: tx.now_us())
+        settled_us = now_us - self._OVERLAP_US
         while True:
             rows = await self._page(place)
-            await self._show(rows)
+            await self._show([row for row in rows if not self._is_forgotten(row, now_us)])
             if rows:
                 place = rows[-1].updated_at, rows[-1].run_id
-            settled = now_us - self._OVERLAP_US
-            if place[0] <= settled:
+            if place[0] <= settled_us:
                 self._place = place
-            elif self._place[0] < settled:
-                self._place = settled, ""
+            elif self._place[0] < settled_us:
+                self._place = settled_us, ""
+            self._forget()
             if len(rows) < self._PAGE or self._stopping.is_set():
                 break
-        self._forget()
 
     async def _page(self, place: tuple[int, str]) -> list[PricedRun]:
         return await self._ledger.read(lambda tx: tx.runs.changed_since(place[0], place[1], self._PAGE))
+
+    def _is_forgotten(self, row: PricedRun, now_us: int) -> bool:
+        """Its record has expired before its row does. It is not to come back at each start of a keeper."""
+        return row.has_ended and 0 < self._kept_us < now_us - row.updated_at
 
     async def _show(self, rows: list[PricedRun]) -> None:
         fresh = [row for row in rows if self._seen.get(row.run_id, (0, -1))[1] < row.version]
         for start in range(0, len(fresh), _AT_ONCE):
             some = fresh[start : start + _AT_ONCE]
-            for row, was_missing in zip(
-                some, await asyncio.gather(*(show_row(self._runs, row) for row in some)), strict=True
-            ):
-                if was_missing:
+            ends = await asyncio.gather(*(show_row(self._runs, row) for row in some), return_exceptions=True)
+            for row, end in zip(some, ends, strict=True):
+                if isinstance(end, Unavailable) or (isinstance(end, BaseException) and not isinstance(end, PyocoError)):
+                    raise end  # the turn is taken again from where it was
+                if isinstance(end, PyocoError):  # one that cannot be shown must not hide the others
+                    log.error("a priced run cannot be shown", run_id=row.run_id, error=end)
+                elif end:
                     log.info("a priced run was shown late", run_id=row.run_id, version_after=row.version)
-                self._seen[row.run_id] = row.updated_at, row.version
-                self._seen.move_to_end(row.run_id)
+        self._seen |= {row.run_id: (row.updated_at, row.version) for row in rows}
 
     def _forget(self) -> None:
         """What lies before the place is not asked for again."""

@@ -13,12 +13,13 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from pyoco_server.core.backup import Manifest, StoredFile, decode_manifest, encode_manifest
-from pyoco_server.errors import BackupFailed, NoRoom
+from pyoco_server.errors import BackupFailed
+from pyoco_server.ports.backups.troubles import disk_troubles
 
 __all__ = ["FolderArchive"]
 
@@ -26,17 +27,6 @@ _MANIFEST = "backup.json"
 _PART = ".part"
 _READ_BYTES = 128 * 1024
 _MANIFEST_BYTES_MAX = 64 * 1024 * 1024
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-@contextlib.contextmanager
-def _troubles(doing: str) -> Iterator[None]:
-    """The only place where a trouble of the disk becomes an error of ours."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise (NoRoom if error.errno in _FULL else BackupFailed)(f"cannot {doing}: {reason}") from error
 
 
 class FolderArchive:
@@ -81,7 +71,7 @@ class FolderArchive:
 
     @contextlib.contextmanager
     def _making(self, doing: str) -> Iterator[None]:
-        with self._gate, _troubles(doing):
+        with self._gate, disk_troubles(doing):
             if self._is_over:
                 raise BackupFailed(f"cannot {doing}: this backup has been given up")
             yield
@@ -105,7 +95,7 @@ class FolderArchive:
         digest, size = hashlib.sha256(), 0
 
         def write(output: BinaryIO, chunk: bytes) -> None:
-            with _troubles(f"write {file}"):
+            with disk_troubles(f"write {file}"):
                 output.write(chunk)
             digest.update(chunk)
 
@@ -120,6 +110,21 @@ class FolderArchive:
                 output.close()
         return StoredFile(name, size, digest.hexdigest())
 
+    async def keep_file(self, stream: str, name: str, write: Callable[[Path], None]) -> StoredFile:
+        file = self._path / stream / name
+        (await asyncio.to_thread(self._open, file)).close()
+        await asyncio.to_thread(write, _part(file))
+        return await asyncio.to_thread(self._keep_written, file)
+
+    def _keep_written(self, file: Path) -> StoredFile:
+        with disk_troubles(f"write {file}"):
+            output = _part(file).open("rb+")
+        with output, disk_troubles(f"write {file}"):
+            digest = hashlib.file_digest(output, "sha256")
+            size = output.tell()
+            self._close(output, file)
+        return StoredFile(file.name, size, digest.hexdigest())
+
     def _open(self, file: Path) -> BinaryIO:
         with self._making(f"write {file}"):
             self._make_folder(file.parent)
@@ -127,7 +132,7 @@ class FolderArchive:
 
     def _close(self, output: BinaryIO, file: Path) -> None:
         """Whole and on the disk, and only then under its name."""
-        with _troubles(f"write {file}"):
+        with disk_troubles(f"write {file}"):
             output.flush()
             os.fsync(output.fileno())
             output.close()
@@ -145,9 +150,9 @@ class FolderArchive:
 
     def _finish(self, data: bytes) -> None:
         file = self._manifest_file
-        with _troubles(f"write {file}"):
+        with disk_troubles(f"write {file}"):
             output = _part(file).open("rb+")
-        with output, _troubles(f"write {file}"):
+        with output, disk_troubles(f"write {file}"):
             output.write(data)
             self._close(output, file)
 
@@ -155,7 +160,7 @@ class FolderArchive:
         await asyncio.to_thread(self._discard)
 
     def _discard(self) -> None:
-        with self._gate, _troubles(f"remove what is left in {self._path}"):
+        with self._gate, disk_troubles(f"remove what is left in {self._path}"):
             self._is_over = True
             if self._manifest_file in self._made:
                 self._manifest_file.unlink(missing_ok=True)  # first: what follows is no backup
@@ -170,7 +175,7 @@ class FolderArchive:
 
     def _manifest(self) -> bytes:
         file = self._manifest_file
-        with _troubles(f"read {self._path}"):
+        with disk_troubles(f"read {self._path}"):
             if not self._path.is_dir():
                 raise BackupFailed(f"{self._path} is not a folder")
             if not file.is_file():
@@ -198,10 +203,10 @@ class FolderArchive:
         path = self._path / stream / file.name
 
         def read() -> bytes:
-            with _troubles(f"read {path}"):
+            with disk_troubles(f"read {path}"):
                 return opened.read(_READ_BYTES)
 
-        with _troubles(f"read {path}"):
+        with disk_troubles(f"read {path}"):
             opened = await asyncio.to_thread(path.open, "rb")
         try:
             while chunk := await asyncio.to_thread(read):

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import nats.errors
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup import StreamCopy, with_replicas
 from pyoco_server.core.backup_change import Change
 from pyoco_server.core.backup_mark import Mark, marked, unmarked
@@ -28,7 +28,7 @@ from pyoco_server.ports.backups.port import Copying, Found
 from pyoco_server.ports.backups.reader import read_behind
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
-from pyoco_server.ports.nats.resources import resources_of
+from pyoco_server.ports.nats.resources import priced_resources, resources_of
 
 __all__ = ["JetStreamStreams"]
 
@@ -88,8 +88,12 @@ def _refusals(doing: str) -> Iterator[None]:
 
 
 class JetStreamStreams:
-    def __init__(self, link: Link, config: NatsBackendConfig) -> None:
-        self._link, self._config = link, config
+    def __init__(self, link: Link, config: NatsBackendConfig, priced: PricedConfig | None = None) -> None:
+        self._link = link
+        more = priced_resources(config, priced) if priced is not None else ()
+        self._resources = (*resources_of(config), *more)
+        queues = {config.work_stream} | ({priced.pack_stream} if priced is not None else set())
+        self._subjects = {each.name: each.config["subjects"] for each in self._resources if each.name in queues}
 
     @property
     def nats_version(self) -> str:
@@ -97,7 +101,11 @@ class JetStreamStreams:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(resource.name for resource in resources_of(self._config))
+        return tuple(resource.name for resource in self._resources)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(self._subjects)
 
     async def found(self) -> tuple[Found, ...]:
         seen = [await self.find(name) for name in self.names]
@@ -162,9 +170,10 @@ class JetStreamStreams:
                     yield change
 
     @contextlib.asynccontextmanager
-    async def new_jobs(self) -> AsyncIterator[_NewJobs]:
+    async def new_jobs(self, queue: str) -> AsyncIterator[_NewJobs]:
         heard: asyncio.Queue[Raw | None] = asyncio.Queue()
-        subscription = await self._link.nc.listen(f"{self._config.work_subject_prefix}.>", heard.put_nowait)
+        (subject,) = self._subjects[queue]
+        subscription = await self._link.nc.listen(subject, heard.put_nowait)
         try:
             await self._settle()  # from here on nothing is missed
             yield _NewJobs(self._link, heard, self._settle)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyoco_server.core.backup import Manifest, StoredFile, StreamCopy
 from pyoco_server.core.backup_change import Change
 
-__all__ = ["Archive", "Copying", "Found", "NewJobs", "Streams"]
+__all__ = ["Archive", "Copying", "Found", "FoundLedger", "LedgerFile", "NewJobs", "Streams"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,12 @@ class Streams(Protocol):
         is the stream as it was at that last moment, even of a bucket whose keys were written again and again. Not for
         queues."""
 
-    def new_jobs(self) -> AbstractAsyncContextManager[NewJobs]:
-        """Every job that is put on the queue from now on, whether or not somebody takes it at once."""
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Of `names`, those that jobs are put on."""
+
+    def new_jobs(self, queue: str) -> AbstractAsyncContextManager[NewJobs]:
+        """Every job that is put on this queue from now on, whether or not somebody takes it at once."""
 
     async def remove(self, name: str) -> None:
         """With everything in it. Nothing happens when it is not there."""
@@ -100,6 +105,39 @@ class Streams(Protocol):
         """The restore is over: nothing is said of it any more."""
 
 
+@dataclass(frozen=True)
+class FoundLedger:
+    """A ledger that is there."""
+
+    size_bytes: int
+    #: Of its file, if all of it is in there; empty: the newest of it is not.
+    sha256_hex: str
+    #: Some process has it open.
+    is_used: bool
+
+
+class LedgerFile(Protocol):
+    """The ledger of priced runs, when it is a file. Trouble raises BackupFailed, a full disk NoRoom."""
+
+    @property
+    def path(self) -> str:
+        """Where it lies, for the eye."""
+
+    async def exists(self) -> bool: ...
+
+    async def find(self) -> FoundLedger | None:
+        """Reads all of it."""
+
+    def copy(self, path: Path) -> None:
+        """All of it as it is at this moment, into a file that is there and empty. Nobody has to stop for it.
+
+        Takes as long as it takes, and so belongs into a thread; ends early when the file is gone."""
+
+    async def put(self, chunks: AsyncIterable[bytes]) -> None:
+        """This is the ledger from now on; the one that was there is gone. Whole, or not at all. Nobody may have it
+        open: such a process would go on with what is gone."""
+
+
 class Archive(Protocol):
     """A folder that holds one backup. No room on its disk raises NoRoom, other trouble BackupFailed."""
 
@@ -109,6 +147,9 @@ class Archive(Protocol):
 
     async def keep(self, stream: str, name: str, chunks: AsyncIterable[bytes]) -> StoredFile:
         """Write a file; it has its name only when it is whole and on the disk. Memory does not grow with its size."""
+
+    async def keep_file(self, stream: str, name: str, write: Callable[[Path], None]) -> StoredFile:
+        """The same for a file that `write` fills, in a thread, at the path it is given."""
 
     async def finish(self, manifest: Manifest) -> None:
         """From here on it is a backup."""

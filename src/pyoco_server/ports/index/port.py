@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from pyoco_server.ports.runs.port import Removed, Stored
 
@@ -62,6 +62,8 @@ class Summary:
     end_time: float | None = None
     worker_id: str | None = None
     error: str | None = None
+    #: Of a pack: what it does and what it costs (`line_of`).
+    pack: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,12 @@ class Counts:
 
     #: Runs by status; statuses without a run are missing.
     by_status: dict[str, int]
-    #: By tag, the longest queues first; at most 1,000 tags.
+    #: By tag, the longest queues first; at most 1,000 tags. Without packs: those have a queue of their own.
     waiting: dict[str, Waiting]
+    #: Packs by status and money state. The second is empty where a record does not tell.
+    packs: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: PENDING packs. None: there is none.
+    packs_waiting: Waiting | None = None
 
 
 @dataclass(frozen=True)
@@ -159,14 +165,18 @@ class Index(Protocol):
         """O(statuses + tags with waiting runs)."""
 
     async def ahead(self, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
-        """What was submitted to this tag before that run and still waits. O(limit + log runs)."""
+        """What was submitted to this tag before that run and still waits; no packs. O(limit + log runs)."""
+
+    async def packs_ahead(self, submitted_at: float, run_id: str, limit: int) -> Ahead:
+        """Which packs were submitted before that one and still wait. O(limit + log runs)."""
 
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
-        """Runs that have not ended and were last updated between these instants, oldest first. O(limit * log runs)."""
+        """Runs that have not ended and were last updated between these instants, oldest first; no packs, which their
+        own keepers look after. O(limit * log runs + packs between them)."""
 
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
-        """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant, oldest first.
-        O(limit * log runs)."""
+        """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant, oldest first; no
+        packs, whose signs of life are in the ledger. O(limit * log runs + packs that run)."""
 
     async def held(self, run_ids: Sequence[str]) -> list[Held]:
-        """Which of these runs are RUNNING or CANCELLING now. O(run_ids * log runs)."""
+        """Which of these runs are RUNNING or CANCELLING now; no packs. O(run_ids * log runs)."""

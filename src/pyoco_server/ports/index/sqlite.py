@@ -69,6 +69,11 @@ class SqliteIndex:
             lambda connection: sqlite_counts.ahead(connection, tag, submitted_at, run_id, limit)
         )
 
+    async def packs_ahead(self, submitted_at: float, run_id: str, limit: int) -> Ahead:
+        return await self._file.read(
+            lambda connection: sqlite_counts.packs_ahead(connection, submitted_at, run_id, limit)
+        )
+
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         return await self._file.read(lambda connection: sqlite_counts.unfinished(connection, after, before, limit))
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from pyoco_server.core.run import PACK
 from pyoco_server.ports.index.port import Mark
-from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, rows_of, run_id_of
+from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, money_of, rows_of, run_id_of
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["MOVES_MAX", "apply"]
@@ -35,7 +36,8 @@ _UPSERT_ALL = f"INSERT INTO runs SELECT {_columns(len(COLUMNS))} FROM json_each(
 _UPSERT_ONE = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))}) {_UPDATE}"
 _REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"
 _KNOWN = """
-SELECT json_group_array(json_array(run_id, rev, tenant_id, status, tag, at, tags)) FROM runs
+SELECT json_group_array(json_array(run_id, rev, tenant_id, status, tag, at, tags,
+    CASE kind WHEN 'pack' THEN coalesce(more ->> '$[5].money_state', '') END)) FROM runs
 WHERE run_id IN (SELECT value FROM json_each(?))
 """
 _MOVED = f"INSERT INTO moves SELECT {_columns(4)} FROM json_each(?)"
@@ -67,17 +69,22 @@ class _Effects:
     labelled: list[tuple[Any, ...]] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def leaves(self, tenant_id: str, status: str, tag: str, at: int, tags_text: str, run_id: str) -> None:
+    def leaves(self, before: list[Any]) -> None:
+        run_id, _, tenant_id, status, tag, at, tags_text, money = before
         self.counts["status", status] -= 1
-        if status == "PENDING":
+        if money is not None:
+            self.counts["pack", f"{status}/{money}"] -= 1
+        elif status == "PENDING":
             self.counts["waiting", tag] -= 1
         for label in labels_of(tag, tags_text):
             self.unlabelled.append((tenant_id, label, status, at, run_id))
 
     def comes(self, row: Row) -> None:
-        run_id, _, tenant_id, status, _, _, tag, _, at, _, tags_text, _ = row
+        run_id, _, tenant_id, status, kind, _, tag, _, at, _, tags_text, more = row
         self.counts["status", status] += 1
-        if status == "PENDING":
+        if kind == PACK:
+            self.counts["pack", f"{status}/{money_of(more)}"] += 1
+        elif status == "PENDING":
             self.counts["waiting", tag] += 1
         for label in labels_of(tag, tags_text):
             self.labelled.append((tenant_id, label, status, at, run_id))
@@ -97,10 +104,9 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
         if item.revision <= done or (before is not None and item.revision <= before[1]):
             continue
         if before is not None:
-            _, revision, tenant_id, status, tag, at, tags_text = before
-            effects.leaves(tenant_id, status, tag, at, tags_text, run_id)
+            effects.leaves(before)
             if floor is not None and isinstance(item, Stored):
-                effects.moves.append((item.revision, run_id, revision, at))
+                effects.moves.append((item.revision, run_id, before[1], before[5]))
         if isinstance(item, Stored):
             stored.append(item)
         else:

@@ -16,10 +16,23 @@ from typing import Any
 
 import msgspec
 
+from pyoco_server.core.priced.projection import line_of
+from pyoco_server.core.run import PACK
 from pyoco_server.ports.index.port import Summary
 from pyoco_server.ports.runs.port import Removed, Stored
 
-__all__ = ["COLUMNS", "LINE", "Row", "instant_of", "labels_of", "number_of", "read_lines", "rows_of", "run_id_of"]
+__all__ = [
+    "COLUMNS",
+    "LINE",
+    "Row",
+    "instant_of",
+    "labels_of",
+    "money_of",
+    "number_of",
+    "read_lines",
+    "rows_of",
+    "run_id_of",
+]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -70,7 +83,7 @@ def read_lines(text: str | None) -> list[tuple[int, Summary]]:
         return []
     lines = []
     for (at, run_id, kind, status, flow_name, tag, submitted, updated), tags, more in _decode(f"[{text}]"):
-        heartbeat_at, start_time, end_time, worker_id, error = more
+        heartbeat_at, start_time, end_time, worker_id, error = more[:5]
         line = Summary(
             run_id=run_id,
             kind=kind,
@@ -85,9 +98,15 @@ def read_lines(text: str | None) -> list[tuple[int, Summary]]:
             end_time=end_time,
             worker_id=worker_id,
             error=error,
+            pack=more[5] if len(more) > 5 else None,
         )
         lines.append((at, line))
     return lines
+
+
+def money_of(more: str) -> str:
+    """The money state of a pack, by the last column of its row. Empty: its record does not tell."""
+    return str(_decode(more)[5].get("money_state", ""))
 
 
 def run_id_of(item: Stored | Removed) -> str:
@@ -125,7 +144,9 @@ def _plain_row(item: Stored) -> Row:
         raise TypeError("not instants")
     if not (0.0 < updated_at < _NEVER and 0.0 < submitted_at < _NEVER and 0.0 < heartbeat_at < _NEVER):
         raise ValueError("not instants")
-    more = (heartbeat_at, run.start_time, run.end_time, run.worker_id, run.error)
+    more: tuple[Any, ...] = (heartbeat_at, run.start_time, run.end_time, run.worker_id, run.error)
+    if run.kind == PACK:
+        more = (*more, line_of(run))
     return [
         run.run_id,
         item.revision,
@@ -149,6 +170,8 @@ def _any_row(item: Stored) -> Row:
     texts = (run.worker_id, run.error)
     more: list[Any] = [None if value is None else _number(value) for value in times]
     more += [None if value is None else _text(value) for value in texts]
+    if run.kind == PACK:
+        more.append(line_of(run))
     return [
         run_id_of(item),
         item.revision,

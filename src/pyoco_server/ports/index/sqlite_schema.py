@@ -15,6 +15,7 @@ _QUIET_SECONDS_MAX = 20 * 3600
 # Each index of a filter holds tenant and status before the order of the list. So any of these filters together with a
 # tenant and a status is one walk down the index, and without a status six of them, merged. That of flows also holds
 # the tag: two filters that fit many runs each, but few together, are then compared without looking at the runs.
+# Keepers pass packs over: that of statuses tells them apart, so that many that wait are not looked up one by one.
 # All grow at their end: that fills their pages, and the newest are at hand.
 _SCHEMA = """
 CREATE TABLE runs (
@@ -23,13 +24,14 @@ CREATE TABLE runs (
     tags TEXT NOT NULL, more TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX runs_all ON runs (at, run_id);
-CREATE INDEX runs_status ON runs (status, at, run_id);
+CREATE INDEX runs_status ON runs (status, at, run_id, kind);
 CREATE INDEX runs_flow ON runs (tenant_id, flow_name, status, at, run_id, tag);
 CREATE INDEX runs_tag ON runs (tenant_id, tag, status, at, run_id);
 CREATE INDEX runs_tenant ON runs (tenant_id, status, at, run_id) WHERE tenant_id <> '';
 CREATE INDEX runs_sha256 ON runs (tenant_id, sha256, status, at, run_id) WHERE sha256 IS NOT NULL;
 CREATE INDEX runs_kind ON runs (tenant_id, kind, status, at, run_id) WHERE kind <> 'flow';
-CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status) WHERE status = 'PENDING';
+CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status, kind) WHERE status = 'PENDING' AND kind <> 'pack';
+CREATE INDEX packs_waiting ON runs (kind, submitted, run_id, status) WHERE status = 'PENDING' AND kind = 'pack';
 CREATE TABLE labels (
     tenant_id TEXT NOT NULL, label TEXT NOT NULL, status TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL,
     PRIMARY KEY (tenant_id, label, status, at, run_id)
@@ -43,7 +45,7 @@ CREATE TABLE counts (
 
 LAYOUT = Layout(
     name="the index of runs",
-    version=3,
+    version=4,
     schema=_SCHEMA,
     tables=("runs", "labels", "moves", "counts"),
     mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),

@@ -58,7 +58,9 @@ def why(asked: Asked, run_id: str, output: str | None) -> None:
 def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
     """Sentences, the most important one first. O(tasks)."""
     status = snapshot["status"]
-    if status == "FAILED":
+    if snapshot.get("kind") == "pack":
+        yield from _priced(snapshot)
+    elif status == "FAILED":
         yield from _failure(snapshot)
     elif status == "CANCELLED":
         yield f"It was cancelled: {snapshot.get('cancel_reason') or 'no reason was given'}."
@@ -69,6 +71,18 @@ def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
     else:
         yield from _activity(snapshot, now)
     yield from _history(snapshot, now)
+
+
+def _priced(snapshot: Mapping[str, Any]) -> Iterator[str]:
+    """It has no tasks, is not run again, and leaves no dead letter."""
+    words = {"PENDING": "It waits.", "RUNNING": "A worker executes it.", "COMPLETED": "It is done."}
+    waiting = snapshot.get("waiting") or {}
+    failed = f"It failed: {snapshot.get('error') or 'no error was told'}"
+    yield str(waiting.get("message") or words.get(snapshot["status"], failed))
+    cost = snapshot.get("cost") or {}
+    if snapshot.get("money_state") and "used_usd" in cost:
+        money = str(snapshot["money_state"]).lower()
+        yield f"Its money is {money}: {cost['used_usd']} USD charged, {cost.get('reserved_usd')} USD at most."
 
 
 def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
@@ -89,8 +103,8 @@ def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
 
 def _name(doer: Mapping[str, Any]) -> str:
     kind, name = doer["kind"], doer["id"]
-    if kind == "keeper":
-        return "the keeper"
+    if kind in ("keeper", "gateway", "operator"):
+        return f"the {kind}"
     if kind == "caller":
         return "a caller"
     return f"key {name}" if kind == "api_key" else str(name or "a worker")

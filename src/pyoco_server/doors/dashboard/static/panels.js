@@ -1,6 +1,7 @@
 // Every panel of the dashboard, in the order of the menu. A new kind of run adds its panel here, and its sections of the
 // page of a run in `views/run_kinds.js`; nothing else has to know of it.
 
+import { openBudgets } from "./views/budgets.js";
 import { openLetters } from "./views/letters.js";
 import { openMetrics } from "./views/metrics.js";
 import { openQueues } from "./views/queues.js";
@@ -33,6 +34,7 @@ export const panels = [
   { id: "queues", title: "queues.title", key: "q", open: openQueues },
   { id: "letters", title: "letters.title", key: "d", open: openLetters },
   { id: "wheels", title: "wheels.title", key: "p", open: openWheels },
+  { id: "budgets", title: "budgets.title", key: "b", open: openBudgets },
   { id: "metrics", title: "metrics.title", key: "m", open: openMetrics },
 ];
 

@@ -73,6 +73,8 @@ export function leadsTo(finding) {
     case "tag_without_worker":
     case "growing_queue":
       return href("runs", [], { tag: word(facts.tag), status: "PENDING" });
+    case "packs_without_worker":
+      return href("runs", [], { kind: "pack", status: "PENDING" });
     case "failing_flow":
       return href("runs", [], { flow: word(facts.flow), status: "FAILED" });
     case "dead_letters":

@@ -22,6 +22,13 @@ import { barPath, dotPath, largest, linear, linePath, timeTicks } from "./scale.
  * @property {(top: number) => number[]} ticks
  * @property {import("./events.js").Signal<number | null>} cursor  the instant that is pointed at, in all charts at once
  * @property {string} [class]
+ * @property {TimeWords} [time]                        for steps that are longer than a minute or so
+ */
+/**
+ * @typedef {object} TimeWords  how an axis and its table tell instants
+ * @property {(from: number, to: number, most: number) => number[]} ticks
+ * @property {(at: number) => string} tick
+ * @property {(at: number) => string} whole
  */
 /**
  * @typedef {object} Shown
@@ -41,9 +48,13 @@ const END = 6;
 const TICK_WIDTH = 84;
 let made = 0;
 
+/** @type {TimeWords} */
+const BY_THE_CLOCK = { ticks: timeTicks, tick: clockTime, whole: timeOfDay };
+
 export class Chart {
   /** @param {Chart.How} how */
   constructor(how) {
+    this.time = how.time ?? BY_THE_CLOCK;
     made += 1;
     this.id = `chart-${made}`;
     this.how = how;
@@ -143,12 +154,12 @@ export class Chart {
   axes(ticks, labels) {
     const [x, y] = [/** @type {(at: number) => number} */ (this.x), /** @type {(value: number) => number} */ (this.y)];
     const { from, to } = /** @type {Shown} */ (this.shown);
-    const times = timeTicks(from, to, (this.width - (this.start ?? 0)) / TICK_WIDTH);
+    const times = this.time.ticks(from, to, (this.width - (this.start ?? 0)) / TICK_WIDTH);
     const last = this.width - END;
     return svg("g", { class: "chart-axes" },
       ticks.map((tick) => svg("path", { d: `M${this.start} ${y(tick)}H${last}`, class: tick === 0 ? "base" : "grid" })),
       ticks.map((tick, place) => svg("text", { x: (this.start ?? 0) - 6, y: y(tick) + 4, class: "end" }, labels[place])),
-      times.map((at) => svg("text", { x: x(at), y: HEIGHT - 4, class: edge(x(at), last) }, clockTime(at))));
+      times.map((at) => svg("text", { x: x(at), y: HEIGHT - 4, class: edge(x(at), last) }, this.time.tick(at))));
   }
 
   /** @param {Series[]} bars */
@@ -200,7 +211,7 @@ export class Chart {
     const { table } = this.shown ?? {};
     const place = this.place();
     const at = table?.at[place];
-    write(this.when, at === undefined ? "" : timeOfDay(at));
+    write(this.when, at === undefined ? "" : this.time.whole(at));
     for (const { series, value } of this.entries) {
       const found = table?.columns[series.key]?.[place] ?? null;
       write(value, found === null ? "–" : this.how.format(found));
@@ -292,7 +303,7 @@ class ChartTable {
 
   /** @param {number} instant */
   row(instant) {
-    const row = h("tr", null, h("th", { scope: "row" }, timeOfDay(instant)),
+    const row = h("tr", null, h("th", { scope: "row" }, (this.how.time ?? BY_THE_CLOCK).whole(instant)),
       this.how.series.map(() => h("td", { class: "number" })));
     this.rows.set(instant, row);
     this.body.prepend(row);

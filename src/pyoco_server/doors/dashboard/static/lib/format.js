@@ -84,6 +84,22 @@ export function clockTime(at) {
   return clock("minute", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }, at);
 }
 
+/**
+ * Month and day, for an axis.
+ * @param {number} at
+ */
+export function dayOfMonth(at) {
+  return clock("day", { month: "short", day: "numeric" }, at);
+}
+
+/**
+ * To the minute, with the day.
+ * @param {number} at
+ */
+export function dayAndTime(at) {
+  return clock("day_time", { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" }, at);
+}
+
 /** @param {number} size */
 export function bytes(size) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -34,11 +34,12 @@ export function statusIcon(status) {
 }
 
 /**
- * FLOW-30: silent for too long, though it says it is running. For the eye only.
- * @param {{ status: string, heartbeat_at?: number | null }} run
+ * FLOW-30: silent for too long, though it says it is running. For the eye only. A priced run shows its signs of life to
+ * the ledger alone.
+ * @param {{ status: string, kind?: string, heartbeat_at?: number | null }} run
  */
 export function isStale(run) {
-  return run.status === "RUNNING" && typeof run.heartbeat_at === "number" &&
+  return run.status === "RUNNING" && run.kind !== "pack" && typeof run.heartbeat_at === "number" &&
     now() - run.heartbeat_at > settings.staleSeconds;
 }
 

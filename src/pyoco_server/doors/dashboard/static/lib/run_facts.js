@@ -110,9 +110,18 @@ export function isObject(value) {
 }
 
 /**
- * Nobody has it: it was not taken yet, or handed back.
+ * It can neither be stopped nor run again: what becomes of it is decided where its money is.
+ * @param {{ kind?: string }} run
+ */
+export function isPack(run) {
+  return run.kind === "pack";
+}
+
+/**
+ * Nobody has it: it was not taken yet, or handed back. A priced run that was started does not say who has it.
  * @param {Run} run
  */
 export function waits(run) {
+  if (isPack(run) && run.status !== "PENDING") return false;
   return !run.worker_id && !isOver(run) && (run.status === "PENDING" || run.status === "RUNNING");
 }

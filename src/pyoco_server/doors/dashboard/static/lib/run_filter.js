@@ -66,13 +66,13 @@ export function lastingPart(filter) {
 
 /**
  * The body of `POST /runs/cancel` for all that the filter shows; null when there is none: what has ended cannot be
- * cancelled, and runs are not cancelled by how their id begins.
+ * cancelled, nor can priced runs, and runs are not cancelled by how their id begins.
  * @param {RunFilter} filter
  * @param {number} submittedBefore what comes in while we ask is not meant
  */
 export function cancelBody(filter, submittedBefore) {
   const { run_id: prefix, ...rest } = filter;
-  if (prefix !== undefined || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
+  if (filter.kind === "pack" || prefix !== undefined || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
   const whole = Object.keys(rest).length === 0;
   return { ...rest, ...(whole ? { all: true } : {}), submitted_before: submittedBefore, limit: 1000 };
 }

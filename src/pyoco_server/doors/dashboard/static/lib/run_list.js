@@ -196,7 +196,18 @@ export function readRun(item) {
     tags: Array.isArray(given.tags) ? given.tags.slice(0, LABELS_MAX).map((each) => String(each).slice(0, NAME_CHARACTERS)) : [],
     worker_id: text(given.worker_id, NAME_CHARACTERS),
     error: text(given.error, ERROR_CHARACTERS),
+    ...(given.kind === "pack" ? { money_state: text(given.money_state, 64), cost: costOf(given.cost) } : {}),
   };
+}
+
+/**
+ * @param {unknown} value
+ * @returns {import("./wire.js").Cost | undefined}
+ */
+function costOf(value) {
+  if (typeof value !== "object" || value === null) return undefined;
+  const { used_usd_micros, reserved_usd_micros } = /** @type {import("./wire.js").Cost} */ (value);
+  return { used_usd_micros, reserved_usd_micros };
 }
 
 /**

@@ -154,3 +154,20 @@ export function barPath(bottoms, values, x, width, y) {
 function near(place) {
   return Math.round(place * 10) / 10;
 }
+
+const LONG_STEPS = [3600, 7200, 10_800, 14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 604_800, 864_000];
+
+/**
+ * The same over days: full hours, or full days of the gateway's steps.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} most
+ * @param {number} [least] seconds between two of them
+ * @returns {number[]}
+ */
+export function dayTicks(from, to, most, least = 0) {
+  const step = LONG_STEPS.find((each) => each >= least && (to - from) / each <= Math.max(1, most)) ?? 864_000;
+  const first = Math.ceil(from / step) * step;
+  const length = to < first ? 0 : Math.floor((to - first) / step) + 1;
+  return Array.from({ length }, (_, place) => first + place * step);
+}

@@ -118,6 +118,35 @@ export {};
  * @property {{ run_id?: string, submitted_at?: number, age_seconds: number } | null} [oldest_ahead]
  */
 /**
+ * @typedef {object} Cost  of a priced run, in millionths of a dollar
+ * @property {number} [reserved_usd_micros]
+ * @property {number} [used_usd_micros]
+ * @property {number} [minimum_fee_usd_micros]
+ */
+/**
+ * @typedef {object} Budget  of a tenant, in millionths of a dollar
+ * @property {string} tenant_id
+ * @property {string} [display_name]
+ * @property {string} [status]
+ * @property {number} [balance_usd_micros]
+ * @property {number} [held_usd_micros]
+ * @property {number} [charged_usd_micros]
+ * @property {number} [credited_usd_micros]
+ */
+/**
+ * @typedef {object} JournalLine
+ * @property {number} txn_id
+ * @property {string} kind
+ * @property {string | null} [run_id]
+ * @property {string} [actor]
+ * @property {string | null} [memo]
+ * @property {number} [created_at]
+ * @property {number} [available_usd_micros]
+ * @property {number} [held_usd_micros]
+ * @property {number} [charged_usd_micros]
+ */
+/** @typedef {{ start_at: number, charged_usd_micros: number, runs: number }} SpendStep */
+/**
  * @typedef {object} Run  a snapshot, and what the gateway adds to it
  * @property {string} run_id
  * @property {string} [kind]
@@ -154,6 +183,16 @@ export {};
  * @property {string} [ended_by]
  * @property {LastChange} [last_change]
  * @property {Waiting} [waiting]
+ * @property {string} [pack_type]                   this and the next nine: of priced runs
+ * @property {string} [priced_status]
+ * @property {string} [money_state]
+ * @property {boolean} [finalizing]
+ * @property {string | null} [reason_code]
+ * @property {Cost} [cost]
+ * @property {number} [tokens_consumed]
+ * @property {number} [timebox_sec]
+ * @property {string | null} [trace_id]
+ * @property {number} [ledger_version]
  * @property {boolean} [worker_alive]
  * @property {number} [worker_heartbeat_at]
  * @property {string[]} [worker_tags]
@@ -176,6 +215,8 @@ export {};
  * @property {number} [heartbeat_at]
  * @property {string} [worker_id]
  * @property {string} [error]
+ * @property {string} [money_state]  of priced runs
+ * @property {Cost} [cost]
  */
 /** @typedef {{ items: RunSummary[], next_cursor: string | null }} RunPage */
 /**

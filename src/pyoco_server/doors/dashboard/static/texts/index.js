@@ -2,6 +2,7 @@
 // says so of each part, and a test of the whole.
 
 import * as attention from "./attention.js";
+import * as budgets from "./budgets.js";
 import * as letters from "./letters.js";
 import * as metrics from "./metrics.js";
 import * as queues from "./queues.js";
@@ -13,11 +14,11 @@ import * as workers from "./workers.js";
 
 export const en = Object.freeze({
   ...shell.en, ...attention.en, ...runs.en, ...run.en, ...workers.en, ...queues.en, ...letters.en, ...wheels.en,
-  ...metrics.en,
+  ...metrics.en, ...budgets.en,
 });
 
 /** @type {Readonly<Record<keyof typeof en, string>>} */
 export const ja = Object.freeze({
   ...shell.ja, ...attention.ja, ...runs.ja, ...run.ja, ...workers.ja, ...queues.ja, ...letters.ja, ...wheels.ja,
-  ...metrics.ja,
+  ...metrics.ja, ...budgets.ja,
 });

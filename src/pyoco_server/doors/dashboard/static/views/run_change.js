@@ -54,5 +54,5 @@ function whoDid(by) {
   const id = textOf(by?.id);
   if (by?.kind === "worker") return id === "" ? t("run.who.a_worker") : t("run.who.worker", { id });
   if (by?.kind === "api_key") return t("run.who.api_key", { id });
-  return by?.kind === "keeper" ? t("run.who.keeper") : "";
+  return by?.kind === "keeper" || by?.kind === "gateway" || by?.kind === "operator" ? t(`run.who.${by.kind}`) : "";
 }

@@ -10,7 +10,7 @@ import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { actButton, badge, button, copy, facts, iconButton, isStale, lasting, refill, since } from "../lib/parts.js";
 import { href } from "../lib/router.js";
-import { instant, isOver, isTerminal, livesSurely, textOf } from "../lib/run_facts.js";
+import { instant, isOver, isPack, isTerminal, livesSurely, textOf } from "../lib/run_facts.js";
 import { runAgain } from "./run_again.js";
 import { workerLink } from "./run_attempts.js";
 import { cancelAskedOf, changeOf } from "./run_change.js";
@@ -84,7 +84,8 @@ export class RunHead {
   showActions(run) {
     if (run.gone_at !== undefined) return put(this.actions); // nothing can be done with it
     const ended = isTerminal(run.status);
-    const offers = [mayAct, mayAct && !ended && run.status !== "CANCELLING"];
+    const may = mayAct && !isPack(run);
+    const offers = [may, may && !ended && run.status !== "CANCELLING"];
     refill(this.actions, offers, () => [
       button(t("run.copy_link"), () => copy(new URL(href("runs", [this.id]), location.href).href), { icon: "copy" }),
       offers[0] ? button(t("run.rerun"), () => this.run && runAgain(this.id, this.run), {
@@ -130,7 +131,7 @@ export class RunHead {
     const chart = chartOf({ ...run, tasks: {}, task_records: {}, graph: {} });
     const ended = isTerminal(run.status);
     const { kind, attempt } = run;
-    const tag = textOf(run.tag);
+    const tag = isPack(run) ? "" : textOf(run.tag); // no worker asks for them by tag
     const labels = (Array.isArray(run.tags) ? run.tags : []).filter((each) => each !== tag).slice(0, 50);
     const made = [kind, tag, labels, run.tenant_id, run.api_key_id, chart, run.end_time, run.worker_id, attempt, run.last_change,
       run.rerun_of, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
@@ -146,7 +147,7 @@ export class RunHead {
       [t(ended ? "run.took" : "run.takes"), chart.present ? lasting(chart.present.from, chart.present.to) : null],
       [t("run.worker"), run.worker_id ? [workerLink(textOf(run.worker_id)), " ", this.workerState] : null],
       [t("run.heartbeat"), isOver(run) || !run.worker_id ? null : this.heartbeat],
-      [t("run.attempt"), attempt ? textOf(attempt) : null],
+      [t("run.attempt"), attempt && !isPack(run) ? textOf(attempt) : null],
       [t("run.tag"), tag ? h("a", { href: href("runs", [], { tag }) }, tag) : null],
       [t("run.labels"), labels.length > 0 ? labelsOf(labels) : null],
       [t("run.kind"), kind ? textOf(kind) : null],

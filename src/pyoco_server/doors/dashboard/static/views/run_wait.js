@@ -5,7 +5,7 @@ import { count, shortId, span } from "../lib/format.js";
 import { sentence, t } from "../lib/i18n.js";
 import { card, facts, refill } from "../lib/parts.js";
 import { href } from "../lib/router.js";
-import { isObject, textOf, waits } from "../lib/run_facts.js";
+import { isObject, isPack, textOf, waits } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 
@@ -38,8 +38,8 @@ export class WaitSection {
     const made = [told && { ...told, oldest_ahead: null }, ahead, age];
     refill(this.facts, made, () => (told === undefined ? [] : [facts([
       [t("run.waiting.position"), place(told)],
-      [t("run.waiting.workers"), number(told.workers_alive)],
-      [t("run.waiting.slots"), typeof told.slots === "number"
+      [t(isPack(run) ? "run.waiting.all_workers" : "run.waiting.workers"), number(told.workers_alive)],
+      [t("run.waiting.slots"), typeof told.slots === "number" && !isPack(run)
         ? t("run.waiting.of", { busy: count(told.slots_busy ?? 0), slots: count(told.slots) }) : null],
       [t("run.waiting.oldest"), age === null ? null : [
         ahead === "" ? null : h("a", { class: "mono", href: href("runs", [ahead]) }, shortId(ahead)),

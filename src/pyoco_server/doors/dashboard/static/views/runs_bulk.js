@@ -82,9 +82,11 @@ export class RunBulk {
   async cancelSelected() {
     this.owner().settle();
     const { list, selection } = this.owner();
-    const ids = [...selection.ids].filter((id) => !hasEnded(list.byId.get(id) ?? { status: "" }));
-    const ended = selection.ids.size - ids.length;
     if (selection.ids.size === 0) return;
+    const chosen = withoutPacks(list, selection.ids);
+    if (chosen.length === 0) return toast(t("runs.packs_only"), "warning");
+    const ids = chosen.filter((id) => !hasEnded(list.byId.get(id) ?? { status: "" }));
+    const ended = chosen.length - ids.length;
     if (ids.length === 0) return toast(t("runs.cancel.none"), "warning");
     const said = await confirm({
       title: t("runs.cancel.title", { n: count(ids.length) }), danger: true, yes: t("runs.cancel.yes"), ask: t("runs.reason"),
@@ -118,8 +120,10 @@ export class RunBulk {
   /** What was not submitted stays selected, to be tried again. */
   async rerunSelected() {
     this.owner().settle();
-    const ids = [...this.owner().selection.ids];
-    if (ids.length === 0) return;
+    const { list, selection } = this.owner();
+    if (selection.ids.size === 0) return;
+    const ids = withoutPacks(list, selection.ids);
+    if (ids.length === 0) return toast(t("runs.packs_only"), "warning");
     const said = await confirm({
       title: t("runs.rerun.title", { n: count(ids.length) }), yes: t("runs.rerun.yes"), body: h("p", null, t("runs.rerun.note")),
     });
@@ -161,6 +165,15 @@ export class RunBulk {
     this.closeButton.hidden = busy;
     this.draw();
   }
+}
+
+/**
+ * Priced runs can neither be stopped nor run again.
+ * @param {RunList} list
+ * @param {Set<string>} ids
+ */
+function withoutPacks(list, ids) {
+  return [...ids].filter((id) => list.byId.get(id)?.kind !== "pack");
 }
 
 /** @typedef {{ told: string[], reasons: Map<string, number> }} Result */
@@ -286,7 +299,7 @@ async function countMatching(filter, signal) {
     for (let cursor = null, first = true; first || cursor !== null; first = false) {
       if (found >= COUNTED_MAX) return { found, more: true };
       const page = await get("runs", { ...filter, status, envelope: true, limit: 200, cursor }, signal);
-      found += page.items.length;
+      found += page.items.filter((/** @type {{ kind?: string }} */ run) => run.kind !== "pack").length;
       cursor = page.next_cursor;
     }
   }

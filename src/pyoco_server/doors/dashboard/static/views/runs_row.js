@@ -6,6 +6,7 @@ import { ago, dateTime, shortId, span } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { badge, copy, iconButton, isStale } from "../lib/parts.js";
 import { href } from "../lib/router.js";
+import { costWords, moneyBadge } from "../lib/pack_parts.js";
 import { barOf, timesOf } from "../lib/run_bars.js";
 
 /** @typedef {import("../lib/run_list.js").Row} Run */
@@ -36,6 +37,9 @@ export class RunRow {
     this.noted = "";
     this.tag = h("a", { class: "runs-tag", tabindex: "-1" });
     this.worker = h("a", { class: "runs-worker", tabindex: "-1" });
+    this.money = h("span", { class: "runs-money", hidden: true });
+    this.cost = h("span", { class: "runs-cost number", hidden: true });
+    this.paid = "";
     this.waitBar = h("span", { class: "runs-bar-wait" });
     this.runBar = h("span", { class: "runs-bar-run" });
     this.track = h("div", { class: "runs-track", "aria-hidden": "true" }, this.waitBar, this.runBar);
@@ -47,7 +51,7 @@ export class RunRow {
       selectable ? cell("check", this.check) : null,
       this.status,
       cell("flow", h("div", { class: "runs-line" }, this.flow, this.kind), this.note),
-      cell("where", h("div", { class: "runs-line" }, this.tag), h("div", { class: "runs-line" }, this.worker)),
+      cell("where", h("div", { class: "runs-line" }, this.tag, this.money), h("div", { class: "runs-line" }, this.worker, this.cost)),
       cell("times", this.track, h("div", { class: "runs-numbers" }, this.waited, this.ran)),
       cell("when", h("div", { class: "runs-line" }, this.age),
         h("div", { class: "runs-line" }, this.id, this.copyButton())));
@@ -99,10 +103,26 @@ export class RunRow {
     link(this.tag, run.tag ?? "–", href("runs", [], { tag: run.tag }));
     link(this.worker, run.worker_id ?? "", href("workers", [], { worker: run.worker_id }));
     this.worker.hidden = run.worker_id === undefined;
+    this.fillMoney(run);
     this.fillNote(run);
     say(this.id, shortId(run.run_id));
     this.id.title = run.run_id;
     this.fillAge(run);
+  }
+
+  /**
+   * Nobody asks for a priced run by tag: what stands there is its money.
+   * @param {Run} run
+   */
+  fillMoney(run) {
+    const isPack = run.kind === "pack";
+    this.tag.hidden = isPack;
+    this.money.hidden = this.cost.hidden = !isPack;
+    if (!isPack) return;
+    const state = run.money_state ?? "";
+    if (this.paid !== state) this.money.replaceChildren(...(state === "" ? [] : [moneyBadge(state)]));
+    this.paid = state;
+    say(this.cost, costWords(run.cost));
   }
 
   /** @param {Run} run */

@@ -1,0 +1,106 @@
+"""Check that all money adds up. Nothing is repaired (contract 17.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import timedelta
+
+from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.priced.states import Money
+from pyoco_server.ports.budget.port import NotReserved, Open, OpenReservation, Outcome, Refunded, Settled
+from pyoco_server.ports.ledger.port import AuditReport, Difference
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["audit"]
+
+#: PRICED-60, second check: the balance.
+_BALANCE = 2
+_LOOKS = 3
+_PAUSE = timedelta(milliseconds=300)
+_TENANTS_AT_ONCE = 16
+
+
+async def audit(priced: Priced, pause: timedelta = _PAUSE) -> AuditReport:
+    """PRICED-60: every difference there is. O(journal); in split mode a look at each tenant's balance, too.
+
+    A balance elsewhere may rightly differ from the journal while money is on its way: between a reservation and its
+    T2, between a closing and its commit, or as an orphan. So each tenant's balance is compared with the journal plus
+    what its unsettled runs and open reservations explain; and since the two are not read at one moment, a difference
+    counts only when three looks, with a pause between, find the very same.
+
+    Raises DependencyUnavailable.
+    """
+    report = await priced.ledger.read(lambda tx: tx.journal.audit(priced.budget.joins_ledger))
+    if priced.budget.joins_ledger:
+        return report
+    suspects = await _off(priced, dict.fromkeys(report.available, 0), is_first=True)
+    for _ in range(_LOOKS - 1):
+        if not suspects:
+            break
+        await asyncio.sleep(pause.total_seconds())
+        suspects = await _off(priced, suspects, is_first=False)
+    found = tuple(
+        Difference(_BALANCE, tenant_id, None, f"the budget has {off:+d} micros beside the journal")
+        for tenant_id, off in sorted(suspects.items())
+    )
+    return replace(report, differences=report.differences + found)
+
+
+async def _off(priced: Priced, before: dict[str, int], *, is_first: bool) -> dict[str, int]:
+    """Tenants whose balance is off, and by how much; after the first look only those that are off by the same."""
+    tenants = list(before)
+    found: dict[str, int] = {}
+    for start in range(0, len(tenants), _TENANTS_AT_ONCE):
+        some = tenants[start : start + _TENANTS_AT_ONCE]
+        offs = await asyncio.gather(*(_off_by(priced, tenant_id) for tenant_id in some))
+        found |= {tenant_id: off for tenant_id, off in zip(some, offs, strict=True) if off}
+    if is_first:
+        return await _explained(priced, found)
+    return {tenant_id: off for tenant_id, off in (await _explained(priced, found)).items() if off == before[tenant_id]}
+
+
+async def _off_by(priced: Priced, tenant_id: str) -> int:
+    """The cheap look: without anything on its way it is enough."""
+    balances, has = await asyncio.gather(
+        priced.ledger.read(lambda tx: tx.journal.balances(tenant_id)), priced.budget.balance(tenant_id)
+    )
+    return has - balances.available_usd_micros
+
+
+async def _explained(priced: Priced, off: dict[str, int]) -> dict[str, int]:
+    """What is left of these differences once money on its way is counted."""
+    if not off:
+        return {}
+    open_now = await _open_reservations(priced)
+    left: dict[str, int] = {}
+    for tenant_id in off:
+        runs = await priced.ledger.read(lambda tx, tenant_id=tenant_id: tx.runs.unsettled(tenant_id))  # type: ignore[misc]
+        outcomes = await asyncio.gather(*(priced.budget.outcome(run.run_id) for run in runs))
+        known = {run.run_id for run in runs}
+        orphaned = sum(
+            each.reserved_usd_micros for each in open_now if each.tenant_id == tenant_id and each.run_id not in known
+        )
+        on_its_way = sum(_on_its_way(run, outcome) for run, outcome in zip(runs, outcomes, strict=True)) - orphaned
+        if rest := await _off_by(priced, tenant_id) - on_its_way:
+            left[tenant_id] = rest
+    return left
+
+
+def _on_its_way(run: PricedRun, outcome: Outcome) -> int:
+    """By how much the balance elsewhere is ahead of the journal for this run."""
+    match outcome:
+        case Open(reserved):
+            return -reserved if run.money is Money.NONE else 0
+        case Settled(_, back) | Refunded(back):
+            return 0 if run.money is Money.NONE else back
+        case NotReserved():
+            return 0
+
+
+async def _open_reservations(priced: Priced) -> list[OpenReservation]:
+    now_us = await priced.ledger.read(lambda tx: tx.now_us())
+    async with aclosing(priced.budget.open_reservations(now_us + SECOND_US)) as reservations:
+        return [each async for each in reservations]

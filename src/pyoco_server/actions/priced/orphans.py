@@ -1,0 +1,64 @@
+"""Give back money that no run holds: reservations that outlived their submit (split mode, contract 17.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from pyoco_server.core.priced.constants import JANITOR_BATCH
+from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.core.priced.journal import Closing
+from pyoco_server.core.priced.states import Actor
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.budget.port import Closed, OpenReservation
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["refund_orphans"]
+
+log = get_logger(__name__)
+
+
+async def refund_orphans(priced: Priced) -> int:
+    """Refund every open reservation that is old and whose run has ended or is not there; how many that were.
+
+    Such a run can never start, so nobody else will close it (PRICED-163). In joint mode there is nothing to do: row
+    and reservation are made together. O(open reservations). Raises DependencyUnavailable; what was done stays done.
+    """
+    if priced.budget.joins_ledger:
+        return 0
+    now_us = await priced.ledger.read(lambda tx: tx.now_us())
+    older_than_us = now_us - priced.config.priced_orphan_after_sec * SECOND_US
+    refunded, batch = 0, list[OpenReservation]()
+    async with aclosing(priced.budget.open_reservations(older_than_us)) as reservations:
+        async for reservation in reservations:
+            batch.append(reservation)
+            if len(batch) == JANITOR_BATCH:
+                refunded += await _refund(priced, batch)
+                batch = []
+    return refunded + await _refund(priced, batch)
+
+
+async def _refund(priced: Priced, batch: Sequence[OpenReservation]) -> int:
+    if not batch:
+        return 0
+    rows = await priced.ledger.read(lambda tx: [tx.runs.get(each.run_id) for each in batch])
+    refunded = 0
+    for each, row in zip(batch, rows, strict=True):
+        if row is not None and not row.has_ended:
+            continue
+        trace_id = None if row is None else row.trace_id
+        by = Closing(actor=Actor.RECONCILE, trace_id=trace_id)
+        closed = await priced.budget.refund_full(each.tenant_id, each.run_id, by)
+        if isinstance(closed, Closed):
+            refunded += 1
+            log.warning(
+                "money that no run holds is given back",
+                run_id=each.run_id,
+                tenant_id=each.tenant_id,
+                trace_id=trace_id,
+                reserved_usd_micros=each.reserved_usd_micros,
+                charge_usd_micros=0,
+                refund_usd_micros=closed.refund_usd_micros,
+                alarm="reconcile_action",
+            )
+    return refunded

@@ -1,0 +1,60 @@
+"""Give a submission its row and its money where both are in one database (contract 11.4)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from pyoco_server.actions.priced import facts
+from pyoco_server.actions.priced.placed import Placed
+from pyoco_server.actions.priced.same_key import SameKey, look_at_same_key
+from pyoco_server.core.priced.run import NewRun, PricedRun
+from pyoco_server.errors import KeyBusy, OverBudget
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.budget.port import Insufficient, Reserved
+from pyoco_server.ports.ledger.port import Exists, LedgerTx, Lost
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["place_joint"]
+
+log = get_logger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def place_joint(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
+    """T1, the reservation and T2 in one transaction (PRICED-103): who is killed within it has done nothing.
+
+    Raises OverBudget, KeyReused, KeyBusy: nothing changed. DependencyUnavailable: all of it, or nothing.
+    """
+    await priced.reached("submit.after_insert")
+    await priced.reached("submit.after_reserve")
+    placed, expired = await priced.ledger.transact(lambda tx: _place(tx, ask))
+    if expired is not None:
+        log.info("an old run gave its key away", **facts.step(expired, expired.version - 1))
+        priced.show(expired)
+    if not placed.is_replayed:
+        log.info("a run is accepted", **facts.step(placed.run, None), **facts.money(placed.run))
+        priced.show(placed.run)
+        await priced.reached("submit.after_mark_reserved")
+    yield placed
+
+
+def _place(tx: LedgerTx, ask: NewRun) -> tuple[Placed, PricedRun | None]:
+    found = tx.runs.create(ask)
+    expired: PricedRun | None = None
+    if isinstance(found, Exists):
+        if look_at_same_key(found.run, ask, tx.now_us()) is SameKey.REPLAY:
+            return Placed(found.run, tx.money.balance(ask.tenant_id), is_replayed=True), None
+        gone = tx.ends.expire(found.run.run_id, found.run.version)
+        if isinstance(gone, Lost):
+            raise KeyBusy
+        expired, found = gone, tx.runs.create(ask)
+        if isinstance(found, Exists):  # somebody took the free key first
+            raise KeyBusy
+    answer = tx.money.reserve(ask.tenant_id, ask.run_id, ask.reserved_usd_micros, ask.trace_id)
+    if isinstance(answer, Insufficient):
+        raise OverBudget(answer.balance_usd_micros)
+    assert isinstance(answer, Reserved), "a run that was made just now cannot have a reservation"
+    run = tx.runs.mark_reserved(found.run_id, found.version)
+    assert isinstance(run, PricedRun), "nobody else can have seen the row"
+    return Placed(run, answer.balance_usd_micros), expired

@@ -1,0 +1,131 @@
+"""Show a run to its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyoco_server.actions.priced import facts
+from pyoco_server.core.priced.constants import INLINE_MAX_BYTES, PRESIGNED_URL_TTL_SECONDS_DEFAULT
+from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.core.priced.run import PricedRun, ResultPointer
+from pyoco_server.core.priced.states import Status
+from pyoco_server.errors import DependencyUnavailable, RunExpired, RunNotFound
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.ledger.port import LedgerTx
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["Inline", "Reading", "SignedArtifact", "SignedResult", "read_run"]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedArtifact:
+    name: str
+    url: str
+    sha256: str
+    size_bytes: int
+    content_type: str
+
+
+@dataclass(frozen=True)
+class Inline:
+    """What `options.inline` asked for (PRICED-76): the envelope's data, or why it is left out."""
+
+    data: Any = None
+    #: TOO_LARGE or UNAVAILABLE; None: `data` is there.
+    omitted: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedResult:
+    """Where the result can be fetched. Addresses may be paths on this server."""
+
+    url: str
+    sha256: str
+    #: Unix seconds; of every address alike.
+    expires_at: int
+    artifacts: tuple[SignedArtifact, ...]
+    #: None: nobody asked for it.
+    inline: Inline | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    run: PricedRun
+    #: By the ledger's clock, when the row was read.
+    now_us: int
+    #: The tenant's available money, read after the row: where a charge shows, it is taken off here.
+    balance_usd_micros: int
+    #: For COMPLETED alone (PRICED-12).
+    result: SignedResult | None
+
+
+async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
+    """One query by id and owner (PRICED-78); for a COMPLETED run, addresses made now that are stored nowhere.
+
+    Raises RunNotFound: unknown, malformed or foreign, which nobody can tell apart. RunExpired: the owner's, past
+    retention, whatever the row says (PRICED-80). DependencyUnavailable.
+    """
+
+    def look(tx: LedgerTx) -> tuple[PricedRun | None, int, int]:
+        row, now_us = tx.runs.get_owned(run_id, tenant_id), tx.now_us()
+        return row, now_us, tx.money.balance(tenant_id) if row is not None and priced.budget.joins_ledger else 0
+
+    row, now_us, balance = await priced.ledger.read(look)
+    if row is None:
+        raise RunNotFound
+    if not priced.budget.joins_ledger:
+        balance = await priced.budget.balance(tenant_id)
+    if row.retention_until <= now_us or row.status is Status.EXPIRED:
+        raise RunExpired(
+            row.run_id,
+            reserved_usd_micros=row.reserved_usd_micros,
+            used_usd_micros=row.used_usd_micros,
+            tokens_consumed=row.tokens_consumed,
+        )
+    if row.status is not Status.COMPLETED or row.result is None:
+        return Reading(row, now_us, balance, None)
+    return Reading(row, now_us, balance, await _signed(priced, row, row.result, now_us))
+
+
+async def _signed(priced: Priced, run: PricedRun, result: ResultPointer, now_us: int) -> SignedResult:
+    """PRICED-77: good for ten minutes, and never beyond the retention."""
+    expires_at = min(now_us + PRESIGNED_URL_TTL_SECONDS_DEFAULT * SECOND_US, run.retention_until) // SECOND_US
+    url, artifacts, inline = await asyncio.gather(
+        priced.results.signed_url(result.key, expires_at),
+        asyncio.gather(*(_artifact(priced, item, expires_at) for item in result.artifacts)),
+        _inline(priced, run, result),
+    )
+    return SignedResult(url=url, sha256=result.sha256, expires_at=expires_at, artifacts=tuple(artifacts), inline=inline)
+
+
+async def _artifact(priced: Priced, item: Mapping[str, Any], expires_at: int) -> SignedArtifact:
+    return SignedArtifact(
+        name=item["name"],
+        url=await priced.results.signed_url(item["key"], expires_at),
+        sha256=item["sha256"],
+        size_bytes=item["bytes"],
+        content_type=item["content_type"],
+    )
+
+
+async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> Inline | None:
+    if not run.inline:
+        return None
+    if result.size_bytes > INLINE_MAX_BYTES:
+        return Inline(omitted="TOO_LARGE")
+    try:
+        found = await priced.results.get(result.key)
+    except DependencyUnavailable as error:
+        log.warning("a result could not be read to be shown inline", **facts.about(run), cause=error)
+        return Inline(omitted="UNAVAILABLE")
+    if found is None or hashlib.sha256(found[0]).hexdigest() != result.sha256:
+        log.error("a stored result is missing or not the one that was published", **facts.about(run))
+        return Inline(omitted="UNAVAILABLE")
+    return Inline(data=json.loads(found[0])["data"])

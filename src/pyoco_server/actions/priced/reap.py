@@ -1,0 +1,24 @@
+"""End a run whose worker has gone silent."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.priced.finalize import Ending, claim_end, finish
+from pyoco_server.actions.priced.intents import failure
+from pyoco_server.actions.priced.patience import BRIEF, Patience
+from pyoco_server.core.priced.reasons import Reason
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.ports.ledger.port import Lost
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["reap"]
+
+
+async def reap(priced: Priced, run: PricedRun, actor: Actor = Actor.REAPER, patience: Patience = BRIEF) -> Ending:
+    """FAILED with the minimum fee, whether or not a result was uploaded (PRICED-155). The lease is looked at again in
+    the claim itself, so that a heartbeat after the scan defeats it (PRICED-153).
+
+    A crash after the claim leaves it to reconcile. Raises DependencyUnavailable when it could not be claimed.
+    """
+    claimed = await claim_end(priced, run, Basis.LEASE_EXPIRED, actor, failure(run, Reason.WORKER_TIMEOUT))
+    return claimed if isinstance(claimed, Lost) else await finish(priced, claimed, actor, patience)

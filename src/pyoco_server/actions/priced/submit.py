@@ -1,0 +1,81 @@
+"""Accept a priced run: set its money aside, record it, put it on the queue, answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyoco_server.actions.priced import facts
+from pyoco_server.actions.priced.finalize import Finished, claim_end, finish
+from pyoco_server.actions.priced.intents import refund
+from pyoco_server.actions.priced.patience import BRIEF
+from pyoco_server.actions.priced.place_joint import place_joint
+from pyoco_server.actions.priced.place_split import place_split
+from pyoco_server.actions.priced.send import send
+from pyoco_server.core.priced.reasons import Reason
+from pyoco_server.core.priced.run import NewRun, PricedRun
+from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.errors import DependencyUnavailable, SendFailed
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.ledger.port import Lost
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["Accepted", "submit"]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    run: PricedRun
+    #: The tenant's available money, after this run's reservation.
+    balance_usd_micros: int
+    #: An earlier submission under the same key had made it; nothing changed.
+    replayed: bool
+
+
+async def submit(priced: Priced, ask: NewRun) -> Accepted:
+    """Row and reservation, then the message, then the answer. Under one key at most one run, one reservation, one
+    charge, however often and by however many it is asked (PRICED-104).
+
+    Joint: one transaction, one send, one write that nobody waits to be on disk. Split: `place_split` says more.
+
+    What a crash leaves behind, and who mends it:
+      before the row is reserved   joint: nothing; split: a row the sweeper gives up, its money returned, its key free;
+      between that and the send    a run that was accepted: the sweeper sends it, and a replay gets its receipt;
+      after the send               it runs; perhaps it is sent twice, and started once.
+    The same holds for a caller that goes away: this may be cancelled anywhere.
+
+    Raises OverBudget (nothing changed), KeyReused, KeyBusy, SendFailed (ended and refunded, the key is free),
+    DependencyUnavailable (unknown; the same key again is safe).
+    """
+    placing = place_joint if priced.hints is None else place_split
+    async with placing(priced, ask) as placed:
+        run = placed.run if placed.is_replayed else await _queue(priced, placed.run)
+        return Accepted(run, placed.balance_usd_micros, placed.is_replayed)
+
+
+async def _queue(priced: Priced, run: PricedRun) -> PricedRun:
+    """Steps 9 to 11."""
+    try:
+        await send(priced, run, run.updated_at)
+    except DependencyUnavailable as error:
+        return await _take_back(priced, run, error)
+    await priced.reached("submit.after_send")
+    try:
+        await priced.ledger.transact_softly(lambda tx: tx.runs.mark_enqueued(run.run_id))
+    except DependencyUnavailable as error:  # it is sent once more, and started once
+        log.warning("a run was sent, and that could not be noted", **facts.about(run), cause=error)
+    return run
+
+
+async def _take_back(priced: Priced, run: PricedRun, error: DependencyUnavailable) -> PricedRun:
+    """PRICED-99. The claim decides whether the message arrived after all. Raises SendFailed, DependencyUnavailable."""
+    log.warning("the run could not be queued", **facts.about(run), cause=error)
+    intent = refund(Reason.QUEUE_ENQUEUE_FAILED)
+    claimed = await claim_end(priced, run, Basis.SEND_FAILED, Actor.API, intent, patience=BRIEF)
+    if isinstance(claimed, Lost):
+        log.info("a send without an answer had worked: a worker has the run", **facts.about(run))
+        return run
+    if isinstance(await finish(priced, claimed, Actor.API, BRIEF), Finished):
+        raise SendFailed(run.run_id) from error
+    raise DependencyUnavailable("the run could not be queued, and is not refunded yet; it will be") from error

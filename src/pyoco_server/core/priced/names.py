@@ -1,0 +1,13 @@
+"""What may be a tenant of the ledger: its id is part of object and cache keys."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["is_tenant"]
+
+_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+def is_tenant(text: str) -> bool:
+    return _TENANT.fullmatch(text) is not None

@@ -1,0 +1,239 @@
+"""`pyoco-server-admin budget`: credit a tenant, look at its money, prove it, mend it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from pyoco_server.doors.cli.shell import Group
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.ports.budget.repair import RepairableBudget
+
+__all__ = ["budget"]
+
+Config = Callable[[], "NatsBackendConfig"]
+
+_tenant = click.option("--tenant", required=True, metavar="TENANT", help="Whose budget: letters, digits, '_', '-'.")
+
+
+@click.group(cls=Group, example="pyoco-server-admin budget credit --tenant team-a --usd 10.0000")
+def budget() -> None:
+    """Credit tenants, show their money, and prove that it adds up.
+
+    Reads PYOCO_LEDGER_URL and PYOCO_BUDGET_URL; without them the ledger is the file in the data directory.
+    """
+
+
+@budget.command(
+    "credit",
+    example="""\
+pyoco-server-admin budget credit --tenant team-a --usd 10.0000
+pyoco-server-admin budget credit --tenant team-a --usd 250.0000 --ref invoice-2026-11""",
+)
+@_tenant
+@click.option("--usd", required=True, metavar="USD", help="How much, with four decimals: 10.0000.")
+@click.option(
+    "--ref", metavar="REF", help="A name for this credit; the same name credits once.  [default: a fresh one]"
+)
+@click.pass_obj
+def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
+    """Give a tenant money to spend; makes the tenant. Safe to repeat with the same --ref."""
+    import uuid  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.actions.priced.credit import credit as give  # noqa: PLC0415
+    from pyoco_server.core.priced.money import parse_credit, usd_down  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+
+    _check_tenant(tenant)
+    try:
+        amount = parse_credit(usd)
+    except ValueError as error:
+        raise UsageError(f"--usd {error}; example: --usd 10.0000") from error
+    name = _check_ref(ref) if ref is not None else str(uuid.uuid4())
+    answer = with_money(config(), lambda priced: give(priced, tenant, amount, name))
+    print_json(
+        {
+            "tenant_id": tenant,
+            "ref": name,
+            "applied": answer.is_new,
+            "credited_usd_micros": amount if answer.is_new else 0,
+            "balance_usd_micros": answer.balance_usd_micros,
+            "balance_usd": usd_down(answer.balance_usd_micros),
+        }
+    )
+    if not answer.is_new:
+        click.echo(f"a credit named {name!r} was given before; nothing was added", err=True)
+
+
+@budget.command("show", example="pyoco-server-admin budget show --tenant team-a")
+@_tenant
+@click.pass_obj
+def show(config: Config, tenant: str) -> None:
+    """Print what a tenant has, what is set aside for its runs, what it was charged and credited: whole micros."""
+    from pyoco_server.actions.priced.show_budget import show_budget  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.run import Caller  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+
+    _check_tenant(tenant)
+    view = with_money(config(), lambda priced: show_budget(priced, Caller(tenant_id=tenant), tenant))
+    print_json(
+        {
+            "tenant_id": view.tenant_id,
+            "status": view.status.value,
+            "balance_usd_micros": view.balance_usd_micros,
+            "held_usd_micros": view.held_usd_micros,
+            "charged_usd_micros": view.charged_usd_micros,
+            "credited_usd_micros": view.credited_usd_micros,
+        }
+    )
+
+
+@budget.command("verify", example="pyoco-server-admin budget verify\npyoco-server-admin budget verify --tenant team-a")
+@click.option("--tenant", metavar="TENANT", help="Fail for this one alone.  [default: all]")
+@click.pass_obj
+def verify(config: Config, tenant: str | None) -> int:
+    """Compute every balance anew from the journal and compare. Exits 1 when one micro is missing anywhere."""
+    from pyoco_server.actions.priced.audit import audit  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+
+    if tenant is not None:
+        _check_tenant(tenant)
+    report = with_money(config(), audit)
+    found = [item for item in report.differences if tenant is None or item.tenant_id in {None, tenant}]
+    print_json(
+        {
+            "ok": not found,
+            "tenants": report.tenants,
+            "differences": [
+                {"check": item.check, "tenant_id": item.tenant_id, "run_id": item.run_id, "detail": item.detail}
+                for item in found
+            ],
+        }
+    )
+    for item in found:
+        whose = f"tenant {item.tenant_id}" if item.tenant_id is not None else "the ledger"
+        click.echo(f"{whose}: {item.detail}", err=True)
+    return 1 if found else 0
+
+
+@budget.command(
+    "rebuild",
+    example="""\
+pyoco-server-admin budget rebuild --tenant team-a
+pyoco-server-admin budget rebuild --tenant team-a --yes""",
+)
+@_tenant
+@click.option("--yes", is_flag=True, help="Do it. Without this, only say what would change.")
+@click.pass_obj
+def rebuild(config: Config, tenant: str, yes: bool) -> None:
+    """Write a tenant's money in Redis anew, from the journal.
+
+    Stop the gateways first: nothing may be submitted meanwhile. Refuses while a run is being accepted or ended.
+    """
+    from pyoco_server.actions.priced.rebuild import plan_rebuild  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.priced.rebuild import rebuild as write_anew  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+
+    _check_tenant(tenant)
+    # Only a budget in Redis can be rebuilt; of any other the plan says so before it looks at it.
+    plan = with_money(config(), lambda priced: plan_rebuild(priced, cast("RepairableBudget", priced.budget), tenant))
+    print_json(
+        {
+            "tenant_id": tenant,
+            "balance_before_usd_micros": plan.balance_before_usd_micros,
+            "balance_after_usd_micros": plan.balance_after_usd_micros,
+            "reservations_to_write": [each.run_id for each in plan.put],
+            "reservations_to_remove": list(plan.drop),
+        }
+    )
+    if plan.is_needless:
+        click.echo("nothing has to change", err=True)
+        return
+    if not yes and not (sys.stdin.isatty() and click.confirm("Write this?", err=True)):
+        click.echo("nothing was written; say --yes to do it", err=True)
+        return
+    with_money(config(), lambda priced: write_anew(priced, cast("RepairableBudget", priced.budget), plan))
+    click.echo("done", err=True)
+
+
+@budget.command("disputes", example="pyoco-server-admin budget disputes")
+@click.pass_obj
+def disputes(config: Config) -> None:
+    """List runs whose money facts contradict each other; each waits for `budget resolve`."""
+    from pyoco_server.actions.priced.list_disputes import list_disputes  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.priced.instants import iso  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+
+    print_json(
+        [
+            {
+                "run_id": run.run_id,
+                "tenant_id": run.tenant_id,
+                "pack_type": run.pack_type,
+                "status": run.status.value,
+                "reserved_usd_micros": run.reserved_usd_micros,
+                "intent": run.intent.document() if run.intent is not None else None,
+                "since": iso(run.updated_at),
+            }
+            for run in with_money(config(), list_disputes)
+        ]
+    )
+
+
+@budget.command(
+    "resolve",
+    example="""\
+pyoco-server-admin budget resolve --run-id 5b0c... --refund --memo "worker died, see ticket 12"
+pyoco-server-admin budget resolve --run-id 5b0c... --charge-usd 0.0500 --memo "the work was done" --yes""",
+)
+@click.option("--run-id", required=True, metavar="ID", help="A run that `budget disputes` lists.")
+@click.option("--refund", is_flag=True, help="Give everything back.")
+@click.option("--charge-usd", metavar="USD", help="Take this much, and give the rest back.")
+@click.option("--memo", required=True, metavar="TEXT", help="Why; kept in the journal.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only say what would happen.")
+@click.pass_obj
+def resolve(config: Config, run_id: str, refund: bool, charge_usd: str | None, memo: str, yes: bool) -> None:
+    """Decide what a disputed run costs, and end it. The decision is a fact of the journal, like every other."""
+    from pyoco_server.actions.priced.resolve import Refund, Settle  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.priced.resolve import resolve as decide  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.priced.money import parse_usd  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+
+    if refund == (charge_usd is not None):
+        raise UsageError("say either --refund or --charge-usd")
+    try:
+        decision = Refund() if charge_usd is None else Settle(parse_usd(charge_usd))
+    except ValueError as error:
+        raise UsageError(f"--charge-usd {error}; example: --charge-usd 0.0500") from error
+    if not yes and not (sys.stdin.isatty() and click.confirm(f"End run {run_id} so?", err=True)):
+        click.echo("nothing was written; say --yes to do it", err=True)
+        return
+    run = with_money(config(), lambda priced: decide(priced, run_id, decision, memo))
+    print_json(
+        {
+            "run_id": run.run_id,
+            "tenant_id": run.tenant_id,
+            "status": run.status.value,
+            "money_state": run.money.value,
+            "charged_usd_micros": run.used_usd_micros,
+        }
+    )
+
+
+def _check_tenant(tenant: str) -> None:
+    from pyoco_server.core.priced.names import is_tenant  # noqa: PLC0415 - not for --help
+
+    if not is_tenant(tenant):
+        raise UsageError(f"tenant {tenant[:80]!r} may hold letters, digits, '_' and '-', 64 at most")
+
+
+def _check_ref(ref: str) -> str:
+    if not (0 < len(ref) <= 200 and ref.isprintable()):
+        raise UsageError("--ref must be one line of 1 to 200 printable characters")
+    return ref

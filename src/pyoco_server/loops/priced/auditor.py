@@ -1,0 +1,59 @@
+"""Checks, now and then, that all money adds up (contract 17.4)."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from pyoco_server.actions.priced.audit import audit
+from pyoco_server.core.priced.constants import JANITOR_BATCH
+from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.duty import Duty
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["Auditor"]
+
+log = get_logger(__name__)
+
+#: PRICED-50
+_OPEN_ALARM_US = 86_400 * SECOND_US
+
+
+class Auditor(Duty):
+    """Tells every difference, and every reservation that is open for more than a day, as an alarm.
+
+    What it cannot do: repair. A difference is a defect or a manipulation, and to hide it would be the worst of all.
+    """
+
+    def __init__(self, priced: Priced) -> None:
+        super().__init__(priced, every_seconds=priced.config.priced_audit_interval_sec)
+
+    async def turn(self) -> None:
+        report = await audit(self._priced)
+        for each in report.differences:
+            log.error(
+                "money does not add up",
+                alarm="audit_difference",
+                check=each.check,
+                tenant_id=each.tenant_id,
+                run_id=each.run_id,
+                detail=each.detail,
+            )
+        log.info("the journal was audited", tenants=report.tenants, differences=len(report.differences))
+        await self._tell_old_reservations()
+
+    async def _tell_old_reservations(self) -> None:
+        now_us = await self._priced.ledger.read(lambda tx: tx.now_us())
+        told = 0
+        async with aclosing(self._priced.budget.open_reservations(now_us - _OPEN_ALARM_US)) as reservations:
+            async for each in reservations:
+                log.error(
+                    "money is set aside for more than a day",
+                    alarm="old_reservation",
+                    run_id=each.run_id,
+                    tenant_id=each.tenant_id,
+                    reserved_usd_micros=each.reserved_usd_micros,
+                )
+                told += 1
+                if told == JANITOR_BATCH:
+                    return

@@ -1,0 +1,23 @@
+"""Troubles of the disk that a backup lies on, or is put back to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from pyoco_server.errors import BackupFailed, NoRoom
+
+__all__ = ["disk_troubles"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextlib.contextmanager
+def disk_troubles(doing: str) -> Iterator[None]:
+    """The only place where a trouble of the disk becomes an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise (NoRoom if error.errno in _FULL else BackupFailed)(f"cannot {doing}: {reason}") from error

@@ -1,0 +1,306 @@
+"""Settings in, the stores of priced runs out. Names their adapters, as `wiring.py` names the others.
+
+What belongs to an extra is imported when it is asked for: SQLite and JetStream need nothing besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, UsageError
+from pyoco_server.executors.host.limits import memory_bytes
+from pyoco_server.executors.packs.pool import PackHosts
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.projector import Projector
+from pyoco_server.ports.budget.port import Budget
+from pyoco_server.ports.budget.sql import SqlBudget
+from pyoco_server.ports.hints.port import Hints
+from pyoco_server.ports.ledger import migrate
+from pyoco_server.ports.ledger.port import Spans
+from pyoco_server.ports.ledger.sql import SqlLedger
+from pyoco_server.ports.nats.link import Link, Patience
+from pyoco_server.ports.objects.jetstream import JetStreamObjects
+from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
+from pyoco_server.ports.pack_queue.port import PackQueue
+from pyoco_server.ports.priced import Priced
+from pyoco_server.ports.results.jetstream import JetStreamResults
+from pyoco_server.ports.results.port import Results
+from pyoco_server.ports.results.secret import signing_secret
+from pyoco_server.ports.runs.port import Runs
+
+if TYPE_CHECKING:
+    from pyoco_server.ports.redis.link import RedisLink
+
+__all__ = ["PricedSettings", "ledger_status", "migrate_ledger", "open_money", "open_priced", "pack_worker"]
+
+log = get_logger(__name__)
+
+_FIRST_TRY_SECONDS = 10.0
+_AGAIN_SECONDS = 2.0
+
+#: Which extra brings what.
+_EXTRAS = {"psycopg": "postgres", "redis": "redis", "aiobotocore": "aws"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedSettings:
+    """What a process knows before it has opened anything."""
+
+    config: NatsBackendConfig
+    priced: PricedConfig
+    aws: AwsSettings
+    new_id: Callable[[], str]
+    #: A gateway signs addresses of results; a worker or keeper does not.
+    signs: bool = False
+    #: A gateway makes the file when no ledger is named; others wait for it: a worker in another directory would
+    #: make one of its own, and know none of the runs.
+    makes_file: bool = False
+
+    @property
+    def ledger_url(self) -> str:
+        return self.priced.ledger_address(self.config.data_dir)
+
+
+def _need(module: str, variable: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS[module]
+        raise UsageError(f"{variable} needs more packages; example: pip install 'pyoco-server[{extra}]'") from error
+
+
+def spans_of(priced: PricedConfig) -> Spans:
+    return Spans(
+        lease_seconds=priced.priced_lease_ttl_sec,
+        reservation_seconds=priced.priced_reservation_ttl_sec,
+        submit_abandon_seconds=priced.priced_submit_abandon_sec,
+        resend_after_seconds=priced.priced_resend_after_sec,
+        reconcile_after_seconds=priced.priced_reconcile_after_sec,
+        retention_seconds=priced.priced_retention_sec,
+    )
+
+
+def _ledger(settings: PricedSettings) -> SqlLedger:
+    url = settings.ledger_url
+    if url.startswith("postgresql"):
+        _need("psycopg", "PYOCO_LEDGER_URL")
+    return SqlLedger(url, spans_of(settings.priced), make_missing=True)
+
+
+@contextlib.asynccontextmanager
+async def _redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
+    if not priced.is_split:
+        yield None
+        return
+    _need("redis", "PYOCO_BUDGET_URL")
+    from pyoco_server.ports.redis.link import RedisLink  # noqa: PLC0415 - of an extra
+
+    link = RedisLink(priced.budget_url)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def _budget(redis: RedisLink | None, ledger: SqlLedger, priced: PricedConfig) -> tuple[Budget, Hints | None]:
+    if redis is None:
+        return SqlBudget(ledger), None
+    from pyoco_server.ports.budget.redis import RedisBudget  # noqa: PLC0415 - of an extra
+    from pyoco_server.ports.hints.redis import RedisHints  # noqa: PLC0415
+
+    return RedisBudget(redis), RedisHints(redis, lease_seconds=priced.priced_lease_ttl_sec)
+
+
+@contextlib.asynccontextmanager
+async def _queue_and_results(settings: PricedSettings, link: Link) -> AsyncIterator[tuple[PackQueue, Results]]:
+    """Opened as objects; what they need in the world is made by their `start`."""
+    config, priced = settings.config, settings.priced
+    replicas = config.jetstream_replicas
+    async with AsyncExitStack() as opened:
+        queue: PackQueue = JetStreamPackQueue(link, priced, replicas)
+        if priced.pack_queue_url:
+            _need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
+            from pyoco_server.ports.aws.client import open_sqs  # noqa: PLC0415 - of an extra
+            from pyoco_server.ports.pack_queue.sqs import SqsPackQueue  # noqa: PLC0415
+
+            sqs = await opened.enter_async_context(open_sqs(settings.aws))
+            queue = SqsPackQueue(sqs, priced.pack_queue_url, priced.priced_lease_ttl_sec)
+        results: Results
+        if priced.results_url:
+            _need("aiobotocore", "PYOCO_RESULTS_URL")
+            from pyoco_server.ports.aws.client import open_s3  # noqa: PLC0415 - of an extra
+            from pyoco_server.ports.results.s3 import S3Results  # noqa: PLC0415
+
+            s3 = await opened.enter_async_context(open_s3(settings.aws))
+            results = S3Results(s3, priced.results_url, settings.aws.region, priced.priced_retention_sec)
+        else:
+            secret = await signing_secret(link, config, priced) if settings.signs else b""
+            results = JetStreamResults(link, JetStreamObjects(link, priced.results_bucket), priced, replicas, secret)
+        try:
+            yield queue, results
+        finally:
+            await results.close()
+            await queue.close()
+
+
+@contextlib.asynccontextmanager
+async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> AsyncIterator[Priced]:
+    """What a gateway, worker or keeper reaches. A store that does not answer yet is tried again for as long as it
+    takes, beside everything else: flows do not wait for a ledger. `Priced.until_open` tells when all answer.
+
+    Raises UsageError for a missing package, SettingError, and LedgerOutdated when the tables are there and of another
+    version.
+    """
+    ledger = _ledger(settings)
+    projector = Projector(runs)
+    async with _redis(settings.priced) as redis, _queue_and_results(settings, link) as (queue, results):
+        budget, hints = _budget(redis, ledger, settings.priced)
+
+        steps: list[Callable[[], Awaitable[None]]] = [lambda: _start_ledger(settings, ledger)]
+        if redis is not None:
+            steps.append(redis.start)
+        opening = _Opening([*steps, queue.start, results.start])
+        try:
+            await projector.start()
+            await opening.begin()
+            yield Priced(
+                config=settings.priced,
+                ledger=ledger,
+                budget=budget,
+                queue=queue,
+                results=results,
+                hints=hints,
+                new_id=settings.new_id,
+                show=projector.show,
+                until_open=opening.is_open.wait,
+            )
+        finally:
+            await opening.end()
+            await projector.stop()
+            await ledger.close()
+
+
+async def _start_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
+    """The file of a process that was told of no ledger is its own: a gateway makes it and keeps it up to date."""
+    if not settings.priced.ledger_url:
+        if settings.makes_file:
+            await asyncio.to_thread(migrate.upgrade, settings.ledger_url)
+        elif not await asyncio.to_thread(Path(settings.ledger_url.removeprefix("sqlite:///")).exists):
+            raise DependencyUnavailable(
+                f"there is no ledger at {settings.ledger_url}, and PYOCO_LEDGER_URL names no other; "
+                "`pyoco-server up` makes it"
+            )
+    await ledger.start()
+
+
+class _Opening:
+    """Takes steps one after another, each again and again until it is done. The first try is waited for, for a while.
+
+    A step that is done is not taken again: a ledger that was started twice would have twice the connections.
+    """
+
+    def __init__(self, steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        self._steps = list(steps)
+        self.is_open = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Raises LedgerOutdated, UsageError, SettingError: nobody heals those by waiting."""
+        first = asyncio.create_task(self._try(), name="open the stores of priced runs")
+        done, _ = await asyncio.wait({first}, timeout=_FIRST_TRY_SECONDS)
+        if done and first.result():
+            return
+        self._task = asyncio.create_task(self._go_on(first), name="open the stores of priced runs")
+
+    async def _try(self) -> bool:
+        try:
+            while self._steps:
+                await self._steps[0]()
+                del self._steps[0]
+        except DependencyUnavailable as error:
+            log.warning("a store of priced runs does not answer yet; trying again", cause=str(error))
+            return False
+        self.is_open.set()
+        return True
+
+    async def _go_on(self, first: asyncio.Task[bool]) -> None:
+        pending: asyncio.Task[bool] | None = first
+        while True:
+            try:
+                if await (pending if pending is not None else self._try()):
+                    return
+            except LedgerOutdated as error:
+                log.error("priced runs wait for a migration", error=error)
+            except Exception:  # the top of a loop: whatever it is may heal, and flows go on meanwhile
+                log.exception("the stores of priced runs cannot be opened; trying again")
+            pending = None
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def open_money(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> AsyncIterator[Priced]:
+    """Ledger and budget for a command. Queue and results are there and not connected: no command of money needs them,
+    so that it needs no packages for SQS and S3 either.
+
+    Raises DependencyUnavailable, LedgerOutdated, UsageError, SettingError.
+    """
+    priced = replace(priced, pack_queue_url="", results_url="")
+    settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "")
+    ledger, link = _ledger(settings), Link(Patience())
+    async with _redis(priced) as redis, _queue_and_results(settings, link) as (queue, results):
+        budget, hints = _budget(redis, ledger, priced)
+        try:
+            if redis is not None:
+                await redis.start()
+            await _start_ledger(settings, ledger)
+            yield Priced(
+                config=priced,
+                ledger=ledger,
+                budget=budget,
+                queue=queue,
+                results=results,
+                hints=hints,
+                new_id=settings.new_id,
+                show=lambda _: None,  # the keeper sees the change
+            )
+        finally:
+            await ledger.close()
+
+
+def ledger_status(config: NatsBackendConfig, priced: PricedConfig) -> dict[str, Any]:
+    """Raises DependencyUnavailable, UsageError."""
+    url = priced.ledger_address(config.data_dir)
+    if url.startswith("postgresql"):
+        _need("psycopg", "PYOCO_LEDGER_URL")
+    found = migrate.status(url)
+    return {"version": found.version, "wanted": found.wanted, "up_to_date": found.is_current}
+
+
+def migrate_ledger(config: NatsBackendConfig, priced: PricedConfig) -> tuple[str | None, str | None]:
+    """The versions before and after. Raises DependencyUnavailable, LedgerOutdated, UsageError."""
+    url = priced.ledger_address(config.data_dir)
+    if url.startswith("postgresql"):
+        _need("psycopg", "PYOCO_LEDGER_URL")
+    walked = migrate.upgrade(url)
+    return walked.before, walked.after
+
+
+def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:
+    """The lane of priced runs in a worker."""
+    slots = priced.config.pack_slots or config.slots
+    hosts = PackHosts(slots, config.host_memory_max_bytes or memory_bytes() * 8 // 10)
+    return PackWorker(priced, hosts, slots, priced.config.packs)

@@ -1,0 +1,97 @@
+"""The audit, where the budget is elsewhere: money on its way explains itself, and one micro of difference is found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from backends import fields_of
+from priced_stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
+from pyoco_server.actions.priced.audit import audit
+from pyoco_server.loops.priced.auditor import Auditor
+from pyoco_server.ports.budget.redis import RedisBudget
+
+DOLLAR = 1_000_000
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture
+async def split(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
+    async with open_stack(QUICK_SPLIT, request) as stack:
+        await stack.credit(DOLLAR)
+        await stack.credit(DOLLAR, "other")
+        yield stack
+
+
+@pytest.fixture
+def redis(split: Stack) -> RedisBudget:
+    assert isinstance(split.priced.budget, RedisBudget)
+    return split.priced.budget
+
+
+@pytest.mark.parametrize("by", [1, -1, 1_000])
+async def test_one_micro_is_found_and_its_tenant_named(split: Stack, redis: RedisBudget, by: int) -> None:
+    """PRICED-60, second check"""
+    await split.submitted()
+    await redis.set_balance(ACME, 750_000 + by)
+    report = await audit(split.priced, AT_ONCE)
+    assert [(each.check, each.tenant_id) for each in report.differences] == [(2, ACME)]
+    assert f"{by:+d} micros" in report.differences[0].detail
+
+
+@pytest.mark.parametrize("point", ["submit.after_insert", "submit.after_reserve", "submit.after_mark_reserved"])
+async def test_a_submit_under_way_is_no_difference(split: Stack, point: str) -> None:
+    """PRICED-16, PRICED-60"""
+    split.points.kill_at = point
+    with pytest.raises(Killed):
+        await split.submitted()
+    assert (await audit(split.priced, AT_ONCE)).differences == ()
+
+
+@pytest.mark.parametrize("point", ["finalize.after_claim", "finalize.after_money", "finalize.after_commit"])
+async def test_an_end_under_way_is_no_difference(split: Stack, redis: RedisBudget, point: str) -> None:
+    """PRICED-16, PRICED-60: and it hides none"""
+    await split.submitted()
+    split.points.kill_at = point
+    with pytest.raises(Killed):
+        await split.work()
+    assert (await audit(split.priced, AT_ONCE)).differences == ()
+    await redis.set_balance(ACME, await redis.balance(ACME) + 1)
+    assert len((await audit(split.priced, AT_ONCE)).differences) == 1
+
+
+async def test_an_orphan_is_no_difference_and_hides_none(split: Stack, redis: RedisBudget) -> None:
+    """PRICED-163: the orphan scan gives it back"""
+    await redis.reserve(ACME, an_ask().run_id, 1_000, 0)
+    assert (await audit(split.priced, AT_ONCE)).differences == ()
+    await redis.set_balance(ACME, await redis.balance(ACME) - 1)
+    assert len((await audit(split.priced, AT_ONCE)).differences) == 1
+
+
+async def test_a_reservation_that_vanished_is_a_difference_once_its_money_is_missing(
+    split: Stack, redis: RedisBudget
+) -> None:
+    """Redis has lost everything: the journal tells what it should have."""
+    run = await split.submitted()
+    await redis.drop_reservation(run.run_id)
+    await redis.set_balance(ACME, 0)
+    assert [each.tenant_id for each in (await audit(split.priced, AT_ONCE)).differences] == [ACME]
+
+
+async def test_the_auditor_tells_differences_and_old_reservations(
+    split: Stack, redis: RedisBudget, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PRICED-50, section 20"""
+    await split.submitted()
+    await redis.set_balance("other", 1)
+    split.skew.move(86_401)
+    with caplog.at_level(logging.ERROR):
+        await Auditor(split.priced).turn()
+    told = [fields_of(record) for record in caplog.records]
+    assert [(line["alarm"], line["tenant_id"]) for line in told] == [
+        ("audit_difference", "other"),
+        ("old_reservation", ACME),
+    ]

@@ -1,0 +1,71 @@
+"""Giving tenants money."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from priced_faults import AFTER, BEFORE, Trouble, with_trouble
+from priced_stacks import BOTH_MODES, QUICK_SPLIT, Stack, open_stack
+from pyoco_server.actions.priced.audit import audit
+from pyoco_server.actions.priced.credit import Credit, credit
+from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
+from pyoco_server.core.priced.money import AmountError
+from pyoco_server.errors import Conflict, DependencyUnavailable
+
+
+@pytest.fixture(params=BOTH_MODES)
+async def stack(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
+    async with open_stack(request.param, request) as stack:
+        yield stack
+
+
+@pytest.fixture
+async def split(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
+    async with open_stack(QUICK_SPLIT, request) as stack:
+        yield stack
+
+
+async def test_a_credit_counts_once_per_ref(stack: Stack) -> None:
+    """PRICED-58"""
+    assert await credit(stack.priced, "anna", 1_000, "r1") == Credit(1_000, is_new=True)
+    assert await credit(stack.priced, "anna", 1_000, "r1") == Credit(1_000, is_new=False)
+    assert await credit(stack.priced, "anna", 500, "r2") == Credit(1_500, is_new=True)
+    tenant = await stack.priced.ledger.read(lambda tx: tx.tenants.get("anna"))
+    assert tenant is not None
+    sums = await stack.balances("anna")
+    assert (sums.credited_usd_micros, sums.available_usd_micros) == (1_500, 1_500)
+    await stack.check_money("anna")
+
+
+async def test_a_ref_that_stands_for_another_credit_is_refused(stack: Stack) -> None:
+    """Else the budget could be credited with what the journal never said."""
+    await credit(stack.priced, "anna", 1_000, "r1")
+    for tenant_id, amount in (("anna", 2_000), ("bert", 1_000)):
+        with pytest.raises(Conflict):
+            await credit(stack.priced, tenant_id, amount, "r1")
+    assert (await stack.balance("anna"), await stack.balance("bert")) == (1_000, 0)
+    await stack.check_money("anna")
+
+
+@pytest.mark.parametrize("amount", [0, -1, MAX_AMOUNT_USD_MICROS + 1, True, "1", 1.0])
+async def test_a_bad_amount_changes_nothing(stack: Stack, amount: int) -> None:
+    """PRICED-40"""
+    with pytest.raises(AmountError):
+        await credit(stack.priced, "anna", amount, "r1")
+    assert await stack.balance("anna") == 0
+    assert (await audit(stack.priced)).available == {}
+
+
+@pytest.mark.parametrize("fate", [BEFORE, AFTER])
+async def test_a_crash_between_journal_and_budget_is_repaired_by_repeating(split: Stack, fate: str) -> None:
+    """PRICED-58"""
+    trouble = Trouble({"budget.credit": [fate]})
+    with pytest.raises(DependencyUnavailable):
+        await credit(with_trouble(split.priced, trouble), "anna", 1_000, "r1")
+    report = await audit(split.priced)
+    assert [each.tenant_id for each in report.differences] == (["anna"] if fate == BEFORE else [])
+    given = await credit(split.priced, "anna", 1_000, "r1")
+    assert given == Credit(1_000, is_new=fate == BEFORE)
+    await split.check_money("anna")

@@ -1,0 +1,62 @@
+"""Processes that die by kill -9 at named points of a submit or of an end (contract 23.3), as real ones might.
+
+Run as a script: a tenant, then points. Each point gets a process of its own, forked once everything is imported: it
+submits a run under the point's name, or takes one message and works, until it gets there. Settings are those of the
+environment. Says how each of them ended, as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+
+from ledgers import a_new_run
+from pyoco_server import wiring
+from pyoco_server.actions.priced.submit import submit
+from pyoco_server.config import NatsBackendConfig, priced_from_env
+from pyoco_server.wiring_priced import pack_worker
+
+_PATIENCE_SECONDS = 60
+
+
+async def _go_as_far_as(point: str, tenant_id: str) -> None:
+    async def reached(name: str) -> None:
+        if name == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    config = NatsBackendConfig.from_env()
+    async with wiring.open_backend(config, f"dies at {point}", priced=priced_from_env()) as backend:
+        assert backend.priced is not None
+        await backend.priced.until_open()
+        priced = replace(backend.priced, reached=reached)
+        if point.startswith("submit."):
+            await submit(priced, a_new_run(tenant_id=tenant_id, idempotency_key=point))
+            return
+        worker = pack_worker(priced, config)
+        await worker.start()
+        await asyncio.sleep(_PATIENCE_SECONDS)
+
+
+def _forked(point: str, tenant_id: str) -> int:
+    pid = os.fork()
+    if not pid:
+        try:
+            asyncio.run(_go_as_far_as(point, tenant_id))
+        finally:
+            os._exit(1)
+    return pid
+
+
+def main() -> None:
+    tenant_id, *points = sys.argv[1:]
+    pids = [_forked(point, tenant_id) for point in points]
+    ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    sys.stdout.write(json.dumps(dict(zip(points, ends, strict=True))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The settings of priced runs: names, defaults, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pyoco_server.config import AwsSettings, PricedConfig, priced_from_env
+from pyoco_server.errors import SettingError
+
+QUIET = {"PYOCO_LOAD_DOTENV": "0"}
+
+
+def read(**variables: str) -> PricedConfig:
+    return priced_from_env({**QUIET, **variables})[0]
+
+
+def test_every_timer_has_the_default_of_the_contract() -> None:
+    """PRICED-2, PRICED-3"""
+    config = read()
+    assert config == PricedConfig()
+    assert {name: value for name, value in dataclasses.asdict(config).items() if name.endswith(("_sec", "_min"))} == {
+        "priced_lease_ttl_sec": 120,
+        "priced_heartbeat_sec": 30,
+        "priced_reaper_interval_sec": 30,
+        "priced_sweeper_interval_sec": 60,
+        "priced_reconcile_interval_sec": 60,
+        "priced_reconcile_after_sec": 300,
+        "priced_reservation_ttl_sec": 3600,
+        "priced_submit_abandon_sec": 60,
+        "priced_resend_after_sec": 60,
+        "priced_orphan_after_sec": 600,
+        "priced_retention_sec": 2_592_000,
+        "priced_retention_interval_sec": 3600,
+        "priced_audit_interval_sec": 3600,
+        "priced_rate_limit_per_min": 60,
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PYOCO_PRICED_LEASE_TTL_SEC", "2"),
+        ("PYOCO_PRICED_REAPER_INTERVAL_SEC", "1"),
+        ("PYOCO_PRICED_RETENTION_SEC", "3"),
+        ("PYOCO_PRICED_SUBMIT_ABANDON_SEC", "1"),
+    ],
+)
+def test_small_whole_seconds_are_taken(variable: str, value: str) -> None:
+    assert getattr(read(PYOCO_PRICED_HEARTBEAT_SEC="1", **{variable: value}), variable[6:].lower()) == int(value)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "", "ten", "1e3", "٣"])
+def test_what_is_no_whole_number_of_seconds_is_refused(value: str) -> None:
+    with pytest.raises(SettingError, match="PYOCO_PRICED_REAPER_INTERVAL_SEC"):
+        read(PYOCO_PRICED_REAPER_INTERVAL_SEC=value)
+
+
+def test_a_lease_must_outlive_its_heartbeat() -> None:
+    with pytest.raises(SettingError, match="PYOCO_PRICED_HEARTBEAT_SEC=30 must be below PYOCO_PRICED_LEASE_TTL_SEC=30"):
+        read(PYOCO_PRICED_LEASE_TTL_SEC="30")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PYOCO_LEDGER_URL", "mysql://somebody:secret@host/db"),
+        ("PYOCO_LEDGER_URL", "ledger.db"),
+        ("PYOCO_LEDGER_URL", "postgresql://host:port/db"),
+        ("PYOCO_BUDGET_URL", "http://host"),
+        ("PYOCO_PACK_QUEUE_URL", "sqs:"),
+        ("PYOCO_RESULTS_URL", "dpp-results"),
+    ],
+)
+def test_an_address_of_another_kind_is_refused_without_repeating_a_password(variable: str, value: str) -> None:
+    with pytest.raises(SettingError, match=variable) as caught:
+        read(**{variable: value})
+    assert "secret" not in str(caught.value)
+
+
+def test_unknown_packs_are_refused() -> None:
+    assert read(PYOCO_PACKS="decision, url").packs == ("decision", "url")
+    assert read().packs == ()
+    with pytest.raises(SettingError, match="may hold ocr, url, decision, compliance, eval only"):
+        read(PYOCO_PACKS="decision,magic")
+
+
+def test_the_ledger_lies_in_the_data_directory_unless_it_is_named() -> None:
+    assert PricedConfig().ledger_address("/var/lib/pyoco") == "sqlite:////var/lib/pyoco/ledger.db"
+    assert read(PYOCO_LEDGER_URL="sqlite:////a/l.db").ledger_address("/b") == "sqlite:////a/l.db"
+    assert not PricedConfig().is_split
+    assert read(PYOCO_BUDGET_URL="redis://127.0.0.1:6379/0").is_split
+
+
+def test_secrets_are_in_no_representation() -> None:
+    config = read(
+        PYOCO_LEDGER_URL="postgresql://me:hidden@host:1/db",
+        PYOCO_BUDGET_URL="redis://:hidden@host:1/0",
+        PYOCO_RESULTS_SECRET="hidden",
+    )
+    assert "hidden" not in repr(config)
+
+
+def test_aws_is_told_by_its_own_variables() -> None:
+    assert AwsSettings.read({}) == AwsSettings(endpoint_url=None, region="us-east-1")
+    there = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "us-west-2"}
+    assert AwsSettings.read(there) == AwsSettings(endpoint_url="http://127.0.0.1:9", region="eu-west-1")
