@@ -366,7 +366,10 @@ def _prose(value: Any) -> str:
 
 def _methods(kind: type) -> list[str]:
     """Those that say something of themselves; the others only follow somebody else's protocol or are plain."""
-    own = [(name, getattr(kind, name)) for name in vars(kind) if not name.startswith("_")]
+    names = dict.fromkeys(
+        name for part in kind.__mro__ if part.__module__.startswith("pyoco_server") for name in vars(part)
+    )
+    own = [(name, getattr(kind, name)) for name in names if not name.startswith("_")]
     rows = [(f"`{_call(name, member)}`", " ".join(_prose(member).split())) for name, member in own if callable(member)]
     return [_table(("Method", "What it does"), rows)] if any(told for _, told in rows) else []
 

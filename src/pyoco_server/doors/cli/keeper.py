@@ -100,7 +100,7 @@ async def _keep_priced(backend: Backend) -> None:
         Reconciler(priced),
         Retainer(priced),
         Auditor(priced),
-        ProjectionKeeper(priced.ledger, backend.runs),
+        ProjectionKeeper(priced.ledger, backend.runs, runs_retention_seconds=backend.config.runs_retention_sec),
     ]
     for duty in duties:
         await duty.start()
