@@ -19,6 +19,7 @@ from bench import (
     lists,
     memory,
     parts,
+    priced,
     scrape,
     submit,
     watching,
@@ -42,6 +43,7 @@ _MEASURES = {
     "wheels": wheels.main,
     "wheelsync": wheel_sync.main,
     "dashboard": dashboard.main,
+    "priced": priced.main,
 }
 
 
