@@ -18,6 +18,8 @@ import click
 import pyoco_server
 from pyoco_server import config, errors
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.priced.reasons import HTTP_STATUS, RETRY_AFTER_SECONDS, RUN_FAILURES, Reason, title_of
+from pyoco_server.core.priced.states import STEPS, At, Money, Status
 from pyoco_server.core.states import MOVES, TERMINAL, RunState, TaskState, WorkerState
 from pyoco_server.core.waiting import WaitReason
 from pyoco_server.doors.http.answers import STATUS
@@ -80,7 +82,7 @@ def _remarks(kind: type[Enum]) -> dict[str, str]:
 
 def _without_rules(text: str) -> str:
     """Rule ids serve those who work on the code; a reader of these pages has no use for them."""
-    rule = r"(FLOW|ENG)-\d+(( to|,) (FLOW|ENG)-\d+)*"
+    rule = r"(FLOW|ENG|PRICED)-\d+(( to|,) (FLOW|ENG|PRICED)-\d+)*"
     return re.sub(rf" \((sections? [\d., and]+|{rule})\)|{rule}: ?", "", text)
 
 
@@ -95,6 +97,50 @@ _MOVES_TOLD = {
     "ask_cancel": "Somebody asked for the run to be stopped. The first request counts.",
     "cancel": "The work has stopped, was killed after the grace period, or never began.",
 }
+
+
+#: The same of the steps of a priced run that lead somewhere else; of a claim and its end only the end is told.
+_STEPS_TOLD = {
+    "T2": ("reserve", "gateway", "The most it may cost is set aside. In joint mode at once with the row."),
+    "T3": ("refuse", "gateway", "The budget does not cover it: the row goes, and the key is free again."),
+    "T4": ("start", "worker", "A worker takes it, for the one time it is executed."),
+    "T7": ("complete", "worker", "The result is stored; the charge is taken, the rest comes back."),
+    "T8": ("fail", "worker", "The pack failed or took too long: the minimum fee."),
+    "T10": ("time out", "keeper", "The worker fell silent for longer than the lease: the minimum fee."),
+    "T14": ("refund", "gateway, keeper", "It was never started: nobody took it in time, or it could not be queued."),
+    "T16": ("expire", "keeper", "Its retention is over: inputs and result go, the money facts stay."),
+    "T17": ("dispute", "any", "The money facts contradict each other; nobody moves any more money."),
+    "T18": ("resolve", "operator", "`pyoco-server-admin budget resolve` says what it costs."),
+}
+
+
+def _priced_states() -> list[str]:
+    seen: dict[str, None] = {}
+    for name, step in STEPS.items():
+        for source, target in step.arrivals():
+            if (source.status, source.money) != (target.status, target.money):
+                seen[f"    {_place(source)} --> {_place(target)}: {_STEPS_TOLD[name][0]}"] = None
+    places = {at for step in STEPS.values() for arrival in step.arrivals() for at in arrival}
+    names = sorted({f'    state "{at.status}, {at.money}" as {_place(at)}' for at in places})
+    remarks, moneys = _remarks(Status), _remarks(Money)
+    return [
+        "## States of a priced run",
+        "A [priced run](guides/priced-runs.md) has two: where the work is (`status`), and where the money is "
+        "(`money_state`). They change together, in one write, or not at all. The table of steps is the one the code "
+        "uses. It is executed once at most: no step leads back to QUEUED.",
+        "\n".join(["```mermaid", "stateDiagram-v2", *names, "    [*] --> QUEUED_NONE", *seen, "```"]),
+        _table(("Status", "Meaning"), ((f"`{status}`", remarks[status.name]) for status in Status)),
+        _table(("Money", "Meaning"), ((f"`{money}`", moneys[money.name]) for money in Money)),
+        _table(("Step", "By", "What happens"), ((f"`{name}`", by, told) for name, by, told in _STEPS_TOLD.values())),
+        "Whoever ends a run claims that right first, by one conditional write; of two who try, one wins, and the other "
+        "has no effect at all. A holder who dies is replaced by the keeper, which does exactly what had been decided. "
+        "In lists (`GET /runs`) a priced run is shown as PENDING, RUNNING, COMPLETED or FAILED, with its own status "
+        "beside that as `priced_status`; it leaves the lists when it expires.",
+    ]
+
+
+def _place(at: At) -> str:
+    return f"{at.status}_{at.money}"
 
 
 def states_page() -> str:
@@ -130,6 +176,7 @@ def states_page() -> str:
         "its tag, estimated, and how many workers and slots serve that tag. Besides PENDING runs that is a run that "
         "was handed back.",
         _table(("Reason", "Meaning"), ((f"`{reason}`", waits[reason.name]) for reason in WaitReason)),
+        *_priced_states(),
         "## States of a task",
         "A task is a step of a flow: " + ", ".join(f"`{state}`" for state in TaskState) + ". When a run ends, what had "
         "not ended in it is settled: a running task becomes FAILED in a failed run and CANCELLED in a cancelled one; a "
@@ -252,6 +299,22 @@ def errors_page() -> str:
         "## Reasons",
         "A run that FAILED says why in `reason`; its dead letter has the same word.",
         _table(("Reason", "Meaning"), ((f"`{reason.value}`", reasons[reason.name]) for reason in DeadReason)),
+        "## Reasons of priced runs",
+        "The routes below `/v1` answer a refusal with a problem document (`application/problem+json`): `type`, "
+        "`title`, `status`, `detail`, `instance`, `reason_code` and `trace_id`, for some with `run_id` or `errors`. "
+        "Programs go by `reason_code`. What to do about each: [priced runs](../guides/priced-runs.md#when-it-says-no).",
+        _table(
+            ("Reason code", "Title", "HTTP", "Retry-After in seconds"),
+            (
+                (f"`{reason}`", title_of(reason), str(status), str(RETRY_AFTER_SECONDS.get(reason, "")))
+                for reason, status in HTTP_STATUS.items()
+            ),
+        ),
+        "A priced run that FAILED says one of these in `result.reason_code`:",
+        _table(
+            ("Reason code", "Title"),
+            ((f"`{reason}`", title_of(reason)) for reason in Reason if reason in RUN_FAILURES),
+        ),
     )
 
 

@@ -21,6 +21,8 @@ import pyoco_server
 from pyoco_server import config, errors
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Failed, Outcome
+from pyoco_server.core.priced.reasons import Reason
+from pyoco_server.core.priced.states import Money, Status
 from pyoco_server.core.states import MOVES, RunState
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.doors.cli.banner import Facts, banner
@@ -31,6 +33,7 @@ from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.flow.reader import YamlFlowFiles
+from pyoco_server.ports.ledger.migrate import service_rights
 from wheels import build_wheel
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +151,26 @@ def test_every_state_and_move_is_in_the_docs() -> None:
     assert [word for word in (*RunState, *MOVES) if f"| `{word}` |" not in page] == []
 
 
+def test_every_state_and_reason_of_a_priced_run_is_in_the_docs() -> None:
+    page = GENERATED["docs/STATES.md"]
+    assert [word for word in (*Status, *Money) if f"| `{word}` |" not in page] == []
+    told, guide = GENERATED["docs/reference/errors.md"], (ROOT / "docs" / "guides" / "priced-runs.md").read_text()
+    assert [reason for reason in Reason if f"| `{reason}` |" not in told or f"`{reason}`" not in guide] == []
+
+
+def test_every_alarm_is_in_the_guide() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    guide = (ROOT / "docs" / "guides" / "operating-priced-runs.md").read_text()
+    alarms = set(re.findall(r'alarm="(\w+)"', source))
+    assert alarms
+    assert [alarm for alarm in alarms if f"| `{alarm}` |" not in guide] == []
+
+
+def test_the_rights_of_the_service_are_those_the_guide_grants() -> None:
+    guide = (ROOT / "docs" / "guides" / "operating-priced-runs.md").read_text()
+    assert [right for right in service_rights("x") if right.removesuffix('"x"') not in guide] == []
+
+
 def test_every_room_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     rooms = [path.parent.name for path in (ROOT / "src" / "pyoco_server").glob("*/__init__.py")]
@@ -161,7 +184,8 @@ WORDS = (
     "run", "flow", "task", "params", "submission", "tag", "job", "delivery", "claim", "attempt", "fenced",
     "heartbeat", "outcome", "snapshot", "reason", "record", "revision", "bucket", "stream", "index", "registry",
     "tenant", "pepper", "caller", "gateway", "worker", "host", "keeper", "door", "action", "port", "adapter",
-    "executor", "loop", "pulse", "intake", "crew", "slot", "drain",
+    "executor", "loop", "pulse", "intake", "crew", "slot", "drain", "pack", "budget", "micros", "reserve", "settle",
+    "refund", "credit", "ledger", "journal", "lease", "disputed", "audit", "projection",
 )
 # fmt: on
 

@@ -193,13 +193,15 @@ async def open_gateway_backend(
 
 
 @contextlib.asynccontextmanager
-async def open_deployment(config: NatsBackendConfig) -> AsyncIterator[JetStreamDeployment]:
+async def open_deployment(
+    config: NatsBackendConfig, priced: PricedConfig | None = None
+) -> AsyncIterator[JetStreamDeployment]:
     """A look at whatever is there: nothing is made, and a NATS that cannot be reached is no error."""
     link = Link(PATIENCE)
     buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket)
     stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
     try:
-        yield JetStreamDeployment(link, config, _runs(link, config), stores)
+        yield JetStreamDeployment(link, config, _runs(link, config), stores, priced=priced)
     finally:
         await link.close()
 

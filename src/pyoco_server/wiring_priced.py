@@ -23,6 +23,7 @@ from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.projector import Projector
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.budget.sql import SqlBudget
+from pyoco_server.ports.deployment.priced import Looks
 from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import Spans
@@ -38,9 +39,20 @@ from pyoco_server.ports.results.secret import signing_secret
 from pyoco_server.ports.runs.port import Runs
 
 if TYPE_CHECKING:
+    from types_aiobotocore_s3 import S3Client
+    from types_aiobotocore_sqs import SQSClient
+
     from pyoco_server.ports.redis.link import RedisLink
 
-__all__ = ["PricedSettings", "ledger_status", "migrate_ledger", "open_money", "open_priced", "pack_worker"]
+__all__ = [
+    "PricedSettings",
+    "ledger_status",
+    "migrate_ledger",
+    "open_money",
+    "open_priced",
+    "pack_worker",
+    "priced_looks",
+]
 
 log = get_logger(__name__)
 
@@ -279,6 +291,41 @@ async def open_money(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSe
             )
         finally:
             await ledger.close()
+
+
+def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> Looks:
+    """How the doctor opens each store."""
+    settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "")
+
+    @contextlib.asynccontextmanager
+    async def ledger() -> AsyncIterator[SqlLedger]:
+        opened = _ledger(settings)
+        try:
+            await opened.start()
+            yield opened
+        finally:
+            await opened.close()
+
+    @contextlib.asynccontextmanager
+    async def sqs() -> AsyncIterator[SQSClient]:
+        _need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
+        from pyoco_server.ports.aws.client import aws_errors, open_sqs  # noqa: PLC0415 - of an extra
+
+        async with aws_errors("ask SQS"), open_sqs(aws) as client:
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def s3() -> AsyncIterator[S3Client]:
+        _need("aiobotocore", "PYOCO_RESULTS_URL")
+        from pyoco_server.ports.aws.client import aws_errors, open_s3  # noqa: PLC0415 - of an extra
+
+        async with aws_errors("ask S3"), open_s3(aws) as client:
+            yield client
+
+    looks = Looks(ledger=ledger, redis=lambda: _redis(priced))
+    if priced.pack_queue_url:
+        looks = replace(looks, sqs=sqs)
+    return replace(looks, s3=s3) if priced.results_url else looks
 
 
 def ledger_status(config: NatsBackendConfig, priced: PricedConfig) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from pyoco_server.core.diagnosis.facts import (
 )
 from pyoco_server.core.diagnosis.finding import age, size, some
 from pyoco_server.core.diagnosis.nats import is_local
+from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
@@ -54,6 +55,7 @@ WISHES = Wishes(
     replicas=1,
     payload_bytes=917_504,
     work_stream="PYOCO_WORK",
+    letters_stream="PYOCO_DLQ",
     default_tag="default",
     ack_wait_seconds=30.0,
     max_deliver=20,
@@ -113,6 +115,10 @@ RUN = Run(
     status=RunState.RUNNING,
     worker_id="bert",
 )
+LEDGER = Ledger(where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal")
+PRICED = PricedFacts(
+    ledger=LEDGER, redis=Redis(), sqs=Sqs("dpp-runs", 3, 0), bucket=Bucket("dpp-results"), secret_length=32
+)
 
 
 def _settings(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +145,7 @@ HEALTHY = Facts(
     left_behind=(),
     clock_ahead_seconds=0.1,
     machine=Machine(disks=(DISK,), own_nats=OWN, versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"}),
+    priced=PRICED,
 )
 
 Change = Callable[[Facts], Facts]
@@ -193,6 +200,14 @@ def worker(**more: Any) -> Change:
 
 def lane(**more: Any) -> Change:
     return of("queue", lanes=(replace(LANE, **more),))
+
+
+def money(**more: Any) -> Change:
+    return of("priced", **more)
+
+
+def ledger(**more: Any) -> Change:
+    return money(ledger=replace(LEDGER, **more))
 
 
 def disk(**more: Any) -> Change:
@@ -354,6 +369,29 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("letters", found(messages=7, last_at=NOW - 60), "letters.count", NOTE),
     ("orphans", given(orphans=(Orphans(bucket="b", count=2, size_bytes=GIB),)), "objects.orphans", NOTE),
     ("store unseen", given(orphans=(Unknown("no answer"),)), "objects.orphans", NOTE),
+    ("no ledger yet", money(ledger=Absent("/data/ledger.db")), "ledger.reachable", NOTE),
+    ("silent ledger", money(ledger=Unknown("no answer")), "ledger.reachable", DANGER),
+    ("old tables", ledger(version="0000"), "ledger.version", DANGER),
+    ("no tables", ledger(version=None), "ledger.version", DANGER),
+    ("newer tables", ledger(version="0009", is_known=False), "ledger.version", DANGER),
+    ("money for all to read", ledger(mode=0o644), "ledger.file", WARNING),
+    ("ledger on NFS", ledger(journal="delete"), "ledger.file", WARNING),
+    ("disputed", ledger(disputed=("r1",)), "ledger.disputed", DANGER),
+    ("overdue", ledger(overdue=("r1",)), "ledger.overdue", DANGER),
+    ("silent Redis", money(redis=Unknown("no answer")), "budget.redis", DANGER),
+    ("old Redis", money(redis=Redis(unfit="Redis 7 or later is needed")), "budget.redis", DANGER),
+    ("Redis that evicts", money(redis=Redis(dangers=("it evicts",))), "budget.redis", DANGER),
+    ("silent SQS", money(sqs=Unknown("no answer")), "packs.queue", DANGER),
+    ("no SQS queue", money(sqs=Absent("dpp-runs")), "packs.queue", WARNING),
+    ("letters in SQS", money(sqs=Sqs("dpp-runs", 0, 2)), "packs.letters", NOTE),
+    (
+        "letters in JetStream",
+        lambda facts: found(messages=2)(money(sqs=None, letters_stream=DLQ)(facts)),
+        "packs.letters",
+        NOTE,
+    ),
+    ("silent S3", money(bucket=Unknown("no answer")), "results.bucket", DANGER),
+    ("short secret", money(secret_length=8), "settings.secret", WARNING),
     ("no gateway", gateway(health=0, ready=0), "gateway.ready", DANGER),
     ("sick gateway", gateway(health=500), "gateway.ready", DANGER),
     ("not ready", gateway(ready=503), "gateway.ready", DANGER),
@@ -370,6 +408,7 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("tiny disk", disk(free_bytes=100 * 1024**2), "machine.disk", DANGER),
     ("small disk", disk(free_bytes=2 * GIB), "machine.disk", WARNING),
     ("no more files", disk(free_files=3), "machine.disk", DANGER),
+    ("full ledger", disk(purpose="ledger", is_store=False, free_bytes=10 * 1024**2), "machine.disk", DANGER),
     ("tiny folder", disk(is_store=False, free_bytes=10 * 1024**2), "machine.disk", DANGER),
     ("disk unseen", of("machine", disks=(Unknown("gone"),)), "machine.disk", NOTE),
 ]
@@ -387,6 +426,7 @@ def test_what_was_looked_at_and_is_well_is_said() -> None:
     said = {finding.check for finding in diagnose(HEALTHY)}
     quiet = {"queue.strangers", "queue.repeats", "worker.hearing", "worker.default_tag", "worker.wheels"}
     quiet |= {"worker.records", "keeper.notices", "runs.stuck", "objects.orphans", "settings.pepper", "settings.typos"}
+    quiet |= {"ledger.disputed", "ledger.overdue", "packs.letters", "settings.secret"}
     elsewhere = {"stream.peers", "gateway.ready", "gateway.open", "gateway.tls"}
     assert {check.id for check in CHECKS} - said == quiet | elsewhere
 

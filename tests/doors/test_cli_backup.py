@@ -111,7 +111,9 @@ class Admin:
             return set()
         return {subject.rsplit(".", 1)[-1] for subject in info["state"].get("subjects") or {}}
 
-    async def forget(self) -> None:
+    async def forget(self, *, with_ledger: bool = True) -> None:
+        if with_ledger:
+            self.ledger.unlink()
         for name in NAMES:
             await self.link.api(f"STREAM.DELETE.{name}", {}, dict[str, Any])
 
@@ -252,7 +254,9 @@ def good_backup(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Path
     data = tmp_path_factory.mktemp("data")
     write_fact(data / "ledger.db", "first")
     at = ["--nats-url", server.url, "--data-dir", str(data)]
-    assert outcome(cli, "pyoco-server-admin", [*at, "backup", "--to", str(folder), "--json"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYOCO_PRICED_ENABLED", "1")
+        assert outcome(cli, "pyoco-server-admin", [*at, "backup", "--to", str(folder), "--json"]) == 0
     server.kill()
     return folder
 
@@ -519,10 +523,10 @@ async def test_the_ledger_is_in_the_backup_and_comes_back(admin: Admin) -> None:
     told = json.loads((await admin("backup", "--to", "monday", "--json")).out)
     assert told["ledger"] == {"bytes": (admin.folder / "monday" / "ledger" / "ledger.db").stat().st_size}
     write_fact(admin.ledger, "later")
-    await admin.forget()
+    await admin.forget(with_ledger=False)
     refused = await admin("restore", "--from", "monday")
     assert refused.code == 1
-    assert f"there is already a ledger at {admin.ledger}; --replace removes that first" in refused.err
+    assert f"there is already a ledger at {admin.ledger}; --no-ledger leaves it as it is" in refused.err
     unasked = await admin("restore", "--from", "monday", "--replace")
     assert "This removes the ledger that is there, with every money fact in it" in unasked.err
     assert facts_in(admin.ledger) == ["first", "later"]
@@ -531,6 +535,18 @@ async def test_the_ledger_is_in_the_backup_and_comes_back(admin: Admin) -> None:
     assert facts_in(admin.ledger) == ["first"]
     assert stat.S_IMODE(admin.ledger.stat().st_mode) == 0o600
     assert list(admin.ledger.parent.glob("*.restoring")) == []
+
+
+async def test_a_ledger_that_was_not_lost_stays_as_it_is(admin: Admin) -> None:
+    """It knows more than the backup does: to put an older one back would forget money."""
+    await admin.write("kept")
+    await admin("backup", "--to", "monday")
+    write_fact(admin.ledger, "later")
+    await admin.forget(with_ledger=False)
+    done = await admin("restore", "--from", "monday", "--no-ledger", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["ledger"] is None
+    assert (await admin.keys(), facts_in(admin.ledger)) == ({"kept"}, ["first", "later"])
 
 
 async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
@@ -550,3 +566,18 @@ async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
     ended = await admin.end(process)
     assert ended.code == 0
     assert "the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump" in ended.err
+
+
+async def test_where_there_are_no_priced_runs_nothing_of_theirs_is_missed(admin: Admin) -> None:
+    """A script for cron says nothing unless something is wrong."""
+    for resource in RESOURCES[len(resources_of(NatsBackendConfig())) :]:
+        await admin.link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
+    process = await asyncio.create_subprocess_exec(
+        *admin.command("backup", "--to", "monday", "--json"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=admin.folder,
+        env={name: value for name, value in admin.environment.items() if name != "PYOCO_LEDGER_URL"},
+    )
+    ended = await admin.end(process)
+    assert (ended.code, ended.err, json.loads(ended.out)["missing"]) == (0, "", [])

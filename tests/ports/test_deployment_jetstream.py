@@ -14,7 +14,7 @@ import pytest
 
 from backends import opened_backend, submitted
 from configured_nats import configured_nats
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
     Account,
@@ -34,7 +34,7 @@ from pyoco_server.core.worker_record import WorkerRecord, encode_worker
 from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.wiring import open_deployment
 from servers import config_for
@@ -439,3 +439,23 @@ async def test_other_settings_of_a_stream_show(link: Link, config: NatsBackendCo
     letters = states[config.dlq_stream]
     assert isinstance(letters.state, Found)
     assert (letters.wanted["max_age"], letters.state.settings["max_age"]) == (604_800 * 10**9, 60 * 10**9)
+
+
+async def test_streams_of_priced_runs_are_missed_only_where_some_of_them_are(
+    link: Link, prepared: NatsBackendConfig
+) -> None:
+    """Whoever never had a ledger has none of them, and misses nothing."""
+    name = prepared.runs_kv_bucket
+    priced = PricedConfig(
+        pack_stream=f"P_{name}", pack_subject=f"p.{name}", results_bucket=f"r-{name}", results_secret="geheim"
+    )
+    wanted = [each.name for each in priced_resources(prepared, priced)]
+    async with open_deployment(prepared, priced) as deployment:
+        assert isinstance(await deployment.reach(), Server)
+        assert not set(wanted) & {each.name for each in await deployment.streams()}
+        await ensure(link, [each for each in priced_resources(prepared, priced) if each.name == f"P_{name}_DLQ"])
+        try:
+            seen = {each.name: each.state for each in await deployment.streams()}
+        finally:
+            await link.api(f"STREAM.DELETE.P_{name}_DLQ", {}, dict[str, Any])
+    assert [isinstance(seen[each], Found) for each in wanted] == [False, True, False]

@@ -84,7 +84,7 @@ async def backup(
             made_by=facts["made_by"],
             nats_version=streams.nats_version,
             streams=copies,
-            missing=tuple(name for name in streams.names if name not in names),
+            missing=tuple(name for name in streams.names if name not in names | _unmissed(streams, names)),
             ledger=ledger_copy,
         )
         await archive.finish(manifest)
@@ -93,6 +93,11 @@ async def backup(
             await archive.discard()
         raise
     return manifest
+
+
+def _unmissed(streams: Streams, names: set[str]) -> frozenset[str]:
+    """What need not be there."""
+    return frozenset() if names & streams.of_priced_runs else streams.of_priced_runs
 
 
 @dataclass(frozen=True)

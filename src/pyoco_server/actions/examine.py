@@ -22,6 +22,7 @@ from pyoco_server.core.diagnosis.facts import (
     Wishes,
     Workers,
 )
+from pyoco_server.core.diagnosis.priced_facts import PricedFacts
 from pyoco_server.core.diagnosis.work import is_deaf
 from pyoco_server.core.run import Run
 from pyoco_server.logs import redact_url
@@ -47,6 +48,8 @@ class Surroundings:
     #: None: nobody asked for it.
     monitor: Monitor | Unknown | None = None
     gateway: Gateway | None = None
+    #: None: there are no priced runs here.
+    priced: PricedFacts | None = None
 
 
 async def examine(
@@ -94,6 +97,7 @@ async def examine(
         machine=around.machine,
         monitor=around.monitor,
         gateway=around.gateway,
+        priced=around.priced,
     )
 
 
@@ -115,6 +119,7 @@ def _without_jetstream(
         machine=around.machine,
         monitor=around.monitor,
         gateway=around.gateway,
+        priced=around.priced,
     )
 
 
@@ -147,6 +152,7 @@ def _wishes(config: NatsBackendConfig) -> Wishes:
         # A job holds a flow.yaml as JSON text, where a line break takes two bytes.
         payload_bytes=2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + _HEAD_BYTES,
         work_stream=config.work_stream,
+        letters_stream=config.dlq_stream,
         default_tag=config.default_tag,
         ack_wait_seconds=config.consumer_ack_wait_sec,
         max_deliver=config.consumer_max_deliver,

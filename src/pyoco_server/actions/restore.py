@@ -62,7 +62,7 @@ async def plan_restore(
     """
     manifest = await verify_backup(archive, only)
     file = manifest.ledger_if(only)
-    here = await _ledger_here(file, ledger, may_replace=may_replace, may_disturb=may_disturb)
+    here = await ledger.find() if file is not None and ledger is not None else None
     chosen = sorted(manifest.only(only), key=lambda stream: _place(config, streams, stream.name))
     there = [found for stream in chosen if (found := await streams.find(stream.name)) is not None]
     already = [found.name for found in there if _is_as_restored(manifest, found)]
@@ -82,28 +82,27 @@ async def plan_restore(
         raise BackupFailed(
             f"somebody uses {names} at this moment: stop gateways, keepers and workers first, or say --force"
         )
+    if plan.ledger is not None:
+        _check_ledger(ledger, here, may_replace=may_replace, may_disturb=may_disturb)
     return plan
 
 
-async def _ledger_here(
-    file: StoredFile | None, ledger: LedgerFile | None, *, may_replace: bool, may_disturb: bool
-) -> FoundLedger | None:
-    """The ledger that is there, if one is put back. Raises BackupFailed."""
-    if file is None:
-        return None
+def _check_ledger(ledger: LedgerFile | None, here: FoundLedger | None, *, may_replace: bool, may_disturb: bool) -> None:
+    """Raises BackupFailed."""
     if ledger is None:
         raise BackupFailed(
             "the backup holds a ledger, and PYOCO_LEDGER_URL names a database that is no file: "
-            "unset it, or say with --only what else to restore"
+            "--no-ledger restores the rest"
         )
-    here = await ledger.find()
-    if here is None or _is_same(file, here):
-        return here
+    if here is None:
+        return
     if not may_replace:
-        raise BackupFailed(f"there is already a ledger at {ledger.path}; --replace removes that first, for good")
+        raise BackupFailed(
+            f"there is already a ledger at {ledger.path}; --no-ledger leaves it as it is, --replace removes it first, "
+            "for good"
+        )
     if here.is_used and not may_disturb:
         raise BackupFailed(f"somebody uses {ledger.path} at this moment: stop that process first, or say --force")
-    return here
 
 
 def _is_same(file: StoredFile | None, here: FoundLedger | None) -> bool:

@@ -2,7 +2,7 @@
 
 facts.py      what is known
 finding.py    what is said about it
-nats.py, streams.py, work.py, here.py    the rules: each looks at the facts and remarks on one matter
+nats.py, streams.py, work.py, priced.py, here.py    the rules: each looks at the facts and remarks on one matter
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyoco_server.core.diagnosis import here, nats, streams, work
+from pyoco_server.core.diagnosis import here, nats, priced, streams, work
 from pyoco_server.core.diagnosis.facts import Facts
 from pyoco_server.core.diagnosis.finding import Finding, Level, Remark, danger, worst
 
@@ -65,11 +65,21 @@ CHECKS: tuple[Check, ...] = (
     Check("runs.stuck", "runs that workers left behind are taken over or ended", work.stuck),
     Check("letters.count", "dead letters, and how new they are", work.letters),
     Check("objects.orphans", "parts of files that belong to none", work.orphans),
+    Check("ledger.reachable", "the ledger of priced runs answers", priced.reachable),
+    Check("ledger.version", "its tables are of this version", priced.version),
+    Check("ledger.file", "its file is nobody else's, and in WAL mode", priced.file),
+    Check("ledger.disputed", "priced runs whose money waits for an operator", priced.disputed),
+    Check("ledger.overdue", "priced runs that a keeper should have ended", priced.overdue),
+    Check("budget.redis", "the Redis of budgets answers, and forgets nothing", priced.redis),
+    Check("packs.queue", "the queue of priced runs answers (SQS)", priced.queue),
+    Check("packs.letters", "messages of priced runs that nobody could deal with", priced.letters),
+    Check("results.bucket", "the bucket of results answers (S3)", priced.bucket),
     Check("gateway.ready", "the gateway answers and is ready (with --server)", here.ready),
     Check("gateway.open", "it asks for an API key, if other machines reach it (with --server)", here.open_gateway),
     Check("gateway.tls", "it is spoken to with TLS, if it is another machine (with --server)", here.plain_gateway),
     Check("settings.keys", "these settings ask for API keys (without --server)", here.keys),
     Check("settings.pepper", "API keys have a pepper", here.pepper),
+    Check("settings.secret", "the secret of results cannot be guessed", priced.secret),
     Check("settings.timing", "times in the settings fit together", here.timing),
     Check("settings.typos", "variables that look like a misspelt setting", here.typos),
     Check("machine.disk", "room on the disks that are used from here", here.disks),

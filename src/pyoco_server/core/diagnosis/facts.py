@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.run import Run
 from pyoco_server.core.worker_record import WorkerRecord
+
+if TYPE_CHECKING:
+    from pyoco_server.core.diagnosis.priced_facts import PricedFacts
 
 __all__ = [
     "MISSING",
@@ -286,6 +289,7 @@ class Wishes:
     replicas: int
     payload_bytes: int
     work_stream: str
+    letters_stream: str
     default_tag: str
     ack_wait_seconds: float
     max_deliver: int
@@ -320,6 +324,8 @@ class Facts:
     #: None: nobody asked for it.
     monitor: Monitor | Unknown | None = None
     gateway: Gateway | None = None
+    #: The stores of priced runs. None: there are none here.
+    priced: PricedFacts | Unknown | None = None
 
     @property
     def is_reached(self) -> bool:

@@ -32,6 +32,9 @@ def _disk(disk: Disk) -> Remark:
     if disk.is_store:
         why = "on a full disk NATS stops taking writes, and keeps streams closed until it is restarted"
         fix = "make room or take a larger disk; then restart NATS"
+    elif disk.purpose == "ledger":
+        why = "on a full disk no priced run is accepted, and none can end"
+        fix = f"make room at {disk.path}"
     else:
         why = "on a full disk lists, wheels and uploads stop working"
         fix = f"make room at {disk.path}"

@@ -283,9 +283,8 @@ def stuck(facts: Facts) -> Iterator[Remark]:
 
 
 def letters(facts: Facts) -> Iterator[Remark]:
-    """The stream that is meant to drop its oldest is that of dead letters."""
     for stream in facts.streams:
-        if isinstance(stream.state, Found) and stream.wanted.get("discard") == "old":
+        if isinstance(stream.state, Found) and stream.name == facts.wishes.letters_stream:
             state = stream.state
             if not state.messages:
                 yield ok("no dead letters")

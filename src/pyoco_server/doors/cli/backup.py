@@ -34,6 +34,7 @@ _VERIFY_EXAMPLE = "pyoco-server-admin backup verify --from monday"
 _RESTORE_EXAMPLE = """\
 pyoco-server-admin restore --from monday
 pyoco-server-admin restore --from monday --replicas 3
+pyoco-server-admin restore --from monday --no-ledger
 pyoco-server-admin restore --from monday --replace --only KV_pyoco_auth"""
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -50,8 +51,8 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     """Copy every stream and bucket into a folder, while everything runs; and the ledger, if it is a file.
 
     Runs, jobs, dead letters, keys, wheels, flow files, results: all that is stored in NATS, as it was at one moment.
-    The folder holds hashed keys and the params of runs; only you may read it. Without backup.json in it, it is no
-    backup.
+    The folder holds hashed keys, the secret that signs addresses of results and the params of runs; only you may read
+    it. Without backup.json in it, it is no backup.
 
     A ledger in PostgreSQL is not in it (pg_dump copies that), nor is what lies in Redis, SQS and S3.
     """
@@ -66,7 +67,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     if manifest.missing:
         click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
     if manifest.ledger is None:
-        _say_why_no_ledger(config)
+        _say_why_no_ledger(config, manifest, is_quiet=as_json)
     _tell(manifest, folder, "made", as_json)
 
 
@@ -82,6 +83,7 @@ def verify(folder: str, as_json: bool) -> None:
 @click.command(cls=Command, example=_RESTORE_EXAMPLE)
 @_from
 @click.option("--only", multiple=True, metavar="NAME", help="This stream, or `ledger`, alone. May be repeated.")
+@click.option("--no-ledger", is_flag=True, help="Leave the ledger as it is: it was not lost, and is newer.")
 @click.option("--replace", is_flag=True, help="Remove what is there under these names first, for good.")
 @click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Keep so many copies of each message.")
 @click.option("--force", is_flag=True, help="Also while gateways, keepers or workers use what is replaced.")
@@ -118,9 +120,11 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
     from pyoco_server.wiring import backup_folder, open_backups, versions  # noqa: PLC0415
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
-    async with open_backups(config, _priced()) as streams:
+    priced = _priced()
+    ledger = _ledger(config) if priced is not None else None
+    async with open_backups(config, priced) as streams:
         with Bars("copying", is_quiet=is_quiet) as bars:
-            return await back_up(config, streams, backup_folder(path), facts, time.time, bars.show, _ledger(config))
+            return await back_up(config, streams, backup_folder(path), facts, time.time, bars.show, ledger)
 
 
 def _priced() -> PricedConfig | None:
@@ -132,20 +136,24 @@ def _priced() -> PricedConfig | None:
 
 
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
-    from pyoco_server.wiring import ledger_file  # noqa: PLC0415 - not for --help
+    """None: it is no file."""
+    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring import ledger_file  # noqa: PLC0415
 
+    return ledger_file(config, priced_from_env()[0])
+
+
+def _say_why_no_ledger(config: NatsBackendConfig, manifest: Manifest, *, is_quiet: bool) -> None:
+    """A backup without its money must not be taken for a whole one. Where there are no priced runs, none is missed."""
     priced = _priced()
-    return ledger_file(config, priced) if priced is not None else None
-
-
-def _say_why_no_ledger(config: NatsBackendConfig) -> None:
-    """A backup without its money must not be taken for a whole one."""
-    if _priced() is None:
+    if priced is None:
         return
     file = _ledger(config)
     if file is None:
-        click.echo("the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump, right after", err=True)
-    else:
+        if not is_quiet:
+            said = "the ledger is in PostgreSQL, and so not in the backup"
+            click.echo(f"{said}: take it with pg_dump, right after", err=True)
+    elif priced.ledger_url or any(stream.name == priced.pack_stream for stream in manifest.streams):
         said = f"there is no ledger at {file.path}, and so none in the backup"
         click.echo(f"{said}: --data-dir or PYOCO_LEDGER_URL says where it is", err=True)
 
@@ -162,6 +170,7 @@ class _Wish:
     """What a restore was asked for, besides the folder."""
 
     only: tuple[str, ...]
+    no_ledger: bool
     replace: bool
     replicas: int | None
     force: bool
@@ -173,12 +182,15 @@ async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Res
     from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring import open_backups  # noqa: PLC0415
 
+    only = wish.only
+    if wish.no_ledger:
+        only = tuple(stream.name for stream in (await archive.manifest()).only(only))
     async with open_backups(config, _priced()) as streams:
         return await plan_restore(
             config,
             streams,
             archive,
-            wish.only,
+            only,
             may_replace=wish.replace,
             may_disturb=wish.force,
             ledger=_ledger(config),

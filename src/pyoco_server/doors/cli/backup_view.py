@@ -69,7 +69,7 @@ def table(manifest: Manifest, folder: str, what: str) -> str:
         for stream in manifest.streams
     ]
     if manifest.ledger is not None:
-        lines.append(f"  {LEDGER:<{width}}  {'':>12}          {_size(manifest.ledger.size_bytes):>10}")
+        lines.append(f"  {LEDGER:<{width}}  {'':>12}           {_size(manifest.ledger.size_bytes):>10}")
     total = f"{_size(manifest.size_bytes)} in {folder}, of {made}, {what}."
     missing = [f"  {', '.join(manifest.missing)}: not there when it was made"] if manifest.missing else []
     return "\n".join([*lines, *missing, total])

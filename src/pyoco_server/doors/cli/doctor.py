@@ -20,7 +20,7 @@ import click
 import httpx
 
 from pyoco_server.actions.examine import Surroundings, examine
-from pyoco_server.config import NatsBackendConfig, unknown_variables
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig, priced_from_env, unknown_variables
 from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refused, worst
 from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown
 from pyoco_server.core.diagnosis.nats import is_local
@@ -29,7 +29,9 @@ from pyoco_server.embedded import reachable_host
 from pyoco_server.errors import SettingError, UsageError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, temporary_place
-from pyoco_server.wiring import open_deployment, versions
+from pyoco_server.ports.deployment.priced import look_at_priced
+from pyoco_server.wiring import ledger_file, open_deployment, versions
+from pyoco_server.wiring_priced import priced_looks
 
 __all__ = ["DoctorOptions", "doctor"]
 
@@ -63,6 +65,7 @@ def doctor(options: DoctorOptions) -> int:
     nats_url = options.nats_url or os.environ.get("PYOCO_NATS_URL", "")
     try:
         config = NatsBackendConfig.from_env(nats_url=options.nats_url, data_dir=options.data_dir)
+        priced = priced_from_env()
     except SettingError as error:
         findings: tuple[Finding, ...] = (settings_refused(str(error)),)
     else:
@@ -71,7 +74,7 @@ def doctor(options: DoctorOptions) -> int:
             config = replace(config, nats_url=f"nats://{reachable_host(own.host)}:{own.port}")
         nats_url = config.nats_url
         with _telling() as tell:
-            findings = diagnose(asyncio.run(_look(config, own, options, tell)))
+            findings = diagnose(asyncio.run(_look(_Settings(config, *priced), own, options, tell)))
     if options.as_json:
         click.echo(json.dumps(as_document(findings, redact_url(nats_url), time.time()), indent=2, ensure_ascii=False))
     else:
@@ -102,9 +105,15 @@ def _telling() -> Iterator[Callable[[str], None]]:
         yield lambda word: status.update(f"looking at {word}")
 
 
-async def _look(
-    config: NatsBackendConfig, own: OwnNats | None, options: DoctorOptions, tell: Callable[[str], None]
-) -> Facts:
+@dataclass(frozen=True)
+class _Settings:
+    config: NatsBackendConfig
+    priced: PricedConfig
+    aws: AwsSettings
+
+
+async def _look(settings: _Settings, own: OwnNats | None, options: DoctorOptions, tell: Callable[[str], None]) -> Facts:
+    config, priced = settings.config, settings.priced if settings.priced.priced_enabled else None
     monitor_url = options.nats_http or (own.monitor_url if own is not None else "")
     monitor, gateway = None, None
     if monitor_url or options.server:  # a client of its own takes a fifth of a second to make
@@ -113,13 +122,23 @@ async def _look(
             monitor = await _monitor(http, monitor_url.rstrip("/")) if monitor_url else None
             gateway = await _gateway(http, options.server.rstrip("/")) if options.server else None
     machine = Machine(
-        disks=disks_of(_places(config, own, monitor)),
+        disks=disks_of([*_places(config, own, monitor), *(_ledger_place(config, priced) if priced else [])]),
         own_nats=own,
         typos=unknown_variables(os.environ),
         versions={**versions(), "Python": platform.python_version()},
     )
-    async with open_deployment(config) as deployment:
-        return await examine(deployment, config, Surroundings(machine, monitor, gateway), tell)
+    money = None
+    if priced is not None:
+        tell("the ledger")
+        money = await look_at_priced(config, priced, priced_looks(config, priced, settings.aws))
+    async with open_deployment(config, priced) as deployment:
+        return await examine(deployment, config, Surroundings(machine, monitor, gateway, money), tell)
+
+
+def _ledger_place(config: NatsBackendConfig, priced: PricedConfig) -> list[Place]:
+    """None where there is none, and none where it is no file."""
+    file = ledger_file(config, priced)
+    return [("ledger", Path(file.path), False)] if file is not None and Path(file.path).exists() else []
 
 
 def _places(config: NatsBackendConfig, own: OwnNats | None, monitor: Monitor | Unknown | None) -> list[Place]:

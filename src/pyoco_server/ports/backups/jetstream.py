@@ -89,9 +89,10 @@ def _refusals(doing: str) -> Iterator[None]:
 
 class JetStreamStreams:
     def __init__(self, link: Link, config: NatsBackendConfig, priced: PricedConfig | None = None) -> None:
-        self._link = link
+        self._link, self._config = link, config
         more = priced_resources(config, priced) if priced is not None else ()
         self._resources = (*resources_of(config), *more)
+        self.of_priced_runs = frozenset(resource.name for resource in more)
         queues = {config.work_stream} | ({priced.pack_stream} if priced is not None else set())
         self._subjects = {each.name: each.config["subjects"] for each in self._resources if each.name in queues}
 

@@ -61,6 +61,10 @@ class Streams(Protocol):
     def names(self) -> tuple[str, ...]:
         """All of ours, there or not, in the order in which they are told of everywhere."""
 
+    @property
+    def of_priced_runs(self) -> frozenset[str]:
+        """Of `names`, those that are missed only where one of them is: not everybody has priced runs."""
+
     async def found(self) -> tuple[Found, ...]:
         """Those of `names` that are there, in their order."""
 

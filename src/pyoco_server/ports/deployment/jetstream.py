@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import nats.errors
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
     Account,
@@ -45,7 +45,7 @@ from pyoco_server.ports.deployment.answers import (
 )
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, NoConnection, Patience, Rejected
-from pyoco_server.ports.nats.resources import Resource, resources_of
+from pyoco_server.ports.nats.resources import Resource, priced_resources, resources_of
 from pyoco_server.ports.nats.watch import watch
 from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.runs.port import Runs, Stored
@@ -85,9 +85,11 @@ class JetStreamDeployment:
         runs: Runs,
         stores: Mapping[str, Objects],
         upload_seconds: float = _UPLOAD_SECONDS,
+        priced: PricedConfig | None = None,
     ) -> None:
         self._link, self._config, self._runs, self._stores = link, config, runs, stores
         self._upload_seconds = upload_seconds
+        self._priced = priced_resources(config, priced) if priced is not None else ()
         #: What was wrong on the way to the connection: no news.
         self._old_trouble: Exception | None = None
 
@@ -138,7 +140,11 @@ class JetStreamDeployment:
             raise  # "temporarily unavailable", say: it is on, and most of its nodes are not there
 
     async def streams(self) -> tuple[Stream, ...]:
-        return tuple(await asyncio.gather(*(self._stream(resource) for resource in resources_of(self._config))))
+        resources = (*resources_of(self._config), *self._priced)
+        found = await asyncio.gather(*(self._stream(resource) for resource in resources))
+        ours, priced = found[: len(found) - len(self._priced)], found[len(found) - len(self._priced) :]
+        # Whoever never had a ledger has none of those, and misses nothing.
+        return (*ours, *(priced if any(each.state is not MISSING for each in priced) else ()))
 
     async def _stream(self, resource: Resource) -> Stream:
         state = await self._known(self._find(resource.name))

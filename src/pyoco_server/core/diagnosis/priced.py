@@ -1,0 +1,198 @@
+"""Rules about priced runs: the ledger, the budgets, their queue and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyoco_server.core.diagnosis.facts import Facts, Found, Unknown
+from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, some, warning
+from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
+
+__all__ = ["bucket", "disputed", "file", "letters", "overdue", "queue", "reachable", "redis", "secret", "version"]
+
+_NO_MONEY = "priced runs are neither accepted nor ended; flows go on"
+#: Whoever knows one address of a result can try so many secrets against it.
+_SECRET_LENGTH_MIN = 16
+
+
+def _ledger(facts: Facts) -> Ledger | None:
+    known = facts.priced
+    return known.ledger if isinstance(known, PricedFacts) and isinstance(known.ledger, Ledger) else None
+
+
+def reachable(facts: Facts) -> Iterator[Remark]:
+    known = facts.priced
+    if not isinstance(known, PricedFacts):
+        return
+    if isinstance(known.ledger, Ledger):
+        yield ok(f"the ledger answers: {known.ledger.where}")
+    elif isinstance(known.ledger, Absent):
+        yield note(
+            f"there is no ledger at {known.ledger.where}",
+            "priced runs are not accepted from here, and workers and keepers here know of none",
+            "`pyoco-server up` makes it; PYOCO_LEDGER_URL names another, --data-dir another folder; "
+            "PYOCO_PRICED_ENABLED=0 where none is wanted",
+        )
+    else:
+        yield danger(
+            f"the ledger does not answer: {known.ledger.why}",
+            _NO_MONEY,
+            "start its database, or correct PYOCO_LEDGER_URL",
+        )
+
+
+def version(facts: Facts) -> Iterator[Remark]:
+    ledger = _ledger(facts)
+    if ledger is None:
+        return
+    if ledger.is_current:
+        yield ok(f"the ledger's tables are of version {ledger.version}")
+    elif not ledger.is_known:
+        yield danger(
+            f"the ledger's tables are of version {ledger.version}, and {ledger.wanted} is the newest known here",
+            f"processes of this version refuse them: {_NO_MONEY}",
+            "update pyoco-server here, too",
+        )
+    else:
+        found = "has no tables" if ledger.version is None else f"has tables of version {ledger.version}"
+        yield danger(
+            f"the ledger {found}, and {ledger.wanted} is needed",
+            f"processes of this version refuse it: {_NO_MONEY}",
+            "stop processes of an older version, back the ledger up; pyoco-server-admin ledger migrate",
+        )
+
+
+def file(facts: Facts) -> Iterator[Remark]:
+    """Only a look at the file: how long it waits for the disk is each process' own, and fixed."""
+    ledger = _ledger(facts)
+    if ledger is None or ledger.mode is None:
+        return
+    strange = False
+    if ledger.mode & 0o077:
+        strange = True
+        yield warning(
+            f"others than its owner may open {ledger.where} (mode {ledger.mode:o})",
+            "it holds every tenant's money and the inputs of priced runs",
+            f"chmod 600 {ledger.where}",
+            about="permissions",
+        )
+    if ledger.journal != "wal":
+        strange = True
+        yield warning(
+            f"{ledger.where} has journal mode {ledger.journal}, not WAL",
+            "readers and writers wait for each other; a file system without shared memory (NFS) cannot do better",
+            "put the ledger on a local disk, or into PostgreSQL",
+            about="journal",
+        )
+    if not strange:
+        yield ok(f"{ledger.where} is its owner's alone, and in WAL mode")
+
+
+def disputed(facts: Facts) -> Iterator[Remark]:
+    ledger = _ledger(facts)
+    if ledger is not None and ledger.disputed:
+        yield danger(
+            f"priced runs whose money facts contradict each other: {some(ledger.disputed)}",
+            "what they hold stays held, and they do not end, until an operator decides",
+            "pyoco-server-admin budget disputes, then: pyoco-server-admin budget resolve --run-id ID --refund --memo …",
+        )
+
+
+def overdue(facts: Facts) -> Iterator[Remark]:
+    ledger = _ledger(facts)
+    if ledger is not None and ledger.overdue:
+        yield danger(
+            f"priced runs that a keeper should have ended minutes ago: {some(ledger.overdue)}",
+            "the money they hold does not come back before a keeper ends them",
+            "pyoco-keeper, with the same PYOCO_LEDGER_URL and PYOCO_BUDGET_URL as the gateways; or see its log",
+        )
+
+
+def redis(facts: Facts) -> Iterator[Remark]:
+    known = facts.priced
+    if not isinstance(known, PricedFacts) or known.redis is None:
+        return
+    if isinstance(known.redis, Unknown):
+        yield danger(
+            f"the Redis of budgets does not answer: {known.redis.why}",
+            _NO_MONEY,
+            "start it, or correct PYOCO_BUDGET_URL",
+        )
+    elif known.redis.unfit:
+        yield danger(known.redis.unfit, "no process of ours starts with it", "use a single Redis 7 or newer")
+    else:
+        yield from _fitness(known.redis)
+
+
+def _fitness(found: Redis) -> Iterator[Remark]:
+    for each in found.dangers:
+        yield danger(
+            each,
+            "budgets that Redis forgets have to be written anew from the journal, and nothing may be spent meanwhile",
+            "set `maxmemory-policy noeviction` and `appendonly yes` in its configuration",
+        )
+    if not found.dangers:
+        yield ok("the Redis of budgets answers, evicts nothing and writes all it does to disk")
+
+
+def queue(facts: Facts) -> Iterator[Remark]:
+    known = facts.priced
+    if not isinstance(known, PricedFacts) or known.sqs is None:
+        return
+    if isinstance(known.sqs, Sqs):
+        yield ok(f"{known.sqs.name} answers; messages: {known.sqs.waiting}")
+    elif isinstance(known.sqs, Absent):
+        yield warning(
+            f"there is no queue {known.sqs.where}",
+            "either nothing was started yet, or this is another account or region than the one you mean",
+            "start a gateway: it makes it; or check PYOCO_PACK_QUEUE_URL, AWS_REGION and AWS_ENDPOINT_URL",
+        )
+    else:
+        yield danger(
+            f"the queue of priced runs does not answer: {known.sqs.why}",
+            "submits are refused, and nothing begins",
+            "check PYOCO_PACK_QUEUE_URL, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS",
+        )
+
+
+def letters(facts: Facts) -> Iterator[Remark]:
+    """How many; the queue itself knows no more."""
+    known = facts.priced
+    if not isinstance(known, PricedFacts):
+        return
+    count = known.sqs.letters if isinstance(known.sqs, Sqs) else 0
+    for stream in facts.streams:
+        if stream.name == known.letters_stream and isinstance(stream.state, Found):
+            count = stream.state.messages
+    if count:
+        yield note(
+            f"messages of priced runs that were delivered three times and not dealt with: {count}",
+            "workers could not begin these runs; each gets its money back when it has waited for too long",
+            "look at the logs of workers; the ledger was away, or a worker died again and again",
+        )
+
+
+def bucket(facts: Facts) -> Iterator[Remark]:
+    known = facts.priced
+    if not isinstance(known, PricedFacts) or known.bucket is None:
+        return
+    if isinstance(known.bucket, Bucket):
+        yield ok(f"{known.bucket.name} answers")
+    else:
+        yield danger(
+            f"the bucket of results does not answer: {known.bucket.why}",
+            "no priced run can complete, and no result can be read",
+            "check PYOCO_RESULTS_URL, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway makes the bucket",
+        )
+
+
+def secret(facts: Facts) -> Iterator[Remark]:
+    known = facts.priced
+    if not isinstance(known, PricedFacts) or known.secret_length is None:
+        return
+    if known.secret_length < _SECRET_LENGTH_MIN:
+        yield warning(
+            f"PYOCO_RESULTS_SECRET has {known.secret_length} characters",
+            "whoever guesses it can read every result",
+            "unset it: one is made and kept in NATS; or set 32 random characters, the same for all gateways",
+        )
