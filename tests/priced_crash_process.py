@@ -1,8 +1,9 @@
 """Processes that die by kill -9 at named points of a submit or of an end (contract 23.3), as real ones might.
 
 Run as a script: a tenant, then points. Each point gets a process of its own, forked once everything is imported: it
-submits a run under the point's name, or takes one message and works, until it gets there. Settings are those of the
-environment. Says how each of them ended, as JSON.
+takes one message and works, or submits a run under the point's name, until it gets there. Who submits comes after who
+works, so that nobody takes what is left behind. Settings are those of the environment. Says how each of them ended, as
+JSON.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ async def _go_as_far_as(point: str, tenant_id: str) -> None:
         assert backend.priced is not None
         await backend.priced.until_open()
         priced = replace(backend.priced, reached=reached)
-        if point.startswith("submit."):
+        if _submits(point):
             await submit(priced, a_new_run(tenant_id=tenant_id, idempotency_key=point))
             return
         worker = pack_worker(priced, config)
         await worker.start()
         await asyncio.sleep(_PATIENCE_SECONDS)
+
+
+def _submits(point: str) -> bool:
+    return point.startswith("submit.")
 
 
 def _forked(point: str, tenant_id: str) -> int:
@@ -53,9 +58,11 @@ def _forked(point: str, tenant_id: str) -> int:
 
 def main() -> None:
     tenant_id, *points = sys.argv[1:]
-    pids = [_forked(point, tenant_id) for point in points]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    sys.stdout.write(json.dumps(dict(zip(points, ends, strict=True))))
+    ends: dict[str, int] = {}
+    for submits in (False, True):
+        pids = {point: _forked(point, tenant_id) for point in points if _submits(point) == submits}
+        ends |= {point: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for point, pid in pids.items()}
+    sys.stdout.write(json.dumps(ends))
 
 
 if __name__ == "__main__":

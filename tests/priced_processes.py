@@ -17,14 +17,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import httpx
 import psutil
 import pytest
 
 from chaos import Process, free_port
-from priced_stacks import POSTGRES, SPLIT, SQLITE
+from priced_stacks import POSTGRES, QUICK_SPLIT, SPLIT, SQLITE
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.tenants import limit_tenant
@@ -45,6 +45,7 @@ __all__ = [
     "ENDED",
     "IMPATIENT",
     "Gateway",
+    "Keeper",
     "Payer",
     "Site",
     "Worker",
@@ -68,7 +69,7 @@ BODY: dict[str, Any] = {
 }
 #: So short that keepers end what was left behind within seconds, and long enough for a busy machine.
 IMPATIENT = {
-    "PYOCO_PRICED_LEASE_TTL_SEC": "4",
+    "PYOCO_PRICED_LEASE_TTL_SEC": "5",
     "PYOCO_PRICED_HEARTBEAT_SEC": "1",
     "PYOCO_PRICED_REAPER_INTERVAL_SEC": "1",
     "PYOCO_PRICED_SWEEPER_INTERVAL_SEC": "1",
@@ -97,19 +98,24 @@ def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
-    """The variables that choose a stack of 21.5, on servers of the tests, under names nobody else uses."""
+    """The variables that choose a stack of 21.5, on servers of the tests, under names nobody else uses; QUICK_SPLIT is
+    PostgreSQL and Redis, without the seconds that the emulators of SQS and S3 take."""
     if kind == SQLITE:
         return {"PYOCO_LEDGER_URL": f"sqlite:///{folder / 'ledger.db'}"}
-    server, aws = request.getfixturevalue("postgres_server"), request.getfixturevalue("moto_server").empty()
+    server = request.getfixturevalue("postgres_server")
     url = server.new_database()  # the first process makes the tables
     request.addfinalizer(lambda: server.drop_database(url))
-    own = {"PYOCO_LEDGER_URL": url, "PYOCO_RESULTS_URL": f"s3://{_dashed('dpp-results')}", **aws.environment}
-    if kind == POSTGRES:
-        return own
-    assert kind == SPLIT
-    redis = request.getfixturevalue("redis_server")
-    redis.empty()
-    return own | {"PYOCO_BUDGET_URL": redis.url, "PYOCO_PACK_QUEUE_URL": f"sqs://{_dashed('dpp-runs')}"}
+    own = {"PYOCO_LEDGER_URL": url}
+    if kind in {SPLIT, QUICK_SPLIT}:
+        redis = request.getfixturevalue("redis_server")
+        redis.empty()
+        own |= {"PYOCO_BUDGET_URL": redis.url}
+    if kind in {POSTGRES, SPLIT}:
+        aws = request.getfixturevalue("moto_server").empty()
+        own |= {**aws.environment, "PYOCO_RESULTS_URL": f"s3://{_dashed('dpp-results')}"}
+    if kind == SPLIT:
+        own |= {"PYOCO_PACK_QUEUE_URL": f"sqs://{_dashed('dpp-runs')}"}
+    return own
 
 
 def _dashed(name: str) -> str:
@@ -214,19 +220,46 @@ class Gateway(Process):
         return next((run for run in runs if run["run_id"] == run_id), None)
 
 
-class Worker(Process):
+class _Probed(Process):
+    """A process that tells of its health at a port of its own."""
+
+    _takes_part: str
+
+    def __init__(self, name: str, command: list[str | Path], settings: Mapping[str, str], folder: Path) -> None:
+        self._port = free_port()
+        own = {"PYOCO_DATA_DIR": str(folder / name), "PYOCO_HEALTH_PORT": str(self._port)}
+        super().__init__(name, command, {**settings, **own}, folder)
+
+    def health(self, path: str) -> int:
+        return httpx.get(f"http://127.0.0.1:{self._port}{path}", timeout=10).status_code
+
+    def until_ready(self) -> Self:
+        """Until it takes part in priced runs."""
+
+        def is_ready() -> bool:
+            assert self.is_alive, self.last_words
+            return self.has_said(self._takes_part)
+
+        until(is_ready, what=f"{self.name} takes part")
+        return self
+
+
+class Keeper(_Probed):
+    """`pyoco-keeper`, which takes everything from the environment."""
+
+    _takes_part = "priced runs are kept"
+
+    def __init__(self, name: str, settings: Mapping[str, str], folder: Path) -> None:
+        super().__init__(name, [_BIN / "pyoco-keeper"], settings, folder)
+
+
+class Worker(_Probed):
     """`pyoco-worker`, one priced run at a time."""
+
+    _takes_part = "priced runs are taken"
 
     def __init__(self, name: str, settings: Mapping[str, str], folder: Path) -> None:
         super().__init__(name, [_BIN / "pyoco-worker", "--worker-id", name, "--slots", "1"], settings, folder)
-
-    def until_ready(self) -> Worker:
-        def is_ready() -> bool:
-            assert self.is_alive, self.last_words
-            return self.has_said("priced runs are taken") and len(self.pack_hosts()) == 2
-
-        until(is_ready, 40, f"{self.name} takes priced runs")
-        return self
 
     def pack_hosts(self) -> list[psutil.Process]:
         """The processes in which packs are executed: one for the slot, and a spare."""
@@ -276,9 +309,8 @@ class Site:
     def worker(self, name: str, **more: str) -> Worker:
         return self._started(Worker(name, self.environment | more, self.folder))
 
-    def keeper(self, name: str, **more: str) -> Process:
-        settings = self.environment | {"PYOCO_DATA_DIR": str(self.folder / name)} | more
-        return self._started(Process(name, [_BIN / "pyoco-keeper"], settings, self.folder))
+    def keeper(self, name: str, **more: str) -> Keeper:
+        return self._started(Keeper(name, self.environment | more, self.folder))
 
     def _started(self, process: P) -> P:
         process.start()

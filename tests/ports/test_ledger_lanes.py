@@ -20,6 +20,7 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.ledger import connect, engine, sql
 from pyoco_server.ports.ledger.faults import LedgerRefused
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
+from pyoco_server.ports.ledger.quick import Quick
 from pyoco_server.ports.ledger.sql import SqlLedger
 from waiting import eventually
 
@@ -73,9 +74,9 @@ class Held:
 
 
 def connection_of(tx: LedgerTx) -> Connection:
-    connection = tx.tenants._sql.connection  # type: ignore[attr-defined]
-    assert isinstance(connection, Connection)
-    return connection
+    quick = tx.tenants._sql.connection  # type: ignore[attr-defined]
+    assert isinstance(quick, Quick)
+    return quick.whole
 
 
 async def waiting(*coroutines: Any) -> list[asyncio.Task[Any]]:

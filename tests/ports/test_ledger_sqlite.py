@@ -23,6 +23,7 @@ from pyoco_server.core.priced.states import Actor, Basis
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.ledger import dialect, run_rows
 from pyoco_server.ports.ledger.port import LOST, Ledger, LedgerTx, Scan
+from pyoco_server.ports.ledger.quick import Quick
 from pyoco_server.ports.ledger.sql import SqlLedger
 
 
@@ -64,9 +65,9 @@ async def ledger(url: str, skew: Skew) -> AsyncIterator[SqlLedger]:
 
 
 def connection_of(tx: LedgerTx) -> Connection:
-    connection = tx.tenants._sql.connection  # type: ignore[attr-defined]
-    assert isinstance(connection, Connection)
-    return connection
+    quick = tx.tenants._sql.connection  # type: ignore[attr-defined]
+    assert isinstance(quick, Quick)
+    return quick.whole
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

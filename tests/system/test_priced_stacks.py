@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
-from priced_processes import DOLLAR, Gateway, Site, admin, at_once, settings_of, until
+from priced_processes import DOLLAR, Gateway, Site, Worker, admin, at_once, settings_of, until
 from priced_stacks import ALL_STACKS, SPLIT, SQLITE
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.ledger import connect
@@ -32,6 +32,7 @@ class Deployed:
     #: Each with a data directory of its own.
     anna: Gateway
     bert: Gateway
+    worker: Worker
 
     def either(self, number: int) -> Gateway:
         return (self.anna, self.bert)[number % 2]
@@ -49,7 +50,7 @@ def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         anna.until_ready()
         bert.until_ready()
         worker.until_ready()
-        yield Deployed(request.param, site, anna, bert)
+        yield Deployed(request.param, site, anna, bert, worker)
     finally:
         site.end()
         nats.kill()
@@ -68,6 +69,7 @@ def test_a_run_is_executed_paid_for_and_read_by_its_signed_address(deployed: Dep
     body = _opened(result["presigned_url"], deployed)
     assert hashlib.sha256(body).hexdigest() == result["sha256"]
     until(lambda: (anna.listed(run_id) or {}).get("status") == "COMPLETED", 10, "the list")
+    assert [deployed.worker.health(path) for path in ("/healthz", "/readyz")] == [200, 200]
     assert admin(site.environment, "budget", "verify")["ok"]
     sums = admin(site.environment, "budget", "show", "--tenant", payer.tenant_id)
     assert (sums["balance_usd_micros"], sums["held_usd_micros"], sums["charged_usd_micros"]) == (950_000, 0, 50_000)
@@ -104,6 +106,27 @@ def test_what_is_refused_or_repeated_costs_nothing(deployed: Deployed) -> None:
     anna.until_status(payer, run_id, "COMPLETED")
     assert (site.balance(payer), site.balance(poor), site.balance(other)) == (950_000, 1_000, DOLLAR)
     assert (len(site.rows(payer)), site.rows(poor)) == (1, [])
+    site.check_money()
+
+
+def test_after_its_retention_a_run_is_gone_for_its_owner_and_never_was_for_others(deployed: Deployed) -> None:
+    """PRICED-222, PRICED-80, PRICED-88, AC-4209: and its key is free again"""
+    site, anna, bert = deployed.site, deployed.anna, deployed.bert
+    payer, other = site.payer(), site.payer()
+    run_id = anna.post(payer, "one-key-1").json()["run_id"]
+    anna.until_status(payer, run_id, "COMPLETED")
+    engine = connect.engine_for_writing(connect.address(site.priced.ledger_url))
+    with engine.begin() as connection:  # as if thirty days had passed
+        connection.execute(text("UPDATE runs SET retention_until = created_at WHERE run_id = :id"), {"id": run_id})
+    engine.dispose()
+    gone = bert.get(payer, run_id)
+    assert (gone.status_code, gone.json()["reason_code"]) == (410, "RUN_RETENTION_EXPIRED")
+    assert bert.get(other, run_id).status_code == 404
+    second = bert.post(payer, "one-key-1")
+    assert second.status_code == 202
+    assert second.json()["run_id"] != run_id
+    anna.until_status(payer, second.json()["run_id"], "COMPLETED")
+    assert site.balance(payer) == DOLLAR - 2 * 50_000
     site.check_money()
 
 

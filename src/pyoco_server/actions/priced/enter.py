@@ -47,9 +47,8 @@ async def enter(priced: Priced, tenant_id: str, bucket: str) -> Entry:
 
 
 def _joint(tx: LedgerTx, priced: Priced, tenant_id: str, bucket: str) -> Entry:
-    tenant = tx.tenants.get(tenant_id)
+    tenant, balance = tx.tenants.with_balance(tenant_id)
     limit = _limit(priced, tenant)
-    balance = tx.money.balance(tenant_id)
     if _is_suspended(tenant):
         return Entry(tenant, balance, _untouched(limit, tx.now_us()))
     return Entry(tenant, balance, tx.rates.take(tenant_id, bucket, limit))

@@ -40,7 +40,7 @@ async def place_joint(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
 
 
 def _place(tx: LedgerTx, ask: NewRun) -> tuple[Placed, PricedRun | None]:
-    found = tx.runs.create(ask)
+    found = tx.runs.create_reserved(ask)
     expired: PricedRun | None = None
     if isinstance(found, Exists):
         if look_at_same_key(found.run, ask, tx.now_us()) is SameKey.REPLAY:
@@ -48,13 +48,11 @@ def _place(tx: LedgerTx, ask: NewRun) -> tuple[Placed, PricedRun | None]:
         gone = tx.ends.expire(found.run.run_id, found.run.version)
         if isinstance(gone, Lost):
             raise KeyBusy
-        expired, found = gone, tx.runs.create(ask)
+        expired, found = gone, tx.runs.create_reserved(ask)
         if isinstance(found, Exists):  # somebody took the free key first
             raise KeyBusy
     answer = tx.money.reserve(ask.tenant_id, ask.run_id, ask.reserved_usd_micros, ask.trace_id)
     if isinstance(answer, Insufficient):
         raise OverBudget(answer.balance_usd_micros)
     assert isinstance(answer, Reserved), "a run that was made just now cannot have a reservation"
-    run = tx.runs.mark_reserved(found.run_id, found.version)
-    assert isinstance(run, PricedRun), "nobody else can have seen the row"
-    return Placed(run, answer.balance_usd_micros), expired
+    return Placed(found, answer.balance_usd_micros), expired

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from pyoco_server.core.priced.journal import CORRECTION, FUNDING, REVENUE
 from pyoco_server.ports.ledger.port import AuditReport, Difference
+from pyoco_server.ports.ledger.quick import Quick
 
 __all__ = ["audit"]
 
@@ -143,7 +144,7 @@ _SPLIT_AUDIT: Final[TextClause] = text(_FACTS + _EVERYWHERE)
 _JOINED_AUDIT: Final[TextClause] = text(_FACTS + _EVERYWHERE + _JOINED)
 
 
-def audit(connection: Connection, *, joins_ledger: bool) -> AuditReport:
+def audit(connection: Connection | Quick, *, joins_ledger: bool) -> AuditReport:
     """O(journal + runs), in the database; here O(tenants + differences)."""
     available: dict[str, int] = {}
     differences: list[Difference] = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
@@ -15,7 +16,7 @@ from sqlalchemy.exc import ArgumentError
 from pyoco_server.errors import SettingError
 from pyoco_server.ports.ledger.types import is_postgres
 
-__all__ = ["address", "durably", "engine_for_reading", "engine_for_writing", "is_sqlite", "reading", "softly"]
+__all__ = ["Line", "address", "durably", "engine_for_reading", "engine_for_writing", "is_sqlite", "reading", "softly"]
 
 _BUSY_MS: Final = 5_000
 _POSTGRES = {
@@ -27,6 +28,32 @@ _POSTGRES = {
 _WRITE_SECONDS: Final = 10
 #: An audit reads the whole journal.
 _READ_SECONDS: Final = 55
+
+
+class Line:
+    """The socket of a connection, to be cut by another thread than the one that waits on it.
+
+    A socket of our own to the same end: the driver may close its own at any time, and its number would be another's.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(fd))
+
+    @classmethod
+    def of(cls, driver: Any) -> Self | None:
+        """None for SQLite, which has none."""
+        return cls(driver.fileno()) if hasattr(driver, "fileno") else None
+
+    def cut(self) -> bool:
+        """Both ends hear of it. False: it was gone already."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def address(url: str) -> URL:
@@ -123,6 +150,9 @@ def _postgres(url: URL, isolation: Literal["READ COMMITTED", "REPEATABLE READ"],
         connect_args={
             "connect_timeout": 5,
             "application_name": "pyoco-server",
+            # What is sent and not even received for so long: the network is gone, and nobody has said so.
+            "tcp_user_timeout": 10_000,
+            "keepalives": 1,
             "keepalives_idle": 15,
             "keepalives_interval": 5,
             "keepalives_count": 3,

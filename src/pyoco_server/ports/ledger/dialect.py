@@ -14,6 +14,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Interval, bindp
 
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.ports.ledger.port import Spans
+from pyoco_server.ports.ledger.quick import Quick
 from pyoco_server.ports.ledger.types import Instant, is_postgres
 
 __all__ = ["Sql", "clock", "process_us", "statement_clock"]
@@ -61,8 +62,9 @@ class Sql:
         skew_us: Callable[[], int] = lambda: 0,
         known_tenants: frozenset[str] | set[str] = frozenset(),
     ) -> None:
-        self.connection, self.spans = connection, spans
         self.is_postgres = is_postgres(connection.dialect)
+        self.connection: Connection | Quick = connection if self.is_postgres else Quick(connection)
+        self.spans = spans
         #: Tenants that are in the ledger for certain: nobody deletes one.
         self.known_tenants = known_tenants
         #: Tenants this transaction found or made: certain once it has been committed.

@@ -3,8 +3,9 @@
 SQLite has one writer: its thread takes everything that waits at once, each in a savepoint of its own, and ends it with
 one COMMIT, so one sync to disk serves all of them. PostgreSQL has several, each with one transaction at a time.
 
-Nobody hears of a result before it is committed. A caller who is cancelled, or stops waiting, leaves a transaction that
-happens as a whole or not at all.
+Nobody hears of a result before it is committed. A caller who is cancelled, or stops waiting, takes what still waits out
+of the line, and leaves a transaction that happens as a whole or not at all. One that stands still for too long loses
+its connection: a server that keeps a connection open and says nothing would keep the thread for ever.
 """
 
 from __future__ import annotations
@@ -12,25 +13,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.ledger.connect import Line
 from pyoco_server.ports.ledger.faults import ended_for_another, ledger_errors, lost_connection
+from pyoco_server.ports.ledger.quick import Quick
 
 __all__ = ["Job", "Lane"]
+
+log = get_logger(__name__)
 
 _WAITING_MAX: Final = 10_000
 #: Of a transaction that PostgreSQL gave up for another's sake, or whose connection had died before.
 _TRIES: Final = 4
 _CLOSE_SECONDS: Final = 10
+#: Of these, for threads whose connections were cut.
+_LAST_SECONDS: Final = 1
+_SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(eq=False)
@@ -44,6 +55,8 @@ class Job:
     #: A power failure may take it.
     is_soft: bool = False
     answer: Future[Any] = field(default_factory=Future)
+    #: Nobody waits for it any more: it is not tried again.
+    is_left: bool = False
 
 
 class Lane:
@@ -64,10 +77,16 @@ class Lane:
         self._name, self._threads_max = name, threads
         #: Guards what follows, and tells that a job is there.
         self._arrived = threading.Condition()
-        self._waiting: deque[Job] = deque()
+        self._waiting: OrderedDict[Job, None] = OrderedDict()
+        self._running: dict[Job, _Held] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._is_closed = False
+        #: Connections that were opened before are not used again: one of their like stood still.
+        self._distrusted_ns = 0
+        self._own = threading.local()
+        # Before all others: whatever is said to the server first may already get no answer.
+        event.listen(engine, "connect", self._connected, insert=True)
 
     async def ask(self, job: Job, seconds: int) -> Any:
         """Raises DependencyUnavailable: too many wait, it took too long, or the database did not do it."""
@@ -76,7 +95,7 @@ class Lane:
                 raise DependencyUnavailable("the ledger is closed")
             if len(self._waiting) >= _WAITING_MAX:
                 raise DependencyUnavailable("too many transactions wait for the ledger")
-            self._waiting.append(job)
+            self._waiting[job] = None
             if self._idle < len(self._waiting) and len(self._threads) < self._threads_max:
                 self._add_thread()
             self._arrived.notify()
@@ -85,16 +104,65 @@ class Lane:
                 return await asyncio.wrap_future(job.answer)
         except TimeoutError as error:
             raise DependencyUnavailable(f"the ledger did not answer within {seconds} s") from error
+        finally:
+            if not job.answer.done() or job.answer.cancelled():
+                self._leave(job, seconds)
 
     async def close(self) -> None:
-        """Returns once all that waited is done and every connection is closed, or after 10 s: a server that stands
-        still keeps its thread. May be called twice."""
+        """Returns once all that waited is done and every connection is closed, or after 10 s: then what stands still is
+        cut off, and what waits is refused. May be called twice."""
         with self._arrived:
             self._is_closed = True
             self._arrived.notify_all()
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join, _CLOSE_SECONDS)
+        await asyncio.to_thread(self._end)
         self._engine.dispose()
+
+    def _end(self) -> None:
+        until_ns = time.monotonic_ns() + _CLOSE_SECONDS * _SECOND_NS
+        if not self._join(until_ns - _LAST_SECONDS * _SECOND_NS):
+            with self._arrived:
+                left = list(self._waiting)
+                self._waiting.clear()
+                for job in self._running:
+                    job.is_left = True
+                for held in self._running.values():
+                    held.cut()
+            for job in left:
+                if job.answer.set_running_or_notify_cancel():
+                    job.answer.set_exception(DependencyUnavailable("the ledger is closed"))
+            self._join(until_ns)
+
+    def _join(self, until_ns: int) -> bool:
+        """Whether all threads have ended."""
+        for thread in self._threads:
+            thread.join(_seconds(until_ns - time.monotonic_ns()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _leave(self, job: Job, seconds: int) -> None:
+        """Nobody waits for the job any more. It may hold all that a user sent: out of the line with it.
+
+        One that has begun has `seconds` from there, since a long line is no fault of its connection.
+        """
+        job.is_left = True
+        with self._arrived:
+            if job in self._waiting:
+                del self._waiting[job]
+            held = self._running.get(job)
+            if held is None:
+                return
+            left_ns = held.began_ns + seconds * _SECOND_NS - time.monotonic_ns()
+        asyncio.get_running_loop().call_later(_seconds(left_ns), self._cut_off, job)
+
+    def _cut_off(self, job: Job) -> None:
+        with self._arrived:
+            held = self._running.get(job)
+            if held is None or not held.cut():
+                return
+            self._distrusted_ns = time.monotonic_ns()
+        log.warning("a connection to the ledger stood still and is given up", lane=self._name)
+
+    def _connected(self, driver: Any, _: object) -> None:
+        self._own.held.use(Line.of(driver))
 
     def _add_thread(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -108,15 +176,31 @@ class Lane:
                 self._idle += 1
                 self._arrived.wait()
                 self._idle -= 1
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max))]
+            return [self._waiting.popitem(last=False)[0] for _ in range(min(len(self._waiting), self._batch_max))]
 
     def _serve(self) -> None:
-        held = _Held(self._engine)
+        held = self._own.held = _Held(self._engine)
         while taken := self._next():
             jobs = [job for job in taken if job.answer.set_running_or_notify_cancel()]
             if jobs:
-                self._perform(held, jobs)
+                with self._begun(held, jobs):
+                    self._perform(held, jobs)
         held.drop()
+
+    @contextlib.contextmanager
+    def _begun(self, held: _Held, jobs: Sequence[Job]) -> Iterator[None]:
+        with self._arrived:
+            held.began_ns = time.monotonic_ns()
+            is_distrusted = held.opened_ns < self._distrusted_ns
+            self._running.update(dict.fromkeys(jobs, held))
+        if is_distrusted:
+            held.drop()
+        try:
+            yield
+        finally:
+            with self._arrived:
+                for job in jobs:
+                    del self._running[job]
 
     def _perform(self, held: _Held, jobs: Sequence[Job]) -> None:
         try:
@@ -142,7 +226,7 @@ class Lane:
             except SQLAlchemyError as error:
                 # Not after the work was done: then it was the COMMIT that got no answer, and nobody knows.
                 has_died = not is_done and lost_connection(error)
-                if not tries_left or not (has_died or ended_for_another(error)):
+                if not tries_left or job.is_left or not (has_died or ended_for_another(error)):
                     raise
                 if has_died:
                     held.drop()
@@ -176,17 +260,19 @@ class _Outcome:
 
 
 def _do_beside_others(connection: Connection, job: Job) -> _Outcome:
-    """In a savepoint. An error that took the whole transaction along is raised; any other is the job's own."""
-    savepoint = connection.begin_nested()
+    """In a savepoint, on SQLite. An error that took the whole transaction along is raised; any other is the job's."""
+    quick = Quick(connection)
+    quick.say("SAVEPOINT one")  # not by SQLAlchemy's way, which costs as much as all statements of a short job
     try:
         with ledger_errors():
             value = job.work(connection)
     except Exception as error:
         if not _is_in_transaction(connection):
             raise
-        savepoint.rollback()
+        quick.say("ROLLBACK TO one")
+        quick.say("RELEASE one")
         return _Outcome(error=error)
-    savepoint.commit()
+    quick.say("RELEASE one")
     return _Outcome(value)
 
 
@@ -201,11 +287,25 @@ class _Held:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: Connection | None = None
+        self._line: Line | None = None
+        #: When its jobs of now have begun, and when the connection was opened.
+        self.began_ns = self.opened_ns = 0
 
     def connection(self) -> Connection:
         if self._connection is None:
             self._connection = self._engine.connect()
         return self._connection
+
+    def use(self, line: Line | None) -> None:
+        """The connection is this one now."""
+        before, self._line, self.opened_ns = self._line, line, time.monotonic_ns()
+        if before is not None:
+            before.close()
+
+    def cut(self) -> bool:
+        """From another thread: whoever waits for the server hears that it is gone. False: there is no way to."""
+        line = self._line
+        return line is not None and line.cut()
 
     def drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -213,3 +313,8 @@ class _Held:
             with contextlib.suppress(SQLAlchemyError):  # it was of no use, or is not needed any more
                 connection.invalidate()
                 connection.close()
+        self.use(None)
+
+
+def _seconds(ns: int) -> Any:
+    return max(timedelta(0), timedelta(microseconds=ns // 1000)).total_seconds()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from sqlalchemy import exc
 
 from pyoco_server.errors import DependencyUnavailable, KeyBusy
+from pyoco_server.ports.ledger.port import LedgerRefused
 
 __all__ = ["LedgerRefused", "ended_for_another", "ledger_errors", "lost_connection", "waiting_for_key"]
 
@@ -21,10 +22,6 @@ _AGAIN = frozenset({"40001", "40P01"})
 _WRONG = "SQLITE_ERROR"
 #: No fault of the database, and no outage: it kept us from writing what must not be.
 _OURS = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
-
-
-class LedgerRefused(Exception):
-    """The database did not take a statement: a defect of ours, never of the user. Nothing was changed."""
 
 
 @contextlib.contextmanager
@@ -40,6 +37,9 @@ def ledger_errors() -> Iterator[None]:
         raise DependencyUnavailable(f"the ledger did not answer ({_name(error)})") from error
     except exc.SQLAlchemyError as error:
         raise LedgerRefused(f"a statement for the ledger is wrong ({type(error).__name__})") from error
+    except UnicodeEncodeError:
+        # Of the driver, before the database sees it; also without its cause, which holds the text.
+        raise LedgerRefused("a text for the ledger holds half a character") from None
     except OSError as error:
         raise DependencyUnavailable(
             f"the ledger cannot be reached ({error.strerror or type(error).__name__})"

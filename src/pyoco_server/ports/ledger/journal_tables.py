@@ -26,6 +26,7 @@ from pyoco_server.core.priced.journal import CORRECTION, FUNDING, REVENUE, Kind,
 from pyoco_server.ports.ledger.audit import audit
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import AuditReport, Balances, JournalLine, Spend
+from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.schema import ledger_entries, ledger_txns
 from pyoco_server.ports.ledger.types import Instant
 
@@ -48,8 +49,10 @@ def _writing(*, on_postgres: bool) -> Insert:
     )
 
 
-_WRITE = {on_postgres: _writing(on_postgres=on_postgres) for on_postgres in (False, True)}
-_WRITE_ENTRIES = ledger_entries.insert()
+_WRITE = {on_postgres: keep(_writing(on_postgres=on_postgres)) for on_postgres in (False, True)}
+_WRITE_ENTRIES = keep(
+    ledger_entries.insert().values({name: bindparam(name) for name in ("txn_id", "account", "amount_usd_micros")})
+)
 
 #: The tenant's own accounts whoever wrote there, and its part of the platform's.
 _BALANCES = union_all(

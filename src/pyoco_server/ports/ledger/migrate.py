@@ -28,7 +28,7 @@ __all__ = ["MIGRATE", "Migrated", "Schema", "check", "downgrade", "schema_of", "
 MIGRATE: Final = "pyoco-server-admin ledger migrate"
 #: "PRICED", as a number: nobody else's lock.
 _LOCK: Final = 0x505249434544
-_STEPS: Final = Path(__file__).parent / "migrations"
+_STEPS: Final = Path(__file__).parent.joinpath("migrations")
 
 
 class Migrated(NamedTuple):
@@ -92,7 +92,7 @@ def schema_of(connection: Connection) -> Schema:
 
 def _schema(version: str | None) -> Schema:
     """A step's file bears its version: `v0001_priced_runs.py` is 0001."""
-    known = {path.name[1:].partition("_")[0] for path in (_STEPS / "versions").glob("v[0-9]*_*.py")}
+    known = {path.name[1:].partition("_")[0] for path in _STEPS.joinpath("versions").glob("v[0-9]*_*.py")}
     return Schema(version, max(known), is_known=version is None or version in known)
 
 

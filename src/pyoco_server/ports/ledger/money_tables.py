@@ -34,6 +34,7 @@ from pyoco_server.ports.budget.port import (
 )
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
+from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.schema import budgets, ledger_txns, reservations
 from pyoco_server.ports.ledger.tenants import SqlTenants
 
@@ -49,9 +50,12 @@ _MS: Final = 1000
 _B, _R = budgets.c, reservations.c
 
 #: SQLite holds the whole file by now, and leaves FOR UPDATE out.
-_LOCK = select(_B.balance_usd_micros).where(_B.tenant_id == bindparam("tenant")).with_for_update()
-_LOOK = select(_R.tenant_id, _R.state, _R.reserved_usd_micros, _R.charge_usd_micros, _R.refund_usd_micros).where(
-    _R.run_id == bindparam("run")
+_BALANCE = keep(select(_B.balance_usd_micros).where(_B.tenant_id == bindparam("tenant")))
+_LOCK = keep(_BALANCE.with_for_update())
+_LOOK = keep(
+    select(_R.tenant_id, _R.state, _R.reserved_usd_micros, _R.charge_usd_micros, _R.refund_usd_micros).where(
+        _R.run_id == bindparam("run")
+    )
 )
 
 
@@ -96,9 +100,9 @@ def _closing(*, on_postgres: bool) -> Update:
     )
 
 
-_RESERVE = {on_postgres: _setting_aside(on_postgres=on_postgres) for on_postgres in (False, True)}
-_WRITE_BALANCE = {on_postgres: _writing_balance(on_postgres=on_postgres) for on_postgres in (False, True)}
-_CLOSE = {on_postgres: _closing(on_postgres=on_postgres) for on_postgres in (False, True)}
+_RESERVE = {on_postgres: keep(_setting_aside(on_postgres=on_postgres)) for on_postgres in (False, True)}
+_WRITE_BALANCE = {on_postgres: keep(_writing_balance(on_postgres=on_postgres)) for on_postgres in (False, True)}
+_CLOSE = {on_postgres: keep(_closing(on_postgres=on_postgres)) for on_postgres in (False, True)}
 
 
 class SqlMoney:
@@ -146,8 +150,7 @@ class SqlMoney:
         return Settled(charge, refund) if state == _SETTLED else Refunded(refund)
 
     def balance(self, tenant_id: str) -> int:
-        question = select(_B.balance_usd_micros).where(_B.tenant_id == tenant_id)
-        return self._sql.connection.execute(question).scalar() or 0
+        return self._sql.connection.execute(_BALANCE, {"tenant": tenant_id}).scalar() or 0
 
     def credit(self, tenant_id: str, amount_usd_micros: int, ref: str) -> Credited | AlreadyApplied:
         """Makes the tenant, unless the credit was given before."""

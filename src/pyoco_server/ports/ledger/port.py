@@ -6,7 +6,7 @@ the beginning when the database asks for that. So it does nothing but what its a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -30,6 +30,9 @@ __all__ = [
     "LOST",
     "AuditReport",
     "Balances",
+    "BudgetMode",
+    "BudgetModes",
+    "CreditNote",
     "Difference",
     "Ends",
     "Exists",
@@ -38,6 +41,7 @@ __all__ = [
     "JournalLine",
     "Leases",
     "Ledger",
+    "LedgerRefused",
     "LedgerTx",
     "Lost",
     "MoneyTables",
@@ -63,6 +67,10 @@ class Spans:
     resend_after_seconds: int
     reconcile_after_seconds: int
     retention_seconds: int
+
+
+class LedgerRefused(Exception):
+    """The database did not take a statement: a defect of ours, never of the user. Nothing was changed."""
 
 
 class Lost:
@@ -158,6 +166,21 @@ class Spend:
 
 
 @dataclass(frozen=True)
+class CreditNote:
+    """A credit as the journal names it."""
+
+    op_key: str
+    amount_usd_micros: int
+
+
+class BudgetMode(StrEnum):
+    """Where the money of one ledger's tenants is. All processes agree on it, or money is spent twice."""
+
+    JOINT = "joint"  # in the ledger's own tables
+    SPLIT = "split"  # in Redis
+
+
+@dataclass(frozen=True)
 class Difference:
     """Something that does not add up. `check` is the number of the rule in the audit's list."""
 
@@ -177,6 +200,9 @@ class AuditReport:
 
 class Tenants(Protocol):
     def get(self, tenant_id: str) -> Tenant | None: ...
+
+    def with_balance(self, tenant_id: str) -> tuple[Tenant | None, int]:
+        """And what it may spend by the tables of this database (joint mode). One look."""
 
     def ensure(self, tenant_id: str, display_name: str | None = None) -> Tenant:
         """Make the tenant, and a budget of nothing, unless they are there."""
@@ -200,6 +226,10 @@ class RunRows(Protocol):
         Makes the tenant when the ledger has never heard of it.
         """
 
+    def create_reserved(self, ask: NewRun) -> PricedRun | Exists:
+        """T1 and T2 in one write: QUEUED, RESERVED, version 1. For a caller that reserves in the same transaction, so
+        that nobody ever sees the one without the other (joint mode)."""
+
     def delete_unreserved(self, run_id: str) -> bool:
         """T3."""
 
@@ -219,13 +249,15 @@ class RunRows(Protocol):
     def inputs(self, run_id: str) -> dict[str, Any] | None: ...
 
     def scan(self, kind: Scan, limit: int) -> list[PricedRun]:
-        """Rows that qualify now, the oldest first, by an index: O(limit)."""
+        """Rows that qualify now, the oldest first, by an index: O(limit). One that cannot be read is told as an alarm,
+        and left out."""
 
     def unsettled(self, tenant_id: str) -> list[PricedRun]:
         """The tenant's runs whose money is not closed: NONE, RESERVED or DISPUTED. O(runs that have not ended)."""
 
     def changed_since(self, updated_at: int, run_id: str, limit: int) -> list[PricedRun]:
-        """Rows by (updated_at, run_id) after that place, in that order: for the projection."""
+        """Rows by (updated_at, run_id) after that place, in that order: for the projection. As in `scan`, without those
+        that cannot be read."""
 
 
 class Leases(Protocol):
@@ -306,6 +338,14 @@ class Journal(Protocol):
     def find(self, op_key: str) -> JournalLine | None:
         """The fact of this key, whoever's it is."""
 
+    def confirm(self, op_keys: Sequence[str]) -> None:
+        """A budget elsewhere is known to have these credits. Said twice, it is said once."""
+
+    def is_confirmed(self, op_key: str) -> bool: ...
+
+    def unconfirmed_credits(self, tenant_id: str) -> list[CreditNote]:
+        """The tenant's, the oldest first. O(credits of the tenant)."""
+
     def balances(self, tenant_id: str) -> Balances:
         """Recomputed from the entries: O(entries of the tenant)."""
 
@@ -320,6 +360,27 @@ class Journal(Protocol):
 
         `joins_ledger` is the budget's: one that lives elsewhere is not in this database's budget tables.
         """
+
+
+class BudgetModes(Protocol):
+    """Which mode the ledger's budgets are in, and what a change of it needs."""
+
+    def get(self) -> BudgetMode | None:
+        """None: nobody has opened this ledger yet."""
+
+    def begin(self, mode: BudgetMode) -> BudgetMode:
+        """The mode that holds: `mode`, unless somebody was first."""
+
+    def set(self, mode: BudgetMode) -> None: ...
+
+    def running(self, limit: int) -> list[str]:
+        """Runs whose money is not closed."""
+
+    def set_balance(self, tenant_id: str, balance_usd_micros: int) -> None:
+        """In this database's tables, whatever is there."""
+
+    def add_closed_reservations(self, limit: int) -> int:
+        """Of runs that ended while their money was elsewhere; how many were added. 0: none is missing."""
 
 
 class Rates(Protocol):
@@ -339,6 +400,7 @@ class LedgerTx:
     ends: Ends
     money: MoneyTables
     journal: Journal
+    modes: BudgetModes
     rates: Rates
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Text, TextualSelect, bindparam, text
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.port import Rate
+from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.types import BigInt, Instant
 
 __all__ = ["SqlRates"]
@@ -48,9 +49,11 @@ SELECT {_TOKENS} AS tokens, {{now}} AS updated_at FROM rate_buckets WHERE tenant
 def _both(statement: str) -> dict[bool, TextualSelect]:
     """By whether it is PostgreSQL."""
     return {
-        on_postgres: text(statement.format_map(_POSTGRES if on_postgres else _SQLITE))
-        .bindparams(bindparam("tenant", type_=Text), bindparam("bucket", type_=Text))
-        .columns(tokens=BigInt, updated_at=Instant)
+        on_postgres: keep(
+            text(statement.format_map(_POSTGRES if on_postgres else _SQLITE))
+            .bindparams(bindparam("tenant", type_=Text), bindparam("bucket", type_=Text))
+            .columns(tokens=BigInt, updated_at=Instant)
+        )
         for on_postgres in (False, True)
     }
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from pyoco_server.core.priced.run import Intent, NewRun, PricedRun, ResultPointer
 from pyoco_server.core.priced.states import Actor, At, Money, Stage, Status
+from pyoco_server.errors import Corrupt
 from pyoco_server.ports.ledger.schema import runs
 
-__all__ = ["COLUMNS", "new_row", "pointer_columns", "run_of", "stage_column"]
+__all__ = ["COLUMNS", "NEW_COLUMNS", "new_row", "pointer_columns", "run_of", "stage_column"]
 
 #: What a statement has to give back for `run_of`, in this order.
 COLUMNS = tuple(runs.c)
@@ -44,9 +45,43 @@ _SAME = (
 )
 
 
+#: What `new_row` tells of.
+NEW_COLUMNS = (
+    "run_id",
+    "tenant_id",
+    "pack_type",
+    "profile_version",
+    "status",
+    "money_state",
+    "finalize_stage",
+    "idempotency_key",
+    "payload_hash",
+    "version",
+    "reservation_max_cost_usd_micros",
+    "minimum_fee_usd_micros",
+    "timebox_sec",
+    "min_reliability_e4",
+    "inline",
+    "artifacts_json",
+    "tokens_consumed",
+    "trace_id",
+    "api_key_id",
+)
+
+
 def run_of(values: Sequence[Any]) -> PricedRun:
+    """Raises Corrupt for a row that nobody here has written: then it names the run, and nothing that is in it."""
     row = dict(zip(_NAMES, values, strict=True))
+    try:
+        return _run_of(row)
+    except (AssertionError, TypeError, ValueError):
+        raise Corrupt(f"the row of the run {row['run_id']} cannot be read") from None
+
+
+def _run_of(row: dict[str, Any]) -> PricedRun:
     actor, intent = row["finalize_actor"], row["finalize_intent"]
+    if not isinstance(row["artifacts_json"], dict):
+        raise TypeError("no object")
     return PricedRun(
         status=Status(row["status"]),
         money=Money(row["money_state"]),
@@ -62,8 +97,8 @@ def run_of(values: Sequence[Any]) -> PricedRun:
     )
 
 
-def new_row(ask: NewRun, at: At) -> dict[str, Any]:
-    """All of a new row but its instants, which the ledger's clock tells."""
+def new_row(ask: NewRun, at: At, version: int) -> dict[str, Any]:
+    """All of a new row but its instants, which the ledger's clock tells: the values of `NEW_COLUMNS`."""
     return {
         "run_id": ask.run_id,
         "tenant_id": ask.tenant_id,
@@ -74,7 +109,7 @@ def new_row(ask: NewRun, at: At) -> dict[str, Any]:
         "finalize_stage": stage_column(at.stage),
         "idempotency_key": ask.idempotency_key,
         "payload_hash": ask.payload_hash,
-        "version": 0,
+        "version": version,
         "reservation_max_cost_usd_micros": ask.reserved_usd_micros,
         "minimum_fee_usd_micros": ask.minimum_fee_usd_micros,
         "timebox_sec": ask.timebox_sec,

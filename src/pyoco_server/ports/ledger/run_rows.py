@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -25,12 +26,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from pyoco_server.core.names import is_run_id
 from pyoco_server.core.priced.canonical import canonical_json
 from pyoco_server.core.priced.run import NewRun, PricedRun
-from pyoco_server.core.priced.states import STEPS, Money, Stage, Status
-from pyoco_server.errors import KeyBusy
+from pyoco_server.core.priced.states import STEPS, At, Money, Stage, Status
+from pyoco_server.errors import Corrupt, KeyBusy
+from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.dialect import Sql, clock, statement_clock
 from pyoco_server.ports.ledger.faults import waiting_for_key
 from pyoco_server.ports.ledger.port import Exists, Lost, Scan, Spans
-from pyoco_server.ports.ledger.rows import COLUMNS, new_row, run_of
+from pyoco_server.ports.ledger.quick import keep
+from pyoco_server.ports.ledger.rows import COLUMNS, NEW_COLUMNS, new_row, run_of
 from pyoco_server.ports.ledger.schema import RETAINED, UNSENT, run_inputs, runs
 from pyoco_server.ports.ledger.steps import is_at, step_update, take
 from pyoco_server.ports.ledger.tenants import SqlTenants
@@ -38,10 +41,15 @@ from pyoco_server.ports.ledger.types import Instant, RunId
 
 __all__ = ["SqlRunRows"]
 
+log = get_logger(__name__)
+
 #: T1 makes a row where T2 and T3 find it.
 (_BEGINNING,) = STEPS["T2"].sources
+_RESERVED = STEPS["T2"].changes[0].of(_BEGINNING)
 #: A key that is released, or a row that is deleted, between two looks: each time somebody else has got on.
 _LOOKS: Final = 5
+#: How much further a look goes for the sake of rows that can be read.
+_DAMAGED_FACTOR: Final = 16
 #: Before every run's id.
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _RUN = bindparam("_run", type_=RunId())
@@ -54,9 +62,10 @@ def _create(on_postgres: bool) -> Any:
         name: statement_clock(f"_{name}", on_postgres=on_postgres)
         for name in ("created_at", "updated_at", "retention_until")
     }
-    return (
+    told = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_COLUMNS}
+    return keep(
         start(runs)
-        .values(**instants)
+        .values(**told, **instants)
         .on_conflict_do_nothing(index_elements=["tenant_id", "idempotency_key"])
         .returning(*COLUMNS)
     )
@@ -70,7 +79,7 @@ def _mark_reserved(on_postgres: bool) -> Any:
 @cache
 def _mark_enqueued(on_postgres: bool) -> Any:
     # The first time counts. Not before T2: who looks for abandoned submits trusts that nothing was sent for them.
-    return (
+    return keep(
         update(runs)
         .where(runs.c.run_id == _RUN, runs.c.enqueued_at.is_(None), runs.c.money_state != Money.NONE.value)
         .values(enqueued_at=clock("_now", on_postgres=on_postgres))
@@ -78,10 +87,13 @@ def _mark_enqueued(on_postgres: bool) -> Any:
 
 
 _DELETE = delete(runs).where(is_at("T3"), runs.c.version == 0)
-_GET = select(*COLUMNS).where(runs.c.run_id == _RUN)
-_GET_OWNED = _GET.where(runs.c.tenant_id == bindparam("_tenant"))
-_BY_KEY = select(*COLUMNS).where(runs.c.tenant_id == bindparam("_tenant"), runs.c.idempotency_key == bindparam("_key"))
-_INPUTS = select(run_inputs.c.inputs_json).where(run_inputs.c.run_id == _RUN)
+_GET = keep(select(*COLUMNS).where(runs.c.run_id == _RUN))
+_GET_OWNED = keep(_GET.where(runs.c.tenant_id == bindparam("_tenant")))
+_BY_KEY = keep(
+    select(*COLUMNS).where(runs.c.tenant_id == bindparam("_tenant"), runs.c.idempotency_key == bindparam("_key"))
+)
+_ADD_INPUTS = keep(insert(run_inputs).values({column.name: bindparam(column.name) for column in run_inputs.c}))
+_INPUTS = keep(select(run_inputs.c.inputs_json).where(run_inputs.c.run_id == _RUN))
 _UNSETTLED = (
     select(*COLUMNS)
     .where(
@@ -172,9 +184,15 @@ class SqlRunRows:
         self._sql = sql
 
     def create(self, ask: NewRun) -> PricedRun | Exists:
+        return self._create(ask, _BEGINNING, 0)
+
+    def create_reserved(self, ask: NewRun) -> PricedRun | Exists:
+        return self._create(ask, _RESERVED, 1)
+
+    def _create(self, ask: NewRun, at: At, version: int) -> PricedRun | Exists:
         SqlTenants(self._sql).add(ask.tenant_id)
         for _ in range(_LOOKS):
-            made = self._insert(ask)
+            made = self._insert(ask, at, version)
             if made is not None:
                 return made
             found = self.find_by_key(ask.tenant_id, ask.idempotency_key)
@@ -203,24 +221,26 @@ class SqlRunRows:
 
     def inputs(self, run_id: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._sql.connection.execute(_INPUTS, {"_run": run_id}).scalar()
+        if found is not None and not isinstance(found, dict):
+            raise Corrupt(f"the inputs of the run {run_id} cannot be read")
         return found
 
     def scan(self, kind: Scan, limit: int) -> list[PricedRun]:
         sql = self._sql
         ages = zip(("_a", "_b"), _ages(kind, sql.spans), strict=False)
-        told = {"_limit": limit} | {name: sql.shift(-age) for name, age in ages}
-        return [run_of(row) for row in sql.connection.execute(_scan(kind, sql.is_postgres), told)]
+        told = {name: sql.shift(-age) for name, age in ages}
+        return self._readable(_scan(kind, sql.is_postgres), told, limit)
 
     def unsettled(self, tenant_id: str) -> list[PricedRun]:
         return [run_of(row) for row in self._sql.connection.execute(_UNSETTLED, {"_tenant": tenant_id})]
 
     def changed_since(self, updated_at: int, run_id: str, limit: int) -> list[PricedRun]:
-        told = {"_updated_at": updated_at, "_run": run_id if is_run_id(run_id) else _FIRST, "_limit": limit}
-        return [run_of(row) for row in self._sql.connection.execute(_CHANGED, told)]
+        told = {"_updated_at": updated_at, "_run": run_id if is_run_id(run_id) else _FIRST}
+        return self._readable(_CHANGED, told, limit)
 
-    def _insert(self, ask: NewRun) -> PricedRun | None:
+    def _insert(self, ask: NewRun, at: At, version: int) -> PricedRun | None:
         sql = self._sql
-        told = new_row(ask, _BEGINNING) | {
+        told = new_row(ask, at, version) | {
             "_created_at": sql.shift(),
             "_updated_at": sql.shift(),
             "_retention_until": sql.shift(sql.spans.retention_seconds),
@@ -231,7 +251,7 @@ class SqlRunRows:
             return None
         stored = canonical_json(dict(ask.inputs))
         sql.connection.execute(
-            insert(run_inputs),
+            _ADD_INPUTS,
             {
                 "run_id": ask.run_id,
                 "inputs_json": ask.inputs,
@@ -241,6 +261,29 @@ class SqlRunRows:
         )
         return run_of(row)
 
+    def _readable(self, question: Select[Any], told: dict[str, Any], limit: int) -> list[PricedRun]:
+        """The first `limit` that can be read: those that cannot would keep all others of a duty from their money."""
+        asked = limit
+        while True:
+            rows = self._sql.connection.execute(question, told | {"_limit": asked}).all()
+            found, damaged = _sorted_out(rows)
+            if not damaged or len(found) >= limit or len(rows) < asked or asked >= limit * _DAMAGED_FACTOR:
+                break
+            asked *= 2
+        for error in damaged:
+            log.error("a row of the ledger is left out", alarm="unreadable_row", error=error)
+        return found[:limit]
+
     def _one(self, question: Select[Any], **told: str) -> PricedRun | None:
         row = self._sql.connection.execute(question, told).first()
         return run_of(row) if row is not None else None
+
+
+def _sorted_out(rows: Sequence[Any]) -> tuple[list[PricedRun], list[Corrupt]]:
+    found, damaged = list[PricedRun](), list[Corrupt]()
+    for row in rows:
+        try:
+            found.append(run_of(row))
+        except Corrupt as error:
+            damaged.append(error)
+    return found, damaged

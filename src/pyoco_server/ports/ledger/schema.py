@@ -20,7 +20,9 @@ __all__ = [
     "RETAINED",
     "UNSENT",
     "budgets",
+    "credit_confirmations",
     "ledger_entries",
+    "ledger_settings",
     "ledger_txns",
     "metadata",
     "rate_buckets",
@@ -225,6 +227,25 @@ ledger_entries = Table(
     CheckConstraint("amount_usd_micros <> 0", name="ck_ledger_entries_amount"),
     Index("idx_ledger_entries_account", "account", "entry_id"),
     Index("idx_ledger_entries_txn", "txn_id"),
+    sqlite_strict=True,
+)
+
+#: Credits that a budget outside this database is known to have (split mode): none of them is asked for again, whatever
+#: that budget forgets. Not a column of the journal, which is never changed.
+credit_confirmations = Table(
+    "credit_confirmations",
+    metadata,
+    Column("op_key", Text, primary_key=True),
+    Column("confirmed_at", Instant, nullable=False),
+    sqlite_strict=True,
+)
+
+#: What all processes of one ledger have to agree on.
+ledger_settings = Table(
+    "ledger_settings",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
     sqlite_strict=True,
 )
 

@@ -25,6 +25,7 @@ from pyoco_server.ports.ledger.engine import Job, Lane
 from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
 from pyoco_server.ports.ledger.leases import SqlLeases
+from pyoco_server.ports.ledger.modes import SqlBudgetModes
 from pyoco_server.ports.ledger.money_tables import SqlMoney
 from pyoco_server.ports.ledger.port import LedgerTx, Spans
 from pyoco_server.ports.ledger.rates import SqlRates
@@ -78,10 +79,8 @@ class SqlLedger:
         self._reading = Lane("ledger-read", engine_for_reading(self._where), reading, reading, threads=readers)
 
     async def close(self) -> None:
-        """Waits for every transaction that was asked for. May be called twice."""
-        for lane in (self._reading, self._writing):
-            if lane is not None:
-                await lane.close()
+        """Waits for every transaction that was asked for, at most 10 s. May be called twice."""
+        await asyncio.gather(*(lane.close() for lane in (self._reading, self._writing) if lane is not None))
 
     async def transact(self, work: Callable[[LedgerTx], T]) -> T:
         return await self._ask(self._writing, work, _WRITE_SECONDS)
@@ -131,5 +130,6 @@ def _offer(sql: Sql) -> LedgerTx:
         ends=SqlEnds(sql),
         money=SqlMoney(sql),
         journal=SqlJournal(sql),
+        modes=SqlBudgetModes(sql),
         rates=SqlRates(sql),
     )

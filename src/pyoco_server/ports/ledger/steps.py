@@ -14,6 +14,7 @@ from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import STEPS, At, Change
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import LOST, Lost
+from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.rows import COLUMNS, run_of, stage_column
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.types import BigInt, RunId
@@ -49,7 +50,7 @@ def step_update(
     change: Change | None = None,
     also: dict[str, Any] | None = None,
 ) -> Update:
-    """The whole row comes back. `change`: which one, of a step that has several."""
+    """The whole row comes back. `change`: which one, of a step that has several. Made once for each, and kept."""
     taken = STEPS[step]
     if change is None:
         (change,) = taken.changes
@@ -64,7 +65,8 @@ def step_update(
     if taken.counts:  # PRICED-15; `updated_at` changes with the version, and with nothing else
         values["version"] = runs.c.version + 1
         values["updated_at"] = clock("_now", on_postgres=on_postgres)
-    return update(runs).where(is_at(step), runs.c.version == _VERSION, *guards).values(**values).returning(*COLUMNS)
+    guarded = update(runs).where(is_at(step), runs.c.version == _VERSION, *guards)
+    return keep(guarded.values(**values).returning(*COLUMNS))
 
 
 def take(sql: Sql, statement: Executable, run_id: str, version: int, **values: Any) -> PricedRun | Lost:

@@ -10,6 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.ports.ledger.dialect import Sql, clock
+from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.schema import budgets, tenants
 
 __all__ = ["SqlTenants"]
@@ -18,7 +19,7 @@ __all__ = ["SqlTenants"]
 @cache
 def _add(on_postgres: bool) -> Any:
     insert = postgresql.insert if on_postgres else sqlite.insert
-    return (
+    return keep(
         insert(tenants)
         .values(
             tenant_id=bindparam("_tenant"),
@@ -33,7 +34,7 @@ def _add(on_postgres: bool) -> Any:
 @cache
 def _add_budget(on_postgres: bool) -> Any:
     insert = postgresql.insert if on_postgres else sqlite.insert
-    return (
+    return keep(
         insert(budgets)
         .values(
             tenant_id=bindparam("_tenant"),
@@ -44,7 +45,13 @@ def _add_budget(on_postgres: bool) -> Any:
     )
 
 
-_GET: Select[Any] = select(tenants).where(tenants.c.tenant_id == bindparam("_tenant"))
+_GET: Select[Any] = keep(select(tenants).where(tenants.c.tenant_id == bindparam("_tenant")))
+#: One look for what every request needs of its tenant.
+_WITH_BALANCE: Select[Any] = keep(
+    select(tenants, budgets.c.balance_usd_micros)
+    .outerjoin(budgets, budgets.c.tenant_id == tenants.c.tenant_id)
+    .where(tenants.c.tenant_id == bindparam("_tenant"))
+)
 _PAGE: Select[Any] = (
     select(tenants)
     .where(tenants.c.tenant_id > bindparam("_after"))
@@ -75,6 +82,10 @@ class SqlTenants:
     def get(self, tenant_id: str) -> Tenant | None:
         row = self._sql.connection.execute(_GET, {"_tenant": tenant_id}).first()
         return _tenant(row) if row is not None else None
+
+    def with_balance(self, tenant_id: str) -> tuple[Tenant | None, int]:
+        row = self._sql.connection.execute(_WITH_BALANCE, {"_tenant": tenant_id}).first()
+        return (_tenant(row), row.balance_usd_micros or 0) if row is not None else (None, 0)
 
     def ensure(self, tenant_id: str, display_name: str | None = None) -> Tenant:
         self.add(tenant_id, display_name)

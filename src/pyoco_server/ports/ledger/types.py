@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import BigInteger, Dialect, Integer, SmallInteger, Text
 from sqlalchemy.dialects import postgresql
@@ -15,10 +15,13 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from pyoco_server.core.priced.instants import utc
 
-__all__ = ["BigInt", "Instant", "Json", "Now", "RunId", "SmallInt", "is_postgres"]
+__all__ = ["DAMAGED", "BigInt", "Instant", "Json", "Now", "RunId", "SmallInt", "is_postgres"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+#: Found where JSON should be.
+DAMAGED: Final = object()
 
 #: 64 bits in both; SQLite calls every whole number INTEGER, and counts an INTEGER key up by itself.
 BigInt = BigInteger().with_variant(Integer(), "sqlite")
@@ -58,7 +61,7 @@ class Instant(TypeDecorator[int]):
 
 
 class Json(TypeDecorator[Any]):
-    """An object or a list. Nothing is NULL, and never JSON's own null."""
+    """An object or a list, or DAMAGED. Nothing is NULL, and never JSON's own null."""
 
     impl = Text
     cache_ok = True
@@ -74,7 +77,12 @@ class Json(TypeDecorator[Any]):
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return value if value is None or is_postgres(dialect) else json.loads(value)
+        if value is None or is_postgres(dialect):
+            return value
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):  # SQLite holds any text; one damaged row must not hide those beside it
+            return DAMAGED
 
 
 class Now(FunctionElement[int]):

@@ -23,14 +23,17 @@ def upgrade() -> None:
     _make_runs()
     _make_budgets()
     _make_journal()
+    _make_credit_confirmations()
+    _make_ledger_settings()
     _make_rate_buckets()
     _refuse_changes_of_the_journal()
 
 
 def downgrade() -> None:
-    for table in ("rate_buckets", "ledger_entries", "ledger_txns", "reservations", "budgets", "run_inputs", "runs"):
+    for table in ("rate_buckets", "ledger_settings", "credit_confirmations", "ledger_entries", "ledger_txns"):
         op.drop_table(table)
-    op.drop_table("tenants")
+    for table in ("reservations", "budgets", "run_inputs", "runs", "tenants"):
+        op.drop_table(table)
     if _on_postgres():
         op.execute("DROP FUNCTION refuse_journal_change()")
 
@@ -220,6 +223,22 @@ def _make_journal() -> None:
     )
     op.create_index("idx_ledger_entries_account", "ledger_entries", ["account", "entry_id"])
     op.create_index("idx_ledger_entries_txn", "ledger_entries", ["txn_id"])
+
+
+def _make_credit_confirmations() -> None:
+    _table(
+        "credit_confirmations",
+        sa.Column("op_key", sa.Text, primary_key=True),
+        sa.Column("confirmed_at", Instant, nullable=False),
+    )
+
+
+def _make_ledger_settings() -> None:
+    _table(
+        "ledger_settings",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
 
 
 def _make_rate_buckets() -> None:
