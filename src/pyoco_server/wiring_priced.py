@@ -28,7 +28,7 @@ from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
-from pyoco_server.ports.nats.link import Link, Patience
+from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.pack_queue.port import PackQueue
@@ -49,6 +49,7 @@ __all__ = [
     "ledger_status",
     "migrate_ledger",
     "open_money",
+    "open_pack_queue",
     "open_priced",
     "pack_worker",
     "priced_looks",
@@ -291,6 +292,21 @@ async def open_money(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSe
             )
         finally:
             await ledger.close()
+
+
+@contextlib.asynccontextmanager
+async def open_pack_queue(
+    config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings
+) -> AsyncIterator[PackQueue]:
+    """The queue of priced runs for a command. Raises Unavailable, UsageError, SettingError."""
+    settings = PricedSettings(config=config, priced=replace(priced, results_url=""), aws=aws, new_id=lambda: "")
+    link = await open_link(config.nats_url, "pyoco-admin", Patience())
+    try:
+        async with _queue_and_results(settings, link) as (queue, _):
+            await queue.start()
+            yield queue
+    finally:
+        await link.close()
 
 
 def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> Looks:

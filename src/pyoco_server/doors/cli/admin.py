@@ -11,6 +11,7 @@ import click
 from pyoco_server.doors.cli.backup import backup, restore
 from pyoco_server.doors.cli.budget import budget
 from pyoco_server.doors.cli.ledger import ledger, tenant
+from pyoco_server.doors.cli.packs import packs
 from pyoco_server.doors.cli.shell import Group, run
 from pyoco_server.errors import UsageError
 
@@ -44,6 +45,7 @@ cli.add_command(restore)
 cli.add_command(budget)
 cli.add_command(ledger)
 cli.add_command(tenant)
+cli.add_command(packs)
 
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")

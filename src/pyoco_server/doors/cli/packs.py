@@ -1,0 +1,101 @@
+"""`pyoco-server-admin packs`: the queue of priced runs, and its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.shell import Group
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyoco_server.actions.priced.letters import PackLetter
+    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.ports.pack_queue.port import PackQueue
+
+__all__ = ["packs"]
+
+T = TypeVar("T")
+
+Config = Callable[[], "NatsBackendConfig"]
+
+_limit = click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Look at so many."
+)
+
+
+@click.group(cls=Group, example="pyoco-server-admin packs letters")
+def packs() -> None:
+    """Look at the queue of priced runs, and send its dead letters again."""
+
+
+@packs.command("letters", example="pyoco-server-admin packs letters\npyoco-server-admin packs letters --limit 10")
+@_limit
+@click.pass_obj
+def letters(config: Config, limit: int) -> None:
+    """List messages that no worker could act on. Their runs are refunded in the end; until then they can be sent again.
+
+    SQS does not show the same letter again for some minutes.
+    """
+    from pyoco_server.actions.priced.letters import list_pack_letters  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
+
+    print_json([_shown(each) for each in _with_queue(config(), lambda queue: list_pack_letters(queue, limit))])
+
+
+@packs.command(
+    "redrive",
+    example="""\
+pyoco-server-admin packs redrive --run-id 5b0c...
+pyoco-server-admin packs redrive --all""",
+)
+@click.option("--run-id", "run_ids", multiple=True, metavar="ID", help="The letters of this run; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="Every letter that can be read.")
+@_limit
+@click.pass_obj
+def redrive(config: Config, run_ids: tuple[str, ...], everything: bool, limit: int) -> None:
+    """Send dead letters to the workers again. A run that was started or refunded meanwhile is not started again."""
+    from pyoco_server.actions.priced.letters import list_pack_letters, redrive_pack_letters  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
+
+    if everything == bool(run_ids):
+        raise UsageError("say either --run-id or --all")
+
+    async def work(queue: PackQueue) -> tuple[int, int]:
+        found = await list_pack_letters(queue, limit)
+        wanted = [each for each in found if each.message is not None and (everything or each.message.run_id in run_ids)]
+        return len(found), await redrive_pack_letters(queue, wanted)
+
+    seen, sent = _with_queue(config(), work)
+    print_json({"seen": seen, "sent": sent})
+
+
+def _shown(letter: PackLetter) -> dict[str, object]:
+    message = letter.message
+    if message is None:
+        return {"run_id": None, "readable": False, "bytes": len(letter.delivery.body)}
+    return {
+        "run_id": message.run_id,
+        "tenant_id": message.tenant_id,
+        "pack_type": message.pack_type,
+        "enqueued_at": message.enqueued_at,
+        "readable": True,
+    }
+
+
+def _with_queue(config: NatsBackendConfig, work: Callable[[PackQueue], Awaitable[T]]) -> T:
+    import asyncio  # noqa: PLC0415 - not for --help
+    import logging  # noqa: PLC0415
+
+    from pyoco_server.config import priced_from_env  # noqa: PLC0415
+    from pyoco_server.wiring_priced import open_pack_queue  # noqa: PLC0415
+
+    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+
+    async def all_of_it() -> T:
+        async with open_pack_queue(config, *priced_from_env()) as queue:
+            return await work(queue)
+
+    return asyncio.run(all_of_it())
