@@ -75,6 +75,10 @@ def refuses(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     raise PackError("PAGE_UNREADABLE", "page 3 cannot be read")
 
 
+def refuses_oddly(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    raise PackError("PAGE_UNREADABLE", "page \x00\ud800\x1b[2J\n3" + "x" * 1000)
+
+
 def raises(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     sys.stderr.write(f"{inputs}\n")
     print(inputs)
@@ -182,8 +186,8 @@ def returns_wrong(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
 EXECUTORS: dict[str, Execute] = {
     each.__name__: each
     for each in (
-        tells, sleeps, ignores_cancel, answers_late, refuses, raises, exits, leaves, is_killed, crashes, leaves_a_child,
-        closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib, eats_memory, returns_wrong,
+        tells, sleeps, ignores_cancel, answers_late, refuses, refuses_oddly, raises, exits, leaves, is_killed, crashes,
+        leaves_a_child, closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib, eats_memory, returns_wrong,
     )
 }  # fmt: skip
 

@@ -16,6 +16,8 @@ class Relay:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._is_closed = False
+        #: Connections up to this one stay open, and nothing goes through them any more.
+        self._still_until = 0
         self.connections = 0
         #: All that went through, either way.
         self.seen = b""
@@ -35,6 +37,10 @@ class Relay:
 
     def open_the_way(self) -> None:
         self._is_closed = False
+
+    def stand_still(self) -> None:
+        """Every connection of now stays, and says nothing; a new one works."""
+        self._still_until = self.connections
 
     def end(self) -> None:
         self._listening.close()
@@ -57,11 +63,13 @@ class Relay:
                 server = socket.create_connection(self._target)
                 self._open += [client, server]
                 for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
+                    threading.Thread(target=self._forward, args=(*pair, self.connections), daemon=True).start()
 
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, number: int) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if number <= self._still_until:
+                    continue
                 if self.unwanted is not None and self.unwanted in data:
                     self.cuts += 1
                     break

@@ -79,6 +79,16 @@ def test_an_address_of_another_kind_is_refused_without_repeating_a_password(vari
     assert "secret" not in str(caught.value)
 
 
+def test_redis_must_not_forget_a_reservation_that_may_still_be_used() -> None:
+    """PRICED-50"""
+    month = {"PYOCO_PRICED_RESERVATION_TTL_SEC": "2592000"}
+    assert read(**month).priced_reservation_ttl_sec == 2_592_000
+    there = {"PYOCO_BUDGET_URL": "redis://127.0.0.1:6379/0"}
+    with pytest.raises(SettingError, match="PYOCO_PRICED_RESERVATION_TTL_SEC=2592000 must be at most 2505600 while"):
+        read(**month, **there)
+    assert read(PYOCO_PRICED_RESERVATION_TTL_SEC="2505600", **there).is_split
+
+
 def test_unknown_packs_are_refused() -> None:
     assert read(PYOCO_PACKS="decision, url").packs == ("decision", "url")
     assert read().packs == ()

@@ -16,13 +16,14 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from ledgers import sqlite_url
+from ledgers import open_ledger, sqlite_url
 from pyoco_server import wiring, wiring_priced
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import worker as worker_command
-from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, UsageError
+from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.ports.ledger import connect, migrate
+from pyoco_server.ports.ledger.port import BudgetMode
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import priced_resources
@@ -103,12 +104,16 @@ async def test_a_gateway_that_is_told_of_no_ledger_makes_one(deployment: Deploym
 
 
 async def test_a_worker_makes_no_ledger_of_its_own_and_waits_for_one(
-    deployment: Deployment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    deployment: Deployment, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In another directory it would know none of the runs."""
+    """In another directory it would know none of the runs. It waits quietly at first: all may have started together."""
+    caplog.set_level("INFO", "pyoco_server.wiring_priced")
     async with deployment.opened(deployment.priced()) as priced:
         assert not await is_open(priced)
         assert "does not answer yet" in caplog.text
+        assert [each for each in caplog.records if each.levelname == "WARNING"] == []
+        monkeypatch.setattr(wiring_priced, "_QUIET_SECONDS", 0.0)
+        await eventually(lambda: any(each.levelname == "WARNING" for each in caplog.records), 5)
         assert not (tmp_path / "ledger.db").exists()
         with pytest.raises(DependencyUnavailable):
             await priced.ledger.ping()
@@ -166,6 +171,37 @@ async def test_a_ledger_is_started_once_however_long_another_store_is_away(
         assert not await is_open(priced)
         await priced.ledger.ping()
     assert started == [priced.ledger]
+
+
+@pytest.mark.parametrize("first", ["joint", "split"])
+async def test_a_process_that_looks_for_budgets_elsewhere_does_not_start(
+    deployment: Deployment, tmp_path: Path, redis_url: str, first: str
+) -> None:
+    """Two places would spend each tenant's money twice."""
+    modes = {"joint": {}, "split": {"budget_url": redis_url}}
+    second = "split" if first == "joint" else "joint"
+    url = sqlite_url(tmp_path)
+    async with deployment.opened(deployment.priced(ledger_url=url, **modes[first])) as priced:
+        await asyncio.wait_for(priced.until_open(), 5)
+    other = deployment.priced(ledger_url=url, **modes[second])
+    with pytest.raises(SettingError, match=f"ledger mode --to {second}"):
+        async with deployment.opened(other):
+            pytest.fail("opened")
+    with pytest.raises(SettingError, match=f"ledger mode --to {second}"):
+        async with open_money(deployment.config, other, AwsSettings()):
+            pytest.fail("opened")
+
+
+async def test_a_ledger_that_answers_late_and_has_its_budgets_elsewhere_is_told_again_and_again(
+    deployment: Deployment, tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Flows go on meanwhile."""
+    async with deployment.opened(deployment.priced(budget_url=redis_url)) as priced:
+        url = sqlite_url(tmp_path)
+        async with open_ledger(url) as ledger:
+            await ledger.transact(lambda tx: tx.modes.begin(BudgetMode.JOINT))
+        await eventually(lambda: "priced runs wait for other settings" in caplog.text)
+        assert not await is_open(priced)
 
 
 EXTRAS = [
@@ -252,3 +288,15 @@ def test_a_ledger_that_is_up_to_date_costs_no_import_of_alembic(tmp_path: Path) 
         "assert 'alembic' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", look, sqlite_url(tmp_path)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("signs", "threads"), [(True, 8), (False, 4)])
+def test_a_gateway_has_more_connections_than_a_worker_or_a_keeper(signs: bool, threads: int) -> None:
+    known = PricedSettings(
+        config=NatsBackendConfig(),
+        priced=PricedConfig(ledger_url="postgresql://anna@127.0.0.1:1/none"),
+        aws=AwsSettings(),
+        new_id=lambda: "",
+        signs=signs,
+    )
+    assert wiring_priced._ledger(known)._threads == threads

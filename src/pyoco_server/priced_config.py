@@ -18,6 +18,9 @@ from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, d
 __all__ = ["AwsSettings", "PricedConfig"]
 
 _SECONDS = whole(1, 10**9)
+#: Redis forgets a reservation after a while, and its money with it (PRICED-50). A run must have been given up by then,
+#: and one that was started in its last moment must have ended: a day is left for that.
+_SPLIT_RESERVATION_SECONDS_MAX = constants.RESERVE_KEY_TTL_SECONDS - 86_400
 
 
 def _address(*schemes: str, example: str) -> Kind:
@@ -155,6 +158,13 @@ class PricedConfig:
                 f"PYOCO_PRICED_HEARTBEAT_SEC={written(self.priced_heartbeat_sec)} must be below "
                 f"PYOCO_PRICED_LEASE_TTL_SEC={written(self.priced_lease_ttl_sec)}; "
                 f"example: PYOCO_PRICED_HEARTBEAT_SEC={max(1, self.priced_lease_ttl_sec // 4)}"
+            )
+
+        if self.is_split and self.priced_reservation_ttl_sec > _SPLIT_RESERVATION_SECONDS_MAX:
+            raise SettingError(
+                f"PYOCO_PRICED_RESERVATION_TTL_SEC={written(self.priced_reservation_ttl_sec)} must be at most "
+                f"{_SPLIT_RESERVATION_SECONDS_MAX} while PYOCO_BUDGET_URL is set; "
+                f"example: PYOCO_PRICED_RESERVATION_TTL_SEC={constants.RESERVATION_TTL_SECONDS}"
             )
 
     @classmethod

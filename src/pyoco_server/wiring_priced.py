@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyoco_server.actions.priced.change_mode import agree_on_mode
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
-from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, UsageError
+from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.executors.host.limits import memory_bytes
 from pyoco_server.executors.packs.pool import PackHosts
-from pyoco_server.logs import get_logger
+from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.projector import Projector
 from pyoco_server.ports.budget.port import Budget
@@ -26,7 +27,7 @@ from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.deployment.priced import Looks
 from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.ledger import migrate
-from pyoco_server.ports.ledger.port import Spans
+from pyoco_server.ports.ledger.port import BudgetMode, Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 __all__ = [
     "PricedSettings",
     "ledger_status",
+    "make_named_ledger",
     "migrate_ledger",
     "open_money",
+    "open_money_of_any_mode",
     "open_pack_queue",
     "open_priced",
     "pack_worker",
@@ -59,6 +62,10 @@ log = get_logger(__name__)
 
 _FIRST_TRY_SECONDS = 10.0
 _AGAIN_SECONDS = 2.0
+#: So long a worker waits for a gateway's file before it complains.
+_QUIET_SECONDS = 30.0
+#: Connections to PostgreSQL that write at once, and half as many that read: it has a hundred for all processes.
+_GATEWAY_THREADS, _THREADS = 8, 4
 
 #: Which extra brings what.
 _EXTRAS = {"psycopg": "postgres", "redis": "redis", "aiobotocore": "aws"}
@@ -77,6 +84,8 @@ class PricedSettings:
     #: A gateway makes the file when no ledger is named; others wait for it: a worker in another directory would
     #: make one of its own, and know none of the runs.
     makes_file: bool = False
+    #: A service makes the tables of an empty database. A command does not: a slip in an address would become a ledger.
+    makes_tables: bool = True
 
     @property
     def ledger_url(self) -> str:
@@ -106,7 +115,8 @@ def _ledger(settings: PricedSettings) -> SqlLedger:
     url = settings.ledger_url
     if url.startswith("postgresql"):
         _need("psycopg", "PYOCO_LEDGER_URL")
-    return SqlLedger(url, spans_of(settings.priced), make_missing=True)
+    threads = _GATEWAY_THREADS if settings.signs else _THREADS
+    return SqlLedger(url, spans_of(settings.priced), make_missing=settings.makes_tables, threads=threads)
 
 
 @contextlib.asynccontextmanager
@@ -178,7 +188,10 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     async with _redis(settings.priced) as redis, _queue_and_results(settings, link) as (queue, results):
         budget, hints = _budget(redis, ledger, settings.priced)
 
-        steps: list[Callable[[], Awaitable[None]]] = [lambda: _start_ledger(settings, ledger)]
+        steps: list[Callable[[], Awaitable[None]]] = [
+            lambda: _start_ledger(settings, ledger),
+            lambda: agree_on_mode(ledger, _mode(settings.priced)),
+        ]
         if redis is not None:
             steps.append(redis.start)
         opening = _Opening([*steps, queue.start, results.start])
@@ -208,11 +221,15 @@ async def _start_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
         if settings.makes_file:
             await asyncio.to_thread(migrate.upgrade, settings.ledger_url)
         elif not await asyncio.to_thread(Path(settings.ledger_url.removeprefix("sqlite:///")).exists):
-            raise DependencyUnavailable(
+            raise _NoLedgerYet(
                 f"there is no ledger at {settings.ledger_url}, and PYOCO_LEDGER_URL names no other; "
                 "`pyoco-server up` makes it"
             )
     await ledger.start()
+
+
+class _NoLedgerYet(DependencyUnavailable):
+    """A gateway makes it. Where all start together, it is there in a moment."""
 
 
 class _Opening:
@@ -225,6 +242,7 @@ class _Opening:
         self._steps = list(steps)
         self.is_open = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._began = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
         """Raises LedgerOutdated, UsageError, SettingError: nobody heals those by waiting."""
@@ -240,7 +258,9 @@ class _Opening:
                 await self._steps[0]()
                 del self._steps[0]
         except DependencyUnavailable as error:
-            log.warning("a store of priced runs does not answer yet; trying again", cause=str(error))
+            waited = asyncio.get_running_loop().time() - self._began
+            tell = log.info if isinstance(error, _NoLedgerYet) and waited < _QUIET_SECONDS else log.warning
+            tell("a store of priced runs does not answer yet; trying again", cause=str(error))
             return False
         self.is_open.set()
         return True
@@ -253,6 +273,8 @@ class _Opening:
                     return
             except LedgerOutdated as error:
                 log.error("priced runs wait for a migration", error=error)
+            except SettingError as error:
+                log.error("priced runs wait for other settings", error=error)
             except Exception:  # the top of a loop: whatever it is may heal, and flows go on meanwhile
                 log.exception("the stores of priced runs cannot be opened; trying again")
             pending = None
@@ -267,16 +289,32 @@ class _Opening:
 @contextlib.asynccontextmanager
 async def open_money(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> AsyncIterator[Priced]:
     """Ledger and budget for a command. Queue and results are there and not connected: no command of money needs them,
-    so that it needs no packages for SQS and S3 either.
+    so that it needs no packages for SQS and S3 either. Nothing is made: no tables, no file, no folder.
 
     Raises DependencyUnavailable, LedgerOutdated, UsageError, SettingError.
     """
+    async with open_money_of_any_mode(config, priced, aws) as opened:
+        await agree_on_mode(opened.ledger, _mode(priced))
+        yield opened
+
+
+def _mode(priced: PricedConfig) -> BudgetMode:
+    return BudgetMode.SPLIT if priced.is_split else BudgetMode.JOINT
+
+
+@contextlib.asynccontextmanager
+async def open_money_of_any_mode(
+    config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings
+) -> AsyncIterator[Priced]:
+    """The same, whatever mode the ledger is in: for the one command that changes it."""
     priced = replace(priced, pack_queue_url="", results_url="")
-    settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "")
+    settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "", makes_tables=False)
     ledger, link = _ledger(settings), Link(Patience())
     async with _redis(priced) as redis, _queue_and_results(settings, link) as (queue, results):
         budget, hints = _budget(redis, ledger, priced)
         try:
+            if priced.ledger_url:
+                await asyncio.to_thread(_refuse_missing, priced.ledger_url)
             if redis is not None:
                 await redis.start()
             await _start_ledger(settings, ledger)
@@ -292,6 +330,40 @@ async def open_money(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSe
             )
         finally:
             await ledger.close()
+
+
+def _shown(url: str) -> str:
+    """A password may be among the options, too."""
+    return redact_url(url.partition("?")[0])
+
+
+def _refuse_missing(url: str) -> None:
+    """Raises LedgerOutdated, DependencyUnavailable."""
+    if migrate.status(url).version is None:
+        raise LedgerOutdated(f"there is no ledger at {_shown(url)}; `{migrate.MIGRATE}` makes one")
+
+
+def make_named_ledger(priced: PricedConfig) -> str | None:
+    """Make the tables of the ledger that the settings name, where there is nothing: where it is, for people to read.
+    None: they are there, or none is named.
+
+    Raises UsageError when the folder of the file does not exist, LedgerOutdated when the database is somebody else's,
+    DependencyUnavailable.
+    """
+    url = priced.ledger_url
+    if not url:
+        return None
+    if url.startswith("postgresql"):
+        _need("psycopg", "PYOCO_LEDGER_URL")
+    if migrate.status(url).version is not None:
+        return None
+    shown = _shown(url)
+    if not url.startswith("postgresql") and not Path(url.removeprefix("sqlite:///")).parent.is_dir():
+        raise UsageError(f"there is no ledger at {shown}, and no such folder: correct PYOCO_LEDGER_URL, or make it")
+    if not migrate.is_empty(url):
+        raise LedgerOutdated(f"there is no ledger at {shown}, but tables of somebody else; `{migrate.MIGRATE}` adds it")
+    walked = migrate.upgrade(url)
+    return None if walked.before == walked.after else shown  # None: somebody else was faster
 
 
 @contextlib.asynccontextmanager

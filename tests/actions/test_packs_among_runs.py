@@ -27,6 +27,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.attention import Kind
 from pyoco_server.core.job import encode_job, job_of
 from pyoco_server.core.priced.projection import TAG
+from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.trend import Trend
@@ -43,7 +44,7 @@ from pyoco_server.ports.index.port import RunFilter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover
 from pyoco_server.ports.runs.port import Changes, Stored
-from shown_packs import a_pack, a_row, completed, failed, started
+from shown_packs import a_pack, a_row, completed, disputed, failed, started
 from waiting import eventually
 
 OPEN = [a_row(), started(a_row())]
@@ -77,12 +78,20 @@ async def listed(backend: GatewayBackend, *packs: Stored) -> None:
     await eventually(lambda: backend.index.applied(max(pack.revision for pack in packs), 1), 5)
 
 
+INSTEAD = {
+    RunState.PENDING: "if none does, it fails, and all money is back",
+    RunState.RUNNING: "within its timebox|an operator ends it",
+    RunState.COMPLETED: "it has ended",
+    RunState.FAILED: "it has ended",
+}
+
+
 class TestNothingWrites:
     @pytest.mark.parametrize("row", [*OPEN, *ENDED], ids=lambda row: row.status)
     async def test_a_pack_cannot_be_cancelled_or_run_again(self, gateway: GatewayBackend, row: object) -> None:
         found = await shown(gateway, a_pack(row))  # type: ignore[arg-type]  # a table of rows
         run_id = found.run.run_id
-        with pytest.raises(NotOfThisKind):
+        with pytest.raises(NotOfThisKind, match=INSTEAD[found.run.status]):
             await cancel(gateway, NOBODY, run_id, "why not")
         with pytest.raises(NotOfThisKind):
             await rerun(gateway, NOBODY, run_id, UNCHANGED)
@@ -216,6 +225,18 @@ class TestWaiting:
         assert mine.oldest_ahead is not None
         assert mine.oldest_ahead.run_id is None, "another tenant's"
 
+    @pytest.mark.parametrize("row", [disputed(a_row()), disputed(started(a_row()))], ids=lambda row: row.status)
+    async def test_a_disputed_one_waits_for_an_operator(self, gateway: GatewayBackend, row: PricedRun) -> None:
+        """Whatever its status says: no worker goes on with it, and nothing ends it by itself."""
+        found = await shown(gateway, a_pack(row))
+        wait = await explain_wait(gateway, NOBODY, found.run)
+        assert wait is not None
+        assert wait.reason is WaitReason.DISPUTED
+        for message in (wait.message, wait.message_ja):
+            assert "pyoco-server-admin budget resolve" in message
+        with pytest.raises(NotOfThisKind, match="an operator ends it"):
+            await cancel(gateway, NOBODY, found.run.run_id, None)
+
     async def test_one_that_was_started_waits_for_nothing(self, gateway: GatewayBackend) -> None:
         found = await shown(gateway, a_pack(started(a_row())))
         assert await explain_wait(gateway, NOBODY, found.run) is None
@@ -228,6 +249,8 @@ class TestFigures:
         await listed(gateway, *packs)
         queues = await list_queues(gateway, Trend())
         assert [(queue.tag, queue.depth) for queue in queues.items] == [("default", 0)]
+        assert (queues.packs.depth, queues.packs.workers_alive) == (1, 1)
+        assert (queues.packs.oldest_age_seconds or 0) >= LONG_AGO
         told = await attend(gateway, Trend(), NOBODY, runs_listed=True, letters_listed=False)
         assert [each.kind for each in told] == [Kind.INDEX_BEHIND], "of the letters, which nobody feeds here"
 

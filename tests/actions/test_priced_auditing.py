@@ -13,6 +13,7 @@ from priced_stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.loops.priced.auditor import Auditor
 from pyoco_server.ports.budget.redis import RedisBudget
+from redis_stock import drop_reservation, set_balance
 
 DOLLAR = 1_000_000
 AT_ONCE = timedelta(0)
@@ -36,7 +37,7 @@ def redis(split: Stack) -> RedisBudget:
 async def test_one_micro_is_found_and_its_tenant_named(split: Stack, redis: RedisBudget, by: int) -> None:
     """PRICED-60, second check"""
     await split.submitted()
-    await redis.set_balance(ACME, 750_000 + by)
+    await set_balance(redis, ACME, 750_000 + by)
     report = await audit(split.priced, AT_ONCE)
     assert [(each.check, each.tenant_id) for each in report.differences] == [(2, ACME)]
     assert f"{by:+d} micros" in report.differences[0].detail
@@ -59,7 +60,7 @@ async def test_an_end_under_way_is_no_difference(split: Stack, redis: RedisBudge
     with pytest.raises(Killed):
         await split.work()
     assert (await audit(split.priced, AT_ONCE)).differences == ()
-    await redis.set_balance(ACME, await redis.balance(ACME) + 1)
+    await set_balance(redis, ACME, await redis.balance(ACME) + 1)
     assert len((await audit(split.priced, AT_ONCE)).differences) == 1
 
 
@@ -67,7 +68,7 @@ async def test_an_orphan_is_no_difference_and_hides_none(split: Stack, redis: Re
     """PRICED-163: the orphan scan gives it back"""
     await redis.reserve(ACME, an_ask().run_id, 1_000, 0)
     assert (await audit(split.priced, AT_ONCE)).differences == ()
-    await redis.set_balance(ACME, await redis.balance(ACME) - 1)
+    await set_balance(redis, ACME, await redis.balance(ACME) - 1)
     assert len((await audit(split.priced, AT_ONCE)).differences) == 1
 
 
@@ -76,8 +77,8 @@ async def test_a_reservation_that_vanished_is_a_difference_once_its_money_is_mis
 ) -> None:
     """Redis has lost everything: the journal tells what it should have."""
     run = await split.submitted()
-    await redis.drop_reservation(run.run_id)
-    await redis.set_balance(ACME, 0)
+    await drop_reservation(redis, run.run_id)
+    await set_balance(redis, ACME, 0)
     assert [each.tenant_id for each in (await audit(split.priced, AT_ONCE)).differences] == [ACME]
 
 
@@ -86,7 +87,7 @@ async def test_the_auditor_tells_differences_and_old_reservations(
 ) -> None:
     """PRICED-50, section 20"""
     await split.submitted()
-    await redis.set_balance("other", 1)
+    await set_balance(redis, "other", 1)
     split.skew.move(86_401)
     with caplog.at_level(logging.ERROR):
         await Auditor(split.priced).turn()

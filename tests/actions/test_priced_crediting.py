@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import BOTH_MODES, QUICK_SPLIT, Stack, open_stack
+from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import Credit, credit
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.money import AmountError
-from pyoco_server.errors import Conflict, DependencyUnavailable
+from pyoco_server.errors import Conflict, DependencyUnavailable, Refused
 
 
 @pytest.fixture(params=BOTH_MODES)
@@ -47,6 +47,39 @@ async def test_a_ref_that_stands_for_another_credit_is_refused(stack: Stack) -> 
             await credit(stack.priced, tenant_id, amount, "r1")
     assert (await stack.balance("anna"), await stack.balance("bert")) == (1_000, 0)
     await stack.check_money("anna")
+
+
+async def test_a_ref_is_not_granted_again_by_a_redis_that_lost_everything(
+    split: Stack, request: pytest.FixtureRequest
+) -> None:
+    """PRICED-42, PRICED-58: lost data blocks spending and never grants it"""
+    await credit(split.priced, ACME, 250_000, "seed")
+    await split.submitted()
+    await split.work()
+    request.getfixturevalue("redis_server").empty()
+    assert await credit(split.priced, ACME, 250_000, "seed") == Credit(0, is_new=False, off_usd_micros=-200_000)
+    assert await split.balance() == 0
+
+
+async def test_not_even_one_whose_arrival_was_never_noted(split: Stack, request: pytest.FixtureRequest) -> None:
+    """PRICED-42: killed between the budget and the note; the money is spent; then Redis loses everything"""
+    with pytest.raises(DependencyUnavailable):
+        await credit(with_trouble(split.priced, Trouble({"budget.credit": [AFTER]})), ACME, 250_000, "seed")
+    await split.submitted()
+    await split.work()
+    request.getfixturevalue("redis_server").empty()
+    assert await credit(split.priced, ACME, 250_000, "seed") == Credit(0, is_new=False, off_usd_micros=-200_000)
+    assert await split.balance() == 0
+
+
+@pytest.mark.parametrize("tenant_id", ["x" * 65, "", "a b", "a/b", "ä"])
+async def test_what_cannot_be_a_tenant_gets_no_money(stack: Stack, tenant_id: str) -> None:
+    """Nor a run: its id becomes part of keys."""
+    with pytest.raises(Refused):
+        await credit(stack.priced, tenant_id, 1_000, "r1")
+    with pytest.raises(Refused):
+        await stack.submitted(an_ask(tenant_id=tenant_id))
+    assert (await audit(stack.priced)).available == {}
 
 
 @pytest.mark.parametrize("amount", [0, -1, MAX_AMOUNT_USD_MICROS + 1, True, "1", 1.0])

@@ -22,6 +22,7 @@ from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
 from pyoco_server.ports.budget.port import Closed, NoReserve, NotReserved, Open, Outcome, Refunded, Settled
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LOST, Lost
+from redis_stock import drop_reservation
 
 DOLLAR = 1_000_000
 #: Some tries, and no time lost.
@@ -288,7 +289,7 @@ async def test_a_reservation_that_vanished_is_disputed(split: Stack) -> None:
     """PRICED-24, D-7: T17; no further money effect, and no keeper touches it"""
     claimed = await claimed_by_worker(split)
     assert isinstance(split.priced.budget, RedisBudget)
-    await split.priced.budget.drop_reservation(claimed.run_id)
+    await drop_reservation(split.priced.budget, claimed.run_id)
     ended = await finish(split.priced, claimed, Actor.WORKER)
     assert isinstance(ended, Disputed)
     assert (ended.run.money, ended.run.stage) == (Money.DISPUTED, Stage.CLAIMED)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from backends import fields_of
 from priced_faults import BEFORE, Trouble, with_trouble
@@ -20,8 +22,11 @@ from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
 from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
 from pyoco_server.loops.priced.reconciler import Reconciler
+from pyoco_server.ports.budget.port import OpenReservation, Settled
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LOST
+from pyoco_server.ports.ledger.sql import SqlLedger
+from redis_stock import damage_balance, drop_reservation, put_reservation, set_balance
 
 DOLLAR = 1_000_000
 
@@ -181,6 +186,32 @@ async def test_money_that_no_run_holds_goes_back(split: Stack) -> None:
     await split.check_money()
 
 
+async def test_an_orphan_of_a_charged_run_is_charged(split: Stack) -> None:
+    """PRICED-16, PRICED-163: Redis came back without the settlement; a refund would give back what was taken"""
+    await split.submitted()
+    ended = await split.work()
+    assert isinstance(ended, Finished)
+    budget, run = split.priced.budget, ended.run
+    await set_balance(budget, ACME, 750_000)
+    held = OpenReservation(run_id=run.run_id, tenant_id=ACME, reserved_usd_micros=250_000, created_at_ms=1)
+    await put_reservation(budget, held)
+    split.skew.move(700)
+    assert await refund_orphans(split.priced) == 1
+    assert await budget.outcome(run.run_id) == Settled(50_000, 200_000)
+    assert await split.balance() == 950_000
+    await split.check_money()
+
+
+async def test_a_damaged_budget_keeps_no_other_orphans_money(split: Stack) -> None:
+    """PRICED-163"""
+    await split.credit(DOLLAR, "other")
+    for tenant_id in (ACME, "other"):
+        await split.priced.budget.reserve(tenant_id, an_ask().run_id, 1_000, 0)
+    await damage_balance(split.priced.budget, ACME)
+    assert await refund_orphans(split.priced) == 1
+    assert await split.balance("other") == DOLLAR
+
+
 async def test_in_joint_mode_there_are_no_orphans(joint: Stack) -> None:
     await joint.submitted()
     joint.skew.move(601)
@@ -191,7 +222,7 @@ async def test_what_waits_for_a_human_is_told(split: Stack, caplog: pytest.LogCa
     """Section 20: DISPUTED, dead letter, stale claim"""
     claimed = await stale(split)
     assert isinstance(split.priced.budget, RedisBudget)
-    await split.priced.budget.drop_reservation(claimed.run_id)
+    await drop_reservation(split.priced.budget, claimed.run_id)
     await finish(split.priced, claimed, Actor.WORKER)
     other = await stale(split)
     reconciler = Reconciler(split.priced)
@@ -229,3 +260,26 @@ async def test_a_claim_of_a_queued_run_is_finished_too(stack: Stack) -> None:
     assert (ended.run.status, ended.run.money) == (Status.FAILED, Money.REFUNDED)
     assert await stack.balance() == DOLLAR
     await stack.check_money()
+
+
+async def test_a_claim_that_cannot_be_read_does_not_keep_the_others_from_their_end(
+    joint: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PRICED-159: and one whose text was written without care is ended like any other"""
+    unreadable, odd, good = await stale(joint), await stale(joint), await stale(joint)
+    assert isinstance(joint.priced.ledger, SqlLedger)
+    engine = create_engine(joint.priced.ledger._url)
+    with engine.begin() as connection:
+        change = text("UPDATE runs SET finalize_intent = :intent WHERE run_id = :run")
+        connection.execute(change, {"intent": "{}", "run": unreadable.run_id})
+        intent = intents.failure(odd, Reason.PACK_FAILED).document() | {"error_detail": "X: \ud800\x00"}
+        connection.execute(change, {"intent": json.dumps(intent), "run": odd.run_id})
+    with caplog.at_level(logging.ERROR):
+        await Reconciler(joint.priced).turn()
+    assert "unreadable_row" in alarms(caplog)
+    assert (await joint.row(good.run_id)).status is Status.COMPLETED
+    row = await joint.row(odd.run_id)
+    assert (row.status, row.error_detail) == (Status.FAILED, "X: \ufffd")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM runs WHERE finalize_stage = 'CLAIMED'")).scalar() == 1
+    engine.dispose()

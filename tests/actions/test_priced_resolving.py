@@ -20,6 +20,7 @@ from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
 from pyoco_server.errors import Conflict, RunNotFound
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.sql import SqlLedger
+from redis_stock import drop_reservation
 
 DOLLAR = 1_000_000
 BY = Closing(actor=Actor.OPERATOR)
@@ -79,7 +80,7 @@ async def test_what_the_operator_decides_becomes_true(
 
         async def lose(run: PricedRun) -> None:
             if isinstance(budget, RedisBudget):
-                await budget.drop_reservation(run.run_id)
+                await drop_reservation(budget, run.run_id)
             else:
                 await delete_reservation(stack, run)
 

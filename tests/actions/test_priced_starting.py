@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -11,7 +12,9 @@ from sqlalchemy import create_engine, text
 from ledgers import an_id
 from priced_faults import AFTER, BEFORE, Trouble, with_trouble
 from priced_stacks import BOTH_MODES, QUICK_SPLIT, SQLITE, Stack, an_ask, message_of, open_stack
-from pyoco_server.actions.priced.beat import beat
+from pyoco_server.actions.priced import beat as beat_module
+from pyoco_server.actions.priced import start as start_module
+from pyoco_server.actions.priced.beat import beat, keep_hidden
 from pyoco_server.actions.priced.start import PutBack, Skip, Started, start_run
 from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable
@@ -64,7 +67,9 @@ async def test_a_message_that_does_not_fit_is_not_acknowledged(joint: Stack) -> 
     message = message_of(run)
     strange = (replace(message, run_id=an_id()), replace(message, tenant_id="other"), replace(message, pack_type="ocr"))
     for each in strange:
-        assert isinstance(await start_run(joint.priced, each, IN_HAND), PutBack)
+        got = await start_run(joint.priced, each, IN_HAND)
+        assert isinstance(got, PutBack)
+        assert not got.is_outage
     assert (await joint.row(run.run_id)).status is Status.QUEUED
 
 
@@ -72,11 +77,14 @@ async def test_a_run_without_inputs_is_not_started(joint: Stack) -> None:
     """What was begun is rolled back, so that its money comes back in time."""
     run = await joint.submitted()
     assert isinstance(joint.priced.ledger, SqlLedger)
-    engine = create_engine(joint.priced.ledger._url)
-    with engine.begin() as connection:
-        connection.execute(text("DELETE FROM run_inputs"))
-    engine.dispose()
-    assert isinstance(await start_run(joint.priced, message_of(run), IN_HAND), PutBack)
+    for change in ("UPDATE run_inputs SET inputs_json = '{'", "DELETE FROM run_inputs"):
+        engine = create_engine(joint.priced.ledger._url)
+        with engine.begin() as connection:
+            connection.execute(text(change))
+        engine.dispose()
+        got = await start_run(joint.priced, message_of(run), IN_HAND)
+        assert isinstance(got, PutBack)
+        assert not got.is_outage
     assert (await joint.row(run.run_id)).status is Status.QUEUED
 
 
@@ -91,7 +99,7 @@ async def test_a_ledger_that_is_away_puts_the_message_back(joint: Stack) -> None
     """PRICED-112"""
     run = await joint.submitted()
     away = with_trouble(joint.priced, Trouble({"ledger.transact": [BEFORE]}))
-    assert await start_run(away, message_of(run), IN_HAND) == PutBack(30, "the ledger did not answer")
+    assert await start_run(away, message_of(run), IN_HAND) == PutBack(30, "the ledger did not answer", is_outage=True)
     gone = with_trouble(joint.priced, Trouble({"ledger.transact": [BEFORE], "ledger.read": [BEFORE]}))
     assert isinstance(await start_run(gone, message_of(run), IN_HAND), PutBack)
     assert isinstance(await start_run(joint.priced, message_of(run), IN_HAND), Started)
@@ -124,7 +132,8 @@ async def test_a_heartbeat_renews_the_lease_and_the_message(stack: Stack) -> Non
     token = started.lease_token or ""
     for _ in range(3):
         stack.skew.move(100)
-        assert await beat(stack.priced, started, token, delivery)
+        assert await beat(stack.priced, started, token)
+        await keep_hidden(stack.priced, started, token, delivery)
     row = await stack.row(run.run_id)
     assert row.version == started.version
     assert started.lease_expires_at is not None
@@ -138,7 +147,7 @@ async def test_a_lost_lease_cannot_be_had_again(stack: Stack) -> None:
     started = await stack.started(await stack.submitted())
     stack.skew.move(121)
     trouble = Trouble()
-    assert not await beat(with_trouble(stack.priced, trouble), started, started.lease_token or "", IN_HAND)
+    assert not await beat(with_trouble(stack.priced, trouble), started, started.lease_token or "")
     assert trouble.calls == ["ledger.transact_softly"]
 
 
@@ -150,7 +159,32 @@ async def test_a_heartbeat_that_got_no_answer_says_so(joint: Stack) -> None:
         await beat(away, started, started.lease_token or "")
 
 
-async def test_a_queue_that_is_away_loses_no_lease(joint: Stack) -> None:
-    started = await joint.started(await joint.submitted())
-    away = with_trouble(joint.priced, Trouble({"queue.extend": [BEFORE]}))
-    assert await beat(away, started, started.lease_token or "", IN_HAND)
+@pytest.mark.parametrize("name", ["queue.extend", "hints.extend_lease"])
+async def test_whoever_is_away_does_not_keep_the_other_from_hiding_the_message(split: Stack, name: str) -> None:
+    """PRICED-122"""
+    run = await split.submitted()
+    [delivery] = await split.deliveries()
+    started = await split.started(run)
+    trouble = Trouble({name: [BEFORE]})
+    await keep_hidden(with_trouble(split.priced, trouble), started, started.lease_token or "", delivery)
+    assert sorted(trouble.calls) == ["hints.extend_lease", "queue.extend"]
+
+
+async def test_a_queue_that_does_not_answer_is_not_waited_for(joint: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-122"""
+    monkeypatch.setattr(beat_module, "_HIDE_SECONDS", 0.05)
+    run = await joint.submitted()
+    [delivery] = await joint.deliveries()
+    started = await joint.started(run)
+    trouble = Trouble(meanwhile={"queue.extend": asyncio.Event().wait})
+    async with asyncio.timeout(5):
+        await keep_hidden(with_trouble(joint.priced, trouble), started, started.lease_token or "", delivery)
+
+
+async def test_redis_that_does_not_answer_does_not_delay_a_start(split: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-113"""
+    monkeypatch.setattr(start_module, "_HINT_SECONDS", 0.05)
+    trouble = Trouble(meanwhile={"hints.lease": asyncio.Event().wait})
+    run = await split.submitted()
+    async with asyncio.timeout(5):
+        assert isinstance(await start_run(with_trouble(split.priced, trouble), message_of(run), IN_HAND), Started)

@@ -32,10 +32,13 @@ def test_a_finding_leads_to_where_it_can_be_helped(module_page: Page) -> None:
         "#/workers": finding("wheel_failures", 2, worker_ids=["w1", "w2"]),
         "#/runs/r1": finding("stale_runs", run_ids=["r1"]),
         "#/runs?status=RUNNING": finding("stale_runs", 2, run_ids=["r1", "r2"]),
+        "#/runs/r2": finding("disputed_runs", run_ids=["r2"]),
+        "#/runs?kind=pack&status=RUNNING": finding("disputed_runs", 2, run_ids=["r1", "r2"]),
+        "#/budgets": finding("money_differs", 2, audited_at=1.0),
     }
     ask = "(all) => import('/static/lib/attention.js').then((m) => all.map((each) => m.leadsTo(each)))"
     assert module_page.evaluate(ask, list(leads.values())) == list(leads)
-    nowhere = [finding("nats_down"), finding("of another version"), finding("workers_lost", worker_id={"odd": 1})]
+    nowhere = [finding("nats_down"), finding("pack_letters"), finding("workers_lost", worker_id={"odd": 1})]
     assert module_page.evaluate(ask, nowhere) == [None, None, "#/workers"]
 
 

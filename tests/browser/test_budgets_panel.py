@@ -183,6 +183,22 @@ def test_one_tenants_journal_is_read_on_and_grows(page: Page, ledger: Ledger) ->
     assert first.get_by_role("link").get_attribute("href") == f"#/runs/{RUN_ID}"
 
 
+def test_on_a_phone_each_entry_of_the_journal_is_a_card(page: Page, ledger: Ledger) -> None:
+    """Eight columns beside each other would be read through a keyhole."""
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto("/#/budgets/acme")
+    first = page.locator(".journal tbody tr").first
+    expect(first).to_be_visible()
+    assert page.locator(".table-wrap:has(.journal)").evaluate("(each) => each.scrollWidth <= each.clientWidth")
+    edges = first.locator("td:visible").evaluate_all("(cells) => cells.map((cell) => cell.getBoundingClientRect().top)")
+    assert edges == sorted(set(edges)), "one below the other"
+    names = first.locator("td").evaluate_all("(cells) => cells.map((cell) => cell.dataset.name)")
+    assert names[:3] == ["Time", "What", "Available"]
+    expect(page.get_by_role("table").filter(has=first)).to_have_count(1)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(page.locator(".journal thead th").first).to_be_visible()
+
+
 def test_new_entries_come_on_top_and_the_old_ones_stay(page: Page, ledger: Ledger) -> None:
     page.clock.install()
     page.goto("/#/budgets/acme")
@@ -323,6 +339,16 @@ def test_a_pack_that_waits_says_so_and_one_in_dispute_asks_for_a_person(page: Pa
     expect(page.locator(".run-waiting")).not_to_contain_text("Busy slots")
     expect(page.locator(".run-pack")).to_contain_text("An operator has to decide.")
     expect(page.locator(".run-head .facts")).to_contain_text("by an operator")
+
+
+def test_a_started_pack_in_dispute_waits_for_an_operator_and_for_no_place(page: Page) -> None:
+    waiting = {"reason": "disputed", "message": "Its money contradicts itself.", "position": 1, "workers_alive": 0}
+    pretend_pack(
+        page, status="RUNNING", priced_status="PROCESSING", money_state="DISPUTED", end_time=None, waiting=waiting
+    )
+    page.goto(f"/#/runs/{RUN_ID}")
+    expect(page.locator(".run-waiting")).to_contain_text("Its money contradicts itself.")
+    expect(page.locator(".run-waiting")).not_to_contain_text("Place in the queue")
 
 
 def test_a_started_pack_is_neither_waiting_nor_stale(page: Page) -> None:

@@ -360,5 +360,14 @@ class LedgerContract(LedgerSteps):
         after = await ledger.read(lambda tx: tx.now_us())
         assert before + 1_000 * SECOND_US <= run.created_at <= run.updated_at <= after
 
+    async def test_a_note_is_there_for_others_until_another_takes_its_place(self, ledger: Ledger) -> None:
+        """Whatever its name: it never meets what all have to agree on"""
+        mode = await ledger.read(lambda tx: tx.modes.get())
+        assert await ledger.read(lambda tx: tx.notes.get("budget_mode")) is None
+        for text in ("first", "second ü"):
+            await ledger.transact(lambda tx, text=text: tx.notes.put("budget_mode", text))
+            assert await ledger.read(lambda tx: tx.notes.get("budget_mode")) == text
+        assert await ledger.read(lambda tx: tx.modes.get()) is mode
+
     async def test_it_says_that_it_is_there(self, ledger: Ledger) -> None:
         await ledger.ping()

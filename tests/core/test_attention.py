@@ -104,6 +104,14 @@ D, W = Level.DANGER, Level.WARNING
         (flow(26, 5), None),
         (replace(WELL, letters=3), (Kind.DEAD_LETTERS, W, 3, {"count": 3, "new": 0})),
         (replace(WELL, letters=30, letters_new=2), (Kind.DEAD_LETTERS, W, 30, {"count": 30, "new": 2})),
+        (replace(WELL, pack_letters=3), (Kind.PACK_LETTERS, W, 3, {})),
+        (replace(WELL, differences=2, audited_at=NOW - 9), (Kind.MONEY_DIFFERS, D, 2, {"audited_at": NOW - 9})),
+        (replace(WELL, audited_at=NOW - 9), None),
+        (
+            replace(WELL, disputed=("a", "b"), disputed_oldest_at=NOW - 60),
+            (Kind.DISPUTED_RUNS, D, 2, {"run_ids": ["a", "b"], "oldest_at": NOW - 60}),
+        ),
+        (replace(WELL, silent_stores=("queue",)), (Kind.PRICED_STORES_SILENT, D, 1, {"stores": ["queue"]})),
         (replace(WELL, stale=("a", "b")), (Kind.STALE_RUNS, W, 2, {"run_ids": ["a", "b"]})),
         (replace(WELL, wheel_failures=("w",)), (Kind.WHEEL_FAILURES, W, 1, {"worker_ids": ["w"]})),
     ],
@@ -129,6 +137,13 @@ EVERYTHING = Facts(
     packs=4,
     packs_oldest_at=NOW - 60,
     wheel_failures=("w1", "w2"),
+    silent_stores=("ledger", "budget", "queue", "results"),
+    differences=3,
+    audited_at=NOW - 60,
+    disputed=("d1", "d2"),
+    disputed_capped=True,
+    disputed_oldest_at=NOW - 7_199,
+    pack_letters=5,
 )
 
 
@@ -148,6 +163,28 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too "
             "slow, or hears of no change.",
             "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
+        ),
+        "priced_stores_silent": (
+            "Priced runs cannot be served as they should: no answer from the ledger, the budgets in Redis, the queue, "
+            "the result store. `pyoco-server-admin doctor` says more.",
+            "課金runの保存先が応答していません: 台帳、予算 (Redis)、キュー、結果の保存先。"
+            "詳細は `pyoco-server-admin doctor` で確認してください",
+        ),
+        "money_differs": (
+            "Money does not add up. Differences at the last audit: 3. They are told by: "
+            "pyoco-server-admin budget verify",
+            "金額が一致していません。直近の監査で見つかった差異: 3件。次のコマンドで確認してください: "
+            "pyoco-server-admin budget verify",
+        ),
+        "disputed_runs": (
+            "Priced runs are disputed, and wait for your word: 2 or more. The oldest: since 119 min. They are listed "
+            "by: pyoco-server-admin budget disputes",
+            "金額の記録が矛盾し、判断を待っている課金runがあります: 2件以上。最も古いもの: 119分前から。"
+            "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
+        ),
+        "pack_letters": (
+            "There are dead letters of priced runs: 5. They are shown by: pyoco-server-admin packs letters",
+            "課金runのdead letterがあります: 5件。次のコマンドで確認してください: pyoco-server-admin packs letters",
         ),
         "tag_without_worker": (
             "No worker serves tag a; rm {x}. Waiting: 7. Start one with: "
@@ -206,6 +243,9 @@ def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
     found = findings(replace(EVERYTHING, flows=(FlowEnds("main", 100, 30), FlowEnds("other", 6, 6))))
     assert [(each.level, each.kind) for each in found] == [
         (D, Kind.STORE_FULL),
+        (D, Kind.PRICED_STORES_SILENT),
+        (D, Kind.MONEY_DIFFERS),
+        (D, Kind.DISPUTED_RUNS),
         (D, Kind.TAG_WITHOUT_WORKER),
         (D, Kind.PACKS_WITHOUT_WORKER),
         (D, Kind.WORKERS_LOST),
@@ -214,6 +254,7 @@ def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
         (W, Kind.FAILING_FLOW),
         (W, Kind.GROWING_QUEUE),
         (W, Kind.DEAD_LETTERS),
+        (W, Kind.PACK_LETTERS),
         (W, Kind.STALE_RUNS),
         (W, Kind.WHEEL_FAILURES),
     ]
@@ -234,7 +275,15 @@ def test_no_kind_pushes_out_the_others() -> None:
     assert len(found) <= 50
     assert {each.kind for each in found} == set(Kind) - {Kind.NATS_DOWN}
     assert [each.facts["flow"] for each in found if each.kind is Kind.FAILING_FLOW] == [f"f{99 - n}" for n in range(10)]
-    assert found[1].facts["tag"] == "b499"
+    assert next(each.facts["tag"] for each in found if "tag" in each.facts) == "b499"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(-5, "0 min"), (90, "1 min"), (7_200, "2 h"), (172_799, "47 h"), (172_800, "2 days")]
+)
+def test_how_long_a_dispute_waits_is_told_as_exactly_as_somebody_wants_to_know(seconds: float, told: str) -> None:
+    (found,) = findings(replace(WELL, disputed=("a",), disputed_oldest_at=NOW - seconds))
+    assert f"since {told}." in found.message
 
 
 def test_only_ten_are_named_and_all_are_counted() -> None:

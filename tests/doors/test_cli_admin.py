@@ -87,6 +87,14 @@ async def test_the_list_shows_neither_key_nor_hash(config: NatsBackendConfig) ->
         assert hidden not in listed.out
 
 
+async def test_a_tenant_that_priced_runs_cannot_have_is_told_when_its_key_is_made(config: NatsBackendConfig) -> None:
+    """PRICED-62: for everything else its key is as good as any"""
+    for length, said in ((64, False), (65, True)):
+        made = await admin(config, "api-key", "create", "--tenant", "x" * length)
+        assert made.result["tenant_id"] == "x" * length
+        assert ("cannot be used for priced runs (/v1)" in made.err) is said
+
+
 async def test_a_key_may_have_a_label_and_an_end(config: NatsBackendConfig) -> None:
     """FLOW-471, FLOW-472"""
     options = ["--label", "nightly import ü", "--expires", "30d"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 
 from ledgers import a_new_run, sqlite_url
-from priced_servers import PostgresServer
+from priced_servers import PostgresServer, ValkeyServer
 from pyoco_server.config import NatsBackendConfig, priced_from_env
-from pyoco_server.core.priced.run import Intent, MoneyOp
+from pyoco_server.core.priced import journal
+from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
 from pyoco_server.core.priced.states import Actor, Basis, Status
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
+from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.wiring_priced import open_money
 
@@ -117,9 +120,7 @@ class TestBudget:
             admin("budget", "credit", "--tenant", tenant, "--usd", "3.0000")
         assert admin("budget", "verify").result == {"ok": True, "tenants": 2, "differences": []}
         with sqlite3.connect(ledger_url.removeprefix("sqlite:///")) as database:
-            database.execute(
-                "UPDATE budgets SET balance_usd_micros = 3000001 WHERE tenant_id = 'team-b'"
-            )
+            database.execute("UPDATE budgets SET balance_usd_micros = 3000001 WHERE tenant_id = 'team-b'")
         database.close()
         found = admin("budget", "verify")
         assert found.code == 1
@@ -150,7 +151,27 @@ class TestBudget:
         again = admin(*words, "--yes")
         assert (again.code, again.out) == (1, "")
 
-    @pytest.mark.parametrize("more", [(), ("--refund", "--charge-usd", "0.1000"), ("--charge-usd", "ten")])
+    def test_a_disputed_run_can_end_well_and_cost_nothing(self, admin: Run) -> None:
+        """T18"""
+        admin("budget", "credit", "--tenant", "acme", "--usd", "1.0000")
+        ask = a_new_run(tenant_id="acme")
+        in_ledger(lambda tx: _disputed(tx, ask))
+        words = ("budget", "resolve", "--run-id", ask.run_id, "--charge-nothing", "--memo", "ours", "--yes")
+        done = admin(*words)
+        assert (done.result["money_state"], done.result["charged_usd_micros"]) == ("SETTLED", 0)
+        assert "rebuild" not in done.err
+        assert admin("budget", "verify").code == 0
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            (),
+            ("--refund", "--charge-usd", "0.1000"),
+            ("--refund", "--charge-nothing"),
+            ("--charge-usd", "ten"),
+            ("--charge-usd", "0.0000"),
+        ],
+    )
     def test_a_decision_must_be_one(self, admin: Run, more: tuple[str, ...]) -> None:
         refused = admin("budget", "resolve", "--run-id", "x", "--memo", "m", "--yes", *more)
         assert (refused.code, refused.out) == (1, "")
@@ -159,11 +180,86 @@ class TestBudget:
 def _disputed(tx: LedgerTx, ask: Any) -> None:
     tx.runs.create(ask)
     tx.money.reserve(ask.tenant_id, ask.run_id, ask.reserved_usd_micros)
-    assert not isinstance(tx.runs.mark_reserved(ask.run_id, 0), Lost)
+    _dispute(tx, ask.run_id)
+
+
+def _dispute(tx: LedgerTx, run_id: str) -> None:
+    assert not isinstance(tx.runs.mark_reserved(run_id, 0), Lost)
     intent = Intent(status=Status.FAILED, money_op=MoneyOp.REFUND, charge_usd_micros=0)
-    claimed = tx.ends.claim(ask.run_id, 1, Basis.SEND_FAILED, "00000000-0000-4000-8000-000000000001", Actor.API, intent)
+    claimed = tx.ends.claim(run_id, 1, Basis.SEND_FAILED, "00000000-0000-4000-8000-000000000001", Actor.API, intent)
     assert not isinstance(claimed, Lost)
-    assert not isinstance(tx.ends.dispute(ask.run_id, claimed.version, claimed.finalize_token or ""), Lost)
+    assert not isinstance(tx.ends.dispute(run_id, claimed.version, claimed.finalize_token or ""), Lost)
+
+
+@pytest.mark.usefixtures("ledger_url")
+class TestModes:
+    @pytest.fixture
+    def redis(self, redis_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> ValkeyServer:
+        """Not told to anybody yet."""
+        redis_server.empty()
+        monkeypatch.delenv("PYOCO_BUDGET_URL", raising=False)
+        return redis_server
+
+    def test_a_command_that_takes_the_budget_for_elsewhere_is_refused(
+        self, admin: Run, redis: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else a credit would be given here and there."""
+        admin("budget", "credit", "--tenant", "t", "--usd", "1.0000", "--ref", "r")
+        monkeypatch.setenv("PYOCO_BUDGET_URL", redis.url)
+        refused = admin("budget", "credit", "--tenant", "t", "--usd", "1.0000", "--ref", "r")
+        assert (refused.code, refused.out) == (1, "")
+        assert "pyoco-server-admin ledger mode --to split" in refused.err
+
+    def test_budgets_are_moved_to_redis_and_back(
+        self, admin: Run, redis: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PRICED-61"""
+        admin("budget", "credit", "--tenant", "t", "--usd", "1.0000", "--ref", "r")
+        assert "PYOCO_BUDGET_URL" in admin("ledger", "mode", "--to", "split", "--yes").err
+        monkeypatch.setenv("PYOCO_BUDGET_URL", redis.url)
+        dry = admin("ledger", "mode", "--to", "split")
+        assert dry.result == {
+            "before": "joint",
+            "after": "split",
+            "tenants": [{"tenant_id": "t", "balance_usd_micros": 1_000_000}],
+        }
+        assert "say --yes" in dry.err
+        assert admin("budget", "verify").code == 1, "nothing was written"
+        moved = admin("ledger", "mode", "--to", "split", "--yes")
+        assert moved.code == 0
+        assert "set PYOCO_BUDGET_URL" in moved.err
+        assert admin("budget", "show", "--tenant", "t").result["balance_usd_micros"] == 1_000_000
+        redis.empty()
+        again = admin("budget", "credit", "--tenant", "t", "--usd", "1.0000", "--ref", "r")
+        assert (again.result["applied"], again.result["balance_usd_micros"]) == (False, 0)
+        assert "budget rebuild --tenant t" in again.err
+        assert admin("budget", "rebuild", "--tenant", "t", "--yes").code == 0
+        assert admin("budget", "verify").code == 0
+        assert admin("ledger", "mode", "--to", "joint", "--yes").code == 0
+        monkeypatch.delenv("PYOCO_BUDGET_URL")
+        assert admin("budget", "verify").code == 0
+        assert "nothing has to change" in admin("ledger", "mode", "--to", "joint").err
+
+    def test_a_run_that_was_resolved_asks_for_a_rebuild(
+        self, admin: Run, redis: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """T18, PRICED-61"""
+        monkeypatch.setenv("PYOCO_BUDGET_URL", redis.url)
+        admin("budget", "credit", "--tenant", "acme", "--usd", "1.0000")
+        ask = a_new_run(tenant_id="acme")
+        in_ledger(lambda tx: _disputed_elsewhere(tx, ask))
+        words = ("budget", "resolve", "--run-id", ask.run_id, "--charge-usd", "0.1000", "--memo", "m", "--yes")
+        assert "budget rebuild --tenant acme" in admin(*words).err
+        assert admin("budget", "verify").code == 1
+        assert admin("budget", "rebuild", "--tenant", "acme", "--yes").code == 0
+        assert admin("budget", "verify").code == 0
+
+
+def _disputed_elsewhere(tx: LedgerTx, ask: Any) -> None:
+    made = tx.runs.create(ask)
+    assert isinstance(made, PricedRun)
+    tx.journal.post(journal.reserve(ask.tenant_id, ask.run_id, ask.reserved_usd_micros, Actor.API))
+    _dispute(tx, ask.run_id)
 
 
 @pytest.mark.usefixtures("ledger_url")
@@ -208,6 +304,56 @@ class TestLedger:
         assert (refused.code, refused.out) == (1, "")
         assert "there is no ledger at" in refused.err
         assert not (tmp_path / "ledger.db").exists()
+
+    def test_no_command_but_a_credit_makes_a_ledger_at_an_address_that_has_none(
+        self, admin: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer
+    ) -> None:
+        """A slip in an address must not become a second ledger."""
+        empty = tmp_path / "empty.db"
+        empty.touch()
+        missing, database = f"sqlite:///{tmp_path}/missing.db", postgres_server.new_database()
+        for url in (missing, f"sqlite:///{empty}", f"{database}?password=hidden"):
+            monkeypatch.setenv("PYOCO_LEDGER_URL", url)
+            for words in (
+                ("budget", "show", "--tenant", "t"),
+                ("budget", "verify"),
+                ("budget", "disputes"),
+                ("tenant", "list"),
+                ("ledger", "mode", "--to", "joint", "--yes"),
+            ):
+                refused = admin(*words)
+                assert (refused.code, refused.out) == (1, ""), words
+                assert "there is no ledger at" in refused.err
+                assert "`pyoco-server-admin ledger migrate` makes one" in refused.err
+                assert "hidden" not in refused.err
+            assert migrate.is_empty(url)
+        assert not (tmp_path / "missing.db").exists()
+
+    def test_a_credit_makes_the_tables_where_there_is_nothing_and_says_so(
+        self, admin: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer
+    ) -> None:
+        for url in (f"sqlite:///{tmp_path}/new.db", postgres_server.new_database()):
+            monkeypatch.setenv("PYOCO_LEDGER_URL", url)
+            given = admin("budget", "credit", "--tenant", "t", "--usd", "1.0000", "--ref", "first")
+            assert given.result["balance_usd_micros"] == 1_000_000
+            assert "made the tables of a new ledger at" in given.err
+            again = admin("budget", "credit", "--tenant", "t", "--usd", "1.0000", "--ref", "second")
+            assert again.result["balance_usd_micros"] == 2_000_000
+            assert "made the tables" not in again.err
+
+    def test_a_credit_makes_no_folder_and_adds_no_table_to_another_ones_database(
+        self, admin: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with contextlib.closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
+            theirs.execute("CREATE TABLE theirs (a INTEGER)")
+        for name, said in (("slip/ledger.db", "no such folder"), ("theirs.db", "tables of somebody else")):
+            monkeypatch.setenv("PYOCO_LEDGER_URL", f"sqlite:///{tmp_path}/{name}")
+            refused = admin("budget", "credit", "--tenant", "t", "--usd", "1.0000")
+            assert (refused.code, refused.out) == (1, "")
+            assert said in refused.err
+        assert not (tmp_path / "slip").exists()
+        with contextlib.closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
+            assert theirs.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
     def test_a_database_that_does_not_answer_is_told_without_its_password(
         self, admin: Run, monkeypatch: pytest.MonkeyPatch

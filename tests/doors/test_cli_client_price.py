@@ -261,7 +261,7 @@ BUDGET |= {f"{name}_usd_micros": 0 for name in ("balance", "held", "charged", "c
     [
         (0, [], 0, "there is no budget yet"),
         (0, ["--journal"], 1, "there is no budget yet"),
-        (2, ["--journal"], 1, "say whose journal, with --tenant"),
+        (2, ["--journal"], 1, f"say whose journal; example: --journal --tenant {BUDGET['tenant_id']}"),
         (2, ["--output", "table"], 0, ""),
     ],
 )

@@ -22,7 +22,7 @@ from pyoco_server.doors.cli.client.why import explain
 from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
-from shown_packs import a_pack, a_row, completed, expired, failed, started
+from shown_packs import a_pack, a_row, completed, disputed, expired, failed, started
 from waiting import eventually
 
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -204,6 +204,7 @@ async def test_a_tenant_sees_its_own_packs_alone(link: Link, nats_url: str, tmp_
     [
         (a_row(), "It waits."),
         (started(a_row()), "A worker executes it."),
+        (disputed(started(a_row())), "Its money is disputed: it waits for an operator."),
         (completed(started(a_row())), "It is done."),
         (failed(started(a_row())), "It failed: QUEUE_ENQUEUE_FAILED"),
     ],

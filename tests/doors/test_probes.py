@@ -32,6 +32,8 @@ class _Port:
         else:
             raise self._error
 
+    probe = ping
+
 
 async def test_a_gateway_with_all_its_stores_is_ready(priced_door: PricedDoor) -> None:
     """PRICED-178: no key is needed"""

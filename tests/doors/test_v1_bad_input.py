@@ -312,6 +312,41 @@ class TestMembers:
             assert "/pack_type" in await pointers(priced_door, payer, a_body(pack_type=pack_type))
 
 
+class TestForm:
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"Content-Type": "text/plain"},
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            {"Content-Type": "application/jsonp"},
+            {"Content-Encoding": "gzip"},
+            {"Content-Encoding": "identity, br"},
+        ],
+    )
+    async def test_a_body_that_is_said_to_be_something_else_is_refused(
+        self, priced_door: PricedDoor, payer: Payer, headers: dict[str, str]
+    ) -> None:
+        """PRICED-63"""
+        answer = await priced_door.post(payer, headers=headers)
+        (error,) = check_problem(answer, Reason.VALIDATION_FAILED)["errors"]
+        assert (error["pointer"], next(iter(headers)) in error["message"]) == ("", True)
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"Content-Type": ""},
+            {"Content-Type": "Application/JSON; charset=utf-8"},
+            {"Content-Type": "application/vnd.dpp+json"},
+            {"Content-Encoding": "identity"},
+        ],
+    )
+    async def test_a_body_that_is_said_to_be_json_is_looked_at(
+        self, priced_door: PricedDoor, payer: Payer, headers: dict[str, str]
+    ) -> None:
+        answer = await priced_door.post(payer, a_body(pack_type="none"), headers=headers)
+        assert "/pack_type" in answer.text
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

@@ -10,6 +10,7 @@ import pytest
 
 from priced_gateways import Payer, PricedDoor, check_problem, costs_of
 from pyoco_server.core.priced.reasons import Reason
+from pyoco_server.core.priced.run import TenantStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -97,3 +98,23 @@ async def test_the_limit_comes_before_the_look_at_the_body(priced_door: PricedDo
     payer = await limited(priced_door, 1)
     await priced_door.post(payer, b"{")
     check_problem(await priced_door.post(payer, b"{"), Reason.RATE_LIMITED)
+
+
+async def test_a_path_nobody_serves_and_a_wrong_method_use_up_tokens_too(priced_door: PricedDoor) -> None:
+    """PRICED-173, PRICED-174: each of the bucket of its method"""
+    payer, client = await limited(priced_door, 2), priced_door.client
+    assert rate(await client.get("/v1/nothing", headers=payer.headers)) == (2, 1)
+    refused = await client.delete("/v1/runs", headers=payer.headers)
+    assert (refused.status_code, rate(refused)) == (405, (2, 1))
+    assert rate(await client.get("/v1/runs", headers=payer.headers)) == (2, 0)
+    check_problem(await client.get("/v1/nothing", headers=payer.headers), Reason.RATE_LIMITED)
+    assert (await priced_door.post(payer)).status_code == 202
+
+
+async def test_a_suspended_tenant_is_refused_on_every_path(priced_door: PricedDoor) -> None:
+    """PRICED-174"""
+    payer = await priced_door.payer()
+    await priced_door.priced.ledger.transact(lambda tx: tx.tenants.set_status(payer.tenant_id, TenantStatus.SUSPENDED))
+    answer = await priced_door.client.get("/v1/nothing", headers=payer.headers)
+    check_problem(answer, Reason.AUTH_INVALID)
+    assert not any(name in answer.headers for name in NAMES)

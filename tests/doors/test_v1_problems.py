@@ -110,6 +110,15 @@ class TestKeys:
         headers = {"X-API-Key": payer.headers["Authorization"].removeprefix("Bearer ")}
         assert (await priced_door.get(Payer(payer.tenant_id, headers), "x")).status_code == 404
 
+    async def test_of_two_keys_that_differ_none_is_guessed(self, priced_door: PricedDoor) -> None:
+        """PRICED-62"""
+        anna, bert = (await priced_door.payer()).headers["Authorization"], "Basic dXNlcjpwYXNz"
+        for two in ([anna, bert], [bert, anna]):
+            headers = [("Authorization", each) for each in two]
+            check_problem(await priced_door.client.get("/v1/runs/x", headers=headers), Reason.AUTH_INVALID)
+        twice = [("Authorization", anna)] * 2  # some proxies say it again
+        assert (await priced_door.client.get("/v1/runs/x", headers=twice)).status_code == 404
+
     async def test_keys_that_cannot_be_looked_up_are_neither_right_nor_wrong(self, priced_door: PricedDoor) -> None:
         """FLOW-264"""
         payer = await priced_door.payer()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import struct
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -16,6 +18,7 @@ import pytest
 
 import naughty_packs
 from pyoco_server.core.packs import PACKS
+from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs import wire
@@ -26,6 +29,18 @@ from waiting import eventually
 
 TESTS = Path(__file__).parents[1]
 MARKER = "marker-7a1f"
+COVER = Cover(
+    run_id="r",
+    pack_type="decision",
+    trace_id="t_1",
+    profile_version="1",
+    prefix="dpp/acme",
+    generated_at="2026-02-13T00:00:00Z",
+    reserved_usd_micros=250_000,
+    charge_usd_micros=7,
+    minimum_fee_usd_micros=5_000,
+    min_reliability_e4=0,
+)
 
 
 def call(pack_type: str, inputs: dict[str, Any] | None = None, timebox_seconds: float = 20.0) -> Call:
@@ -195,6 +210,36 @@ class TestAResult:
         assert isinstance(outcome, Executed)
         assert len(outcome.result.data["text"]) == 8 << 20
         assert outcome.result.artifacts[0].data == bytes(1 << 20)
+
+    @pytest.mark.parametrize("what", ["data", "name", "log", "artifact", "type"])
+    def test_that_holds_half_a_character_cannot_be_stored(self, what: str) -> None:
+        """PRICED-118: whoever writes to the line by himself is not kept from that; the run fails, and does not hang."""
+        head = {
+            "data": {"n": "\ud800"} if what == "data" else {"\ud800": 1} if what == "name" else {},
+            "actual_cost_usd_micros": 7,
+            "tokens_consumed": 0,
+            "reliability_score": None,
+            "discard_log": [{"url": "\ud800"}] if what == "log" else [],
+            "blocked_log": [],
+            "artifacts": [
+                {
+                    "name": "\ud800" if what == "artifact" else "a",
+                    "content_type": "a/\x00b" if what == "type" else "a/b",
+                    "bytes": 0,
+                }
+            ],
+        }
+        text = json.dumps(head).encode()
+        answer = wire.unpack_answer(struct.pack("<I", len(text)) + text)
+        assert isinstance(answer, Executed)
+        with pytest.raises(BadPackResult):
+            seal(COVER, answer.result)
+
+    def test_of_a_fault_is_told_in_plain_text(self) -> None:
+        """PRICED-118"""
+        text = json.dumps({"fault": "X: a\x00b\ud800\nc", "where": "odd\x00.py:1 in \udfff"}).encode()
+        packed = struct.pack("<I", len(text)) + text
+        assert wire.unpack_answer(packed) == Faulted("X: ab\ufffd c", "odd.py:1 in \ufffd")
 
     @pytest.mark.parametrize(
         "body",

@@ -137,6 +137,28 @@ class TestALease:
         assert "worker.after_upload" in scene.stack.points.reached
         assert (await scene.row(run)).stage is Stage.OPEN
 
+    @pytest.mark.parametrize("fails", [False, True])
+    async def test_is_not_lost_by_a_queue_that_does_not_answer(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch, fails: bool
+    ) -> None:
+        """PRICED-122, PRICED-123: the ledger alone decides."""
+        asked = []
+
+        async def extend(_: Delivery) -> None:
+            asked.append(1)
+            if fails:
+                raise ValueError("a defect")
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(scene.stack.priced.queue, "extend", extend)
+        run = await scene.stack.started(await scene.submit())
+        now = asyncio.get_running_loop().time()
+        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now) as heart:
+            await heart.while_mine(eventually(lambda: len(scene.ledger.asked("transact_softly")) >= 4))
+            assert not heart.is_lost
+        assert len(asked) >= 3 if fails else asked == [1]
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("visibility")]
+
     async def test_is_not_renewed_after_the_end_of_its_heart(self, scene: Scene) -> None:
         run = await scene.stack.started(await scene.submit())
         now = asyncio.get_running_loop().time()
@@ -155,7 +177,7 @@ class TestAnOutage:
         store.down["*"] = FOR_EVER
         run = await scene.submit()
         async with scene.worker():
-            await eventually(lambda: len(store.asked("ping")) >= 4)
+            await eventually(lambda: len(store.asked("probe" if name == "ledger" else "ping")) >= 4)
             assert scene.queue.asked("receive") == []
             store.down.clear()
             assert (await scene.ended(run)).status is Status.COMPLETED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,15 @@ from pyoco_server.executors.packs import host as host_module
 from waiting import eventually
 
 MARKER = "marker-7a1f"
+
+
+class Counted:
+    def __init__(self, real: Callable[[], None]) -> None:
+        self._real, self.calls = real, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        self._real()
 
 
 @pytest.fixture
@@ -91,6 +100,7 @@ class TestARunFails:
         ("question", "detail"),
         [
             ("refuses", "PAGE_UNREADABLE: page 3 cannot be read"),
+            ("refuses_oddly", f"PAGE_UNREADABLE: page \ufffd[2J 3{'x' * 272}"),
             ("raises", "the pack raised ValueError"),
             ("is_killed", "the pack's process ended by SIGKILL"),
             ("returns_64_mib", "the pack returned more than 32 MiB"),
@@ -200,8 +210,11 @@ class TestAMessage:
         async def is_letter() -> bool:
             return await scene.stack.priced.queue.depth() == (0, 1)
 
-        async with scene.worker():
+        async with scene.worker() as worker:
+            doubts = Counted(worker._fitness.doubt)
+            worker._fitness.doubt = doubts  # type: ignore[method-assign]
             await eventually(is_letter)
+        assert doubts.calls == 0, "no store is to blame, and nobody's receive is to be cut short"
         assert [letter.body for letter in await scene.stack.priced.queue.dead_letters(9)] == [body]
         assert scene.queue.asked("ack") == []
         assert len(scene.queue.asked("nack")) == 3

@@ -320,3 +320,45 @@ async def test_an_audit_sees_one_moment(url: str, ledger: Ledger) -> None:
                 assert (await other.transact(lambda tx: tx.journal.audit())).differences == ()
         stop.set()
         await asyncio.gather(*moving)
+
+
+async def test_sums_beyond_64_bits_are_told_as_they_are(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    """PRICED-60: what all tenants were given, and what one was given and spent over the years"""
+    most, each = 9_000_000_000_000_000, 600
+    there = postgres_server.new_database(migrated)
+    request.addfinalizer(lambda: postgres_server.drop_database(there))
+    for url in (sqlite_url(tmp_path), there):
+        async with open_ledger(url) as ledger:
+            for tenant in ("a", "b"):
+                await ledger.transact(lambda tx, tenant=tenant: many_credits(tx, tenant, most, each))  # type: ignore[misc]
+            report = await ledger.read(lambda tx: tx.journal.audit())
+            assert (report.differences, report.available) == ((), {"a": most * each, "b": most * each})
+            await ledger.transact(lambda tx: spent_and_given_again(tx, most, each))
+            report = await ledger.read(lambda tx: tx.journal.audit(joins_ledger=False))
+            assert report.available["a"] == most * each
+            sums = await ledger.read(lambda tx: tx.journal.balances("a"))
+            assert (sums.available_usd_micros, sums.credited_usd_micros) == (most * each, 2 * most * each)
+            assert sums.corrected_usd_micros == -most * each
+            await ledger.transact(lambda tx: beyond(tx, most, each))
+            report = await ledger.read(lambda tx: tx.journal.audit())
+            assert report.available["b"] == 2 * most * each > 2**63
+            [told] = [one.detail for one in report.differences if one.tenant_id == "b"]
+            assert told == f"the balance is {most * each} instead of {2 * most * each}"
+
+
+def many_credits(tx: LedgerTx, tenant: str, amount: int, times: int) -> None:
+    for number in range(times):
+        tx.money.credit(tenant, amount, f"{tenant}-{number}")
+
+
+def spent_and_given_again(tx: LedgerTx, amount: int, times: int) -> None:
+    for number in range(times):
+        tx.journal.post(journal.correction("a", f"a-{number}", available("a"), -amount, "spent"))
+        tx.journal.post(journal.topup("a", f"again-{number}", amount))
+
+
+def beyond(tx: LedgerTx, amount: int, times: int) -> None:
+    for number in range(times):
+        tx.journal.post(journal.topup("b", f"b-again-{number}", amount))

@@ -17,8 +17,10 @@ from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS, OUTCOME_TT
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.budget.port import (
+    AlreadyApplied,
     AlreadyReserved,
     Budget,
+    BudgetDamaged,
     Closed,
     Credited,
     NoReserve,
@@ -28,6 +30,7 @@ from pyoco_server.ports.budget.port import (
 )
 from pyoco_server.ports.budget.redis import _CLOSE, _CREDIT, _RESERVE, RedisBudget
 from pyoco_server.ports.budget.repair import RepairableBudget
+from pyoco_server.ports.ledger.port import CreditNote
 from pyoco_server.ports.redis.link import RedisLink, ScriptRefused, _judge
 from waiting import eventually
 
@@ -318,15 +321,84 @@ async def test_what_a_rebuild_needs(budget: RedisBudget, keys: redis.Redis) -> N
     for tenant, run in (("t", stray), ("u", elsewhere)):
         await budget.reserve(tenant, run, 100, AT_US)
     held = OpenReservation(run_id=kept, tenant_id="t", reserved_usd_micros=250, created_at_ms=5)
-    await budget.put_reservation(held)
-    await budget.put_reservation(held)
-    await budget.drop_reservation(stray)
-    await budget.set_balance("t", 750)
+    seen = await budget.look("t", [stray, kept])
+    assert (seen.balance_usd_micros, seen.balance, dict(seen.reservations)[kept]) == (900, "=900", "")
+    assert await budget.restore(seen, 750, [held], [stray])
+    assert not await budget.restore(seen, 1, [], []), "it is not as it was seen"
     assert await budget.reservations_of("t") == [held]
     assert await budget.balance("t") == 750
     assert await keys.ttl(f"reserve:{kept}") > RESERVE_KEY_TTL_SECONDS - 5
     assert await budget.settle("t", kept, 50, BY) == Closed(50, 200, 950)
     assert [each.run_id for each in await budget.reservations_of("u")] == [elsewhere]
+
+
+@pytest.mark.parametrize("change", ["balance", "kept", "put", "dropped"])
+async def test_whatever_has_changed_refuses_the_whole(budget: RedisBudget, keys: redis.Redis, change: str) -> None:
+    """PRICED-61"""
+    await budget.credit("t", 1000, "r")
+    runs = {name: a_run() for name in ("kept", "put", "dropped")}
+    for run in runs.values():
+        await budget.reserve("t", run, 100, AT_US)
+    seen = await budget.look("t", list(runs.values()))
+    if change == "balance":
+        await keys.incrby(BALANCE, 1)
+    elif change == "put":
+        await keys.delete(f"reserve:{runs['put']}")
+        await keys.set(f"reserve:{runs['put']}", "of another kind")
+    else:
+        await keys.hset(f"reserve:{runs[change]}", "reserved_usd_micros", "101")
+    before = await everything(keys)
+    put = OpenReservation(run_id=runs["put"], tenant_id="t", reserved_usd_micros=7, created_at_ms=5)
+    assert not await budget.restore(seen, 5, [put], [runs["dropped"]])
+    assert await everything(keys) == before
+
+
+async def test_credits_are_noted_without_money(budget: RedisBudget, keys: redis.Redis) -> None:
+    """PRICED-58"""
+    await budget.credit("t", 1000, "r0")
+    notes = [CreditNote(f"topup:r{number}", 5) for number in range(1200)]
+    assert await budget.note_credits(notes) == [each.op_key for each in notes[1:]]
+    assert await budget.balance("t") == 1000
+    assert await budget.credit("t", 5, "r1199") == AlreadyApplied()
+    await budget.forget_credits([each.op_key for each in notes[1:]])
+    assert await budget.credit("t", 5, "r1199") == Credited(1005)
+    assert await keys.get("credit:topup:r0") == "1000"
+
+
+async def test_what_is_damaged_is_no_outage(budget: RedisBudget, keys: redis.Redis) -> None:
+    """Who ends a run must not wait for it."""
+    run = a_run()
+    await budget.credit("t", 1000, "r")
+    await budget.reserve("t", run, 100, AT_US)
+    await keys.hset(f"reserve:{run}", "reserved_usd_micros", "2.5e5")
+    questions: tuple[Awaitable[object], ...] = (budget.outcome(run), budget.settle("t", run, 1, BY))
+    for asked in questions:
+        with pytest.raises(BudgetDamaged):
+            await asked
+    for odd in ("list", "zeroes"):
+        await keys.delete(BALANCE)
+        await (keys.lpush(BALANCE, "x") if odd == "list" else keys.set(BALANCE, "007"))
+        await keys.hset(f"reserve:{run}", "reserved_usd_micros", "100")
+        questions = (
+            budget.balance("t"),
+            budget.settle("t", run, 1, BY),
+            budget.reserve("t", a_run(), 1, AT_US),
+            budget.credit("t", 1, "r2"),
+        )
+        for asked in questions:
+            with pytest.raises(BudgetDamaged):
+                await asked
+
+
+async def test_money_that_would_not_fit_does_not_come_back(budget: RedisBudget, keys: redis.Redis) -> None:
+    """PRICED-198: refused, and not an outage"""
+    run = a_run()
+    await budget.credit("t", 1000, "r")
+    await budget.reserve("t", run, 100, AT_US)
+    await keys.set(BALANCE, 2**63 - 50)
+    with pytest.raises(AmountError):
+        await budget.settle("t", run, 1, BY)
+    assert await budget.settle("t", run, 60, BY) == Closed(60, 40, 2**63 - 10)
 
 
 async def test_it_warns_of_a_server_that_forgets(link: RedisLink, keys: redis.Redis) -> None:

@@ -60,6 +60,13 @@ async def test_the_keys_are_those_of_the_contract_and_each_ends(hints: Hints, ke
     assert await keys.dbsize() == 4
 
 
+async def test_a_lease_stays_with_who_was_first(hints: Hints, keys: redis.Redis) -> None:
+    """PRICED-113"""
+    await hints.lease("run-1", "mine")
+    await hints.lease("run-1", "another")
+    assert await keys.get("lease:run-1") == "mine"
+
+
 async def test_a_lease_is_extended_by_its_owner_alone(hints: Hints, keys: redis.Redis) -> None:
     """PRICED-113: and one that has ended is not made again"""
     await hints.lease("run-1", "mine")

@@ -232,6 +232,27 @@ async def test_a_ledger_that_takes_too_long_is_unavailable(ledger: SqlLedger, mo
     assert await ledger.transact(a_reserved_run)
 
 
+@pytest.mark.parametrize("how", ["cancelled", "too late"])
+async def test_who_stops_waiting_is_out_of_the_line_at_once(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Each may hold a quarter of a megabyte of inputs, and ten thousand of them fit in."""
+    assert ledger._writing is not None
+    async with Held(ledger):
+        monkeypatch.setattr(sql, "_WRITE_SECONDS", 0.05 if how == "too late" else 15)
+        tasks = await waiting(*(ledger.transact(a_reserved_run) for _ in range(5)))
+        assert len(ledger._writing._waiting) == 5
+        if how == "cancelled":
+            for task in tasks:
+                task.cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(one) for one in done} <= {asyncio.CancelledError, DependencyUnavailable}
+        assert len(ledger._writing._waiting) == 0
+        monkeypatch.setattr(sql, "_WRITE_SECONDS", 15)
+    running = ledger._writing._running
+    await eventually(lambda: not running)
+
+
 async def test_a_line_that_is_too_long_is_refused(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_WAITING_MAX", 2)
     async with Held(ledger):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
 from pyoco_server.actions.list_queues import QUIET_MAX, crowds_by_tag, quiet_since, read_waiting
 from pyoco_server.actions.measure import Crowd
+from pyoco_server.actions.priced.look_for_trouble import DISPUTES_MAX, Trouble
 from pyoco_server.core.attention import Facts, Finding, LostWorker, QueueFacts, findings
+from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.trend import NOT_KNOWN, Trend
@@ -29,6 +31,8 @@ T = TypeVar("T")
 
 #: Whoever looks for trouble does not wait for it: what is not known by then is told as such.
 _SECONDS_MAX = 1.0
+#: A look that was begun for this request has a second itself.
+_PRICED_SECONDS_MAX = 1.2
 #: Queues whose growth is looked at: the longest.
 _QUEUES_MAX = 200
 #: Runs of silent workers that are looked up.
@@ -40,9 +44,16 @@ _LETTER_SECONDS = 3_600.0
 
 
 async def attend(
-    backend: GatewayBackend, trend: Trend, caller: Caller, *, runs_listed: bool, letters_listed: bool
+    backend: GatewayBackend,
+    trend: Trend,
+    caller: Caller,
+    *,
+    runs_listed: bool,
+    letters_listed: bool,
+    outlook: Callable[[], Awaitable[Trouble]] | None = None,
 ) -> list[Finding]:
-    """The most urgent first, at most 50. No round trip; within a second. Never raises for an outage: it tells of it.
+    """The most urgent first, at most 50. No round trip but those of `outlook`, which looks at the stores of priced
+    runs; within a second. Never raises for an outage: it tells of it.
 
     `runs_listed` and `letters_listed`: whether the indexes are true now. What would be read from one that is not is
     left out, since nobody knows whether it is so; what cannot be read is left out, too, and the rest is told. With
@@ -65,6 +76,7 @@ async def attend(
     look = _Look(backend, trend, caller, now, asyncio.get_running_loop().time() + _SECONDS_MAX)
     parts = [look.letters()] if letters_listed else []
     parts += [look.runs_and_workers()] if runs_listed else []
+    parts += [_priced(outlook, caller)] if outlook is not None else []
     for told in await asyncio.gather(*parts):
         facts = replace(facts, **told)
     return findings(replace(facts, lists_true=facts.lists_true and not look.missed, is_up=backend.is_up()))
@@ -161,6 +173,29 @@ class _Look:
             )
         told: _Told = {"queues": tuple(queues)}
         return told if packs is None else told | {"packs": packs.count, "packs_oldest_at": packs.oldest_at}
+
+
+async def _priced(outlook: Callable[[], Awaitable[Trouble]], caller: Caller) -> _Told:
+    """Never late for the rest, and never a reason to doubt the lists. Runs and differences of the caller's tenant;
+    stores and their queue are everybody's."""
+    try:
+        async with asyncio.timeout(_PRICED_SECONDS_MAX):
+            trouble = await outlook()
+    except TimeoutError:
+        return {}
+    disputed = [run for run in trouble.disputed if caller.tenant_id in {None, run.tenant_id}]
+    told: _Told = {
+        "silent_stores": trouble.silent,
+        "pack_letters": trouble.letters,
+        "disputed": tuple(run.run_id for run in disputed),
+        "disputed_capped": len(trouble.disputed) >= DISPUTES_MAX,
+    }
+    if disputed:
+        told["disputed_oldest_at"] = min(run.updated_at for run in disputed) / SECOND_US
+    if trouble.audit is not None:
+        told["differences"] = trouble.audit.seen_by(caller.tenant_id)
+        told["audited_at"] = trouble.audit.at_us / SECOND_US
+    return told
 
 
 async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict[str, list[Held]]:

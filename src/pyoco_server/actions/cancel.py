@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.run import Caller, Run, ask_cancel
 from pyoco_server.core.states import RunState
+from pyoco_server.core.waiting import is_disputed
 from pyoco_server.errors import NotOfThisKind, Problem, SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
@@ -16,7 +17,11 @@ from pyoco_server.ports.runs.port import Lost, Stored
 __all__ = ["Answered", "cancel", "cancel_if"]
 
 _ROUNDS_MAX = 50
-_WHY_NOT = "is a priced one, which cannot be cancelled: it ends by itself within its timebox"
+_WHY_NOT = "is a priced one, which cannot be cancelled"
+_INSTEAD = {
+    RunState.PENDING: "no worker has started it yet; if none does, it fails, and all money is back",
+    RunState.RUNNING: "it ends by itself within its timebox",
+}
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,20 @@ async def cancel_if(
         found = await read_run(backend, caller, run_id)
         run = found.run
         if run.is_pack:
-            raise NotOfThisKind(f"the run {_WHY_NOT}", problems=(Problem(("path", "run_id"), _WHY_NOT, "kind"),))
+            why = _why_not(run)
+            raise NotOfThisKind(f"the run {why}", problems=(Problem(("path", "run_id"), why, "kind"),))
         if run.is_terminal or run.status is RunState.CANCELLING or not wanted(run):
             return Answered(found, asked=False)
         asked = await _ask(backend, caller, found, reason)
         if isinstance(asked, Stored):
             return Answered(asked, asked=True)
     raise Unavailable(f"run {run_id} changes too fast to be cancelled")
+
+
+def _why_not(run: Run) -> str:
+    if is_disputed(run):
+        return f"{_WHY_NOT}: it is disputed, and an operator ends it"
+    return f"{_WHY_NOT}: {_INSTEAD.get(run.status, 'it has ended')}"
 
 
 async def _ask(backend: Backend, caller: Caller, found: Stored, reason: str | None) -> Stored | Lost:

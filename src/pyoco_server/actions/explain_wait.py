@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
-from pyoco_server.core.waiting import PackQueueing, Queueing, WaitReason, tell, tell_pack, waits, why, why_pack
+from pyoco_server.core.waiting import (
+    PackQueueing,
+    Queueing,
+    WaitReason,
+    is_disputed,
+    tell,
+    tell_disputed,
+    tell_pack,
+    waits,
+    why,
+    why_pack,
+)
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -45,11 +56,24 @@ class Wait:
     position: int
     #: It is further back than `position` says: counting was stopped there.
     position_capped: bool
-    #: Workers with the run's tag, and their slots together. Of a pack: all workers.
+    #: Workers with the run's tag, and their slots together. Of a pack: all workers; of a disputed one: 0.
     workers_alive: int
     slots: int
     slots_busy: int
     oldest_ahead: OldestAhead | None
+
+
+_DISPUTED = Wait(
+    reason=WaitReason.DISPUTED,
+    message=tell_disputed()[0],
+    message_ja=tell_disputed()[1],
+    position=1,
+    position_capped=False,
+    workers_alive=0,
+    slots=0,
+    slots_busy=0,
+    oldest_ahead=None,
+)
 
 
 async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wait | None:
@@ -60,6 +84,8 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
     """
     if not waits(run):
         return None
+    if is_disputed(run):
+        return _DISPUTED
     try:
         async with asyncio.timeout(_SECONDS_MAX):
             ahead = await _ahead(backend, run)

@@ -17,6 +17,7 @@ __all__ = [
     "Line",
     "Queue",
     "Queues",
+    "WaitingPacks",
     "crowds_by_tag",
     "list_queues",
     "quiet_since",
@@ -51,10 +52,22 @@ class Queue:
     eta_seconds: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class WaitingPacks:
+    """The priced runs that wait. They have a queue of their own, and any worker may take them."""
+
+    depth: int
+    oldest_at: float | None
+    oldest_age_seconds: float | None
+    #: Of all tags.
+    workers_alive: int
+
+
 @dataclass(frozen=True)
 class Queues:
     at: float
     items: list[Queue]
+    packs: WaitingPacks
 
 
 @dataclass(frozen=True)
@@ -79,12 +92,12 @@ _NOBODY = Crowd(0, 0, 0, 0)
 
 async def list_queues(backend: GatewayBackend, trend: Trend) -> Queues:
     """Tags with waiting runs, the longest queues first; then the other tags of live workers, by name. At most 1,000.
-    No packs: no worker asks for them by tag.
+    Packs are told apart: no worker asks for them by tag.
 
     Two looks at the index and one at the registry, no round trip. O(tags + workers' tags). Raises Unavailable. Queues
     are shared by all tenants, as workers and metrics are (FLOW-276).
     """
-    lines = await read_lines(backend)
+    lines, packs = await read_waiting(backend)
     workers = await backend.registry.all()
     now = backend.clock()
     crowds = crowds_by_tag(workers, now, backend.config.worker_disconnect_timeout_sec)
@@ -107,7 +120,17 @@ async def list_queues(backend: GatewayBackend, trend: Trend) -> Queues:
                 eta_seconds=depth / drain.per_minute * 60 if depth and crowd.alive and drain.per_minute else None,
             )
         )
-    return Queues(now, items)
+    alive = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec).alive
+    return Queues(now, items, _packs(packs, now, alive))
+
+
+def _packs(waiting: Waiting | None, now: float, workers_alive: int) -> WaitingPacks:
+    if waiting is None or not waiting.count:
+        return WaitingPacks(depth=0, oldest_at=None, oldest_age_seconds=None, workers_alive=workers_alive)
+    age = max(0.0, now - waiting.oldest_at)
+    return WaitingPacks(
+        depth=waiting.count, oldest_at=waiting.oldest_at, oldest_age_seconds=age, workers_alive=workers_alive
+    )
 
 
 def quiet_since(backend: GatewayBackend) -> float:

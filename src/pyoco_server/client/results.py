@@ -48,6 +48,7 @@ __all__ = [
     "RunWatchEvent",
     "RunsCancelled",
     "RunsCancelledBy",
+    "WaitingPacks",
     "WheelArtifact",
     "WheelDeleted",
     "WheelDownloaded",
@@ -98,11 +99,23 @@ class Queue(TypedDict):
     eta_seconds: float | None
 
 
+class WaitingPacks(TypedDict):
+    """The priced runs that wait. Any worker may take them."""
+
+    depth: int
+    #: When the oldest of them was submitted; None: nothing waits.
+    oldest_at: float | None
+    oldest_age_seconds: float | None
+    #: Of all tags.
+    workers_alive: int
+
+
 class Queues(TypedDict):
     """The queues as they were at this instant, the longest first."""
 
     at: float
     items: list[Queue]
+    packs: WaitingPacks
 
 
 #: A word of Python's own, which cannot be written as a field.
@@ -192,7 +205,7 @@ class RunAhead(TypedDict):
 class RunWaiting(TypedDict):
     """Why a run that no worker has taken is not executed yet, and its place in the queue of its tag, estimated."""
 
-    reason: Literal["no_worker", "workers_disconnected", "busy", "queue", "starting", "unclear"]
+    reason: Literal["no_worker", "workers_disconnected", "busy", "queue", "starting", "unclear", "disputed"]
     message: str
     message_ja: str
     position: int

@@ -13,7 +13,8 @@ from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 __all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
 
 FINDINGS_MAX = 50
-#: Of one kind the worst are told. More would push out what else there is: eleven kinds, of which seven speak once.
+#: Of one kind the worst are told. More would push out what else there is: fifteen kinds, of which eleven
+#: speak once, and the first of those alone.
 _OF_A_KIND_MAX = 10
 #: Run ids and worker ids that one finding names.
 NAMES_MAX = 10
@@ -51,6 +52,12 @@ class Kind(StrEnum):
     STORE_FULL = "store_full"
     #: Lists of this gateway are not true at the moment, or cannot be read.
     INDEX_BEHIND = "index_behind"
+    #: A store of priced runs does not answer.
+    PRICED_STORES_SILENT = "priced_stores_silent"
+    #: The last audit found that money does not add up.
+    MONEY_DIFFERS = "money_differs"
+    #: Priced runs wait for an operator's word: what is known of their money contradicts itself.
+    DISPUTED_RUNS = "disputed_runs"
     #: Runs wait for a tag that no live worker serves.
     TAG_WITHOUT_WORKER = "tag_without_worker"
     #: Priced runs wait, and no worker lives.
@@ -63,6 +70,8 @@ class Kind(StrEnum):
     GROWING_QUEUE = "growing_queue"
     #: There are dead letters.
     DEAD_LETTERS = "dead_letters"
+    #: There are dead letters of priced runs.
+    PACK_LETTERS = "pack_letters"
     #: Runs are RUNNING by their record, and nobody has heard of them for a while.
     STALE_RUNS = "stale_runs"
     #: Workers could not install a wheel.
@@ -118,6 +127,18 @@ class Facts:
     letters_new: int = 0
     #: There are more new ones: counting was stopped there.
     letters_new_capped: bool = False
+    #: Of the stores of priced runs, those that do not answer.
+    silent_stores: tuple[str, ...] = ()
+    #: Differences that the last audit found, and when that was.
+    differences: int = 0
+    audited_at: float = 0.0
+    #: Priced runs that are disputed, the oldest first.
+    disputed: tuple[str, ...] = ()
+    #: There are more: counting was stopped there.
+    disputed_capped: bool = False
+    disputed_oldest_at: float = 0.0
+    #: Dead letters of priced runs; roughly.
+    pack_letters: int = 0
     #: RUNNING and somebody's, without a heartbeat for longer than FLOW-30 allows.
     stale: tuple[str, ...] = ()
     stale_capped: bool = False
@@ -164,6 +185,22 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "hears of no change.",
         "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
     ),
+    Kind.PRICED_STORES_SILENT: (
+        "Priced runs cannot be served as they should: no answer from {names}. `pyoco-server-admin doctor` says more.",
+        "課金runの保存先が応答していません: {names_ja}。詳細は `pyoco-server-admin doctor` で確認してください",
+    ),
+    Kind.MONEY_DIFFERS: (
+        "Money does not add up. Differences at the last audit: {differences}. They are told by: "
+        "pyoco-server-admin budget verify",
+        "金額が一致していません。直近の監査で見つかった差異: {differences}件。次のコマンドで確認してください: "
+        "pyoco-server-admin budget verify",
+    ),
+    Kind.DISPUTED_RUNS: (
+        "Priced runs are disputed, and wait for your word: {disputed}. The oldest: since {since}. They are listed by: "
+        "pyoco-server-admin budget disputes",
+        "金額の記録が矛盾し、判断を待っている課金runがあります: {disputed_ja}。最も古いもの: {since_ja}。"
+        "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
+    ),
     Kind.TAG_WITHOUT_WORKER: (
         "No worker serves tag {tag}. Waiting: {depth}. Start one with: {command}",
         "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: {command}",
@@ -191,6 +228,10 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
     Kind.DEAD_LETTERS: (
         "There are dead letters: {count}. New within the last hour: {new}. Redrive or delete them.",
         "dead letterがあります: {count}件。直近1時間の新着: {new_ja}。再投入するか削除してください",
+    ),
+    Kind.PACK_LETTERS: (
+        "There are dead letters of priced runs: {letters}. They are shown by: pyoco-server-admin packs letters",
+        "課金runのdead letterがあります: {letters}件。次のコマンドで確認してください: pyoco-server-admin packs letters",
     ),
     Kind.STALE_RUNS: (
         "Runs are RUNNING, and nobody has heard of them for a while: {stale}.",
@@ -226,6 +267,47 @@ def _index(facts: Facts) -> Iterator[Finding]:
     """Without NATS lists stand still, of course: that is told already."""
     if facts.is_up and not facts.lists_true:
         yield _finding(Kind.INDEX_BEHIND, Level.WARNING, 1, {})
+
+
+def _stores(facts: Facts) -> Iterator[Finding]:
+    if facts.silent_stores:
+        told = {"stores": list(facts.silent_stores)}
+        names = ", ".join(f"the {_STORES[each][0]}" for each in facts.silent_stores)
+        names_ja = "、".join(_STORES[each][1] for each in facts.silent_stores)
+        count = len(facts.silent_stores)
+        yield _finding(Kind.PRICED_STORES_SILENT, Level.DANGER, count, told, names=names, names_ja=names_ja)
+
+
+_STORES = {
+    "ledger": ("ledger", "台帳"),
+    "budget": ("budgets in Redis", "予算 (Redis)"),
+    "queue": ("queue", "キュー"),
+    "results": ("result store", "結果の保存先"),
+}
+
+
+def _differing(facts: Facts) -> Iterator[Finding]:
+    if facts.differences:
+        told = {"audited_at": facts.audited_at}
+        yield _finding(Kind.MONEY_DIFFERS, Level.DANGER, facts.differences, told, differences=facts.differences)
+
+
+def _disputed(facts: Facts) -> Iterator[Finding]:
+    if facts.disputed:
+        disputed, disputed_ja = _some(len(facts.disputed), facts.disputed_capped)
+        told = {"run_ids": list(facts.disputed[:NAMES_MAX]), "oldest_at": facts.disputed_oldest_at}
+        since, since_ja = _since(facts.now - facts.disputed_oldest_at)
+        words = {"disputed": disputed, "disputed_ja": disputed_ja, "since": since, "since_ja": since_ja}
+        yield _finding(Kind.DISPUTED_RUNS, Level.DANGER, len(facts.disputed), told, **words)
+
+
+def _since(seconds: float) -> tuple[str, str]:
+    """As exact as somebody wants to know."""
+    minutes = max(0, int(seconds // 60))
+    if minutes < 120:
+        return f"{minutes} min", f"{minutes}分前から"
+    hours = minutes // 60
+    return (f"{hours} h", f"{hours}時間前から") if hours < 48 else (f"{hours // 24} days", f"{hours // 24}日前から")
 
 
 def _is_unserved(facts: Facts, queue: QueueFacts) -> bool:
@@ -289,6 +371,11 @@ def _letters(facts: Facts) -> Iterator[Finding]:
         yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, told, new=new, new_ja=new_ja)
 
 
+def _pack_letters(facts: Facts) -> Iterator[Finding]:
+    if facts.pack_letters:
+        yield _finding(Kind.PACK_LETTERS, Level.WARNING, facts.pack_letters, {}, letters=facts.pack_letters)
+
+
 def _stale(facts: Facts) -> Iterator[Finding]:
     if facts.stale:
         stale, stale_ja = _some(len(facts.stale), facts.stale_capped)
@@ -308,4 +395,7 @@ def _some(count: int, capped: bool) -> tuple[str, str]:
 
 
 #: In the order of the kinds.
-_RULES = (_nats, _store, _index, _unserved, _unserved_packs, _lost, _failing, _growing, _letters, _stale, _wheels)
+_RULES = (
+    *(_nats, _store, _index, _stores, _differing, _disputed, _unserved, _unserved_packs, _lost, _failing, _growing),
+    *(_letters, _pack_letters, _stale, _wheels),
+)

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pyoco_server.core.priced.states import Money
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 
@@ -14,8 +15,10 @@ __all__ = [
     "PackQueueing",
     "Queueing",
     "WaitReason",
+    "is_disputed",
     "start_command",
     "tell",
+    "tell_disputed",
     "tell_pack",
     "waits",
     "why",
@@ -42,6 +45,8 @@ class WaitReason(StrEnum):
     STARTING = "starting"
     #: There has been room for it for a while, and still it has not begun.
     UNCLEAR = "unclear"
+    #: Of a pack: what is known of its money contradicts itself, and an operator has to decide.
+    DISPUTED = "disputed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +83,20 @@ class PackQueueing:
 
 
 def waits(run: Run) -> bool:
-    """Whether the run is the queue's business, and nobody's else.
+    """Whether nobody executes the run: it is the queue's business, or an operator's.
 
     That is every PENDING run, and a run that a stopping worker handed back and nobody has taken yet. A cancelled run
-    waits for nothing: the keeper ends it. Nor does a pack that was started: nobody gives it back, and its record does
-    not name its worker.
+    waits for nothing: the keeper ends it. Nor does a pack that was started, unless it is disputed: nobody gives it
+    back, and its record does not name its worker.
     """
     if run.is_pack:
-        return run.status is RunState.PENDING
+        return run.status is RunState.PENDING or is_disputed(run)
     return run.worker_id is None and run.status in (RunState.PENDING, RunState.RUNNING)
+
+
+def is_disputed(run: Run) -> bool:
+    """Whether the pack stands still until an operator ends it, whatever its status says."""
+    return run.is_pack and not run.is_terminal and run.extra.get("money_state") == Money.DISPUTED
 
 
 def why(facts: Queueing) -> WaitReason:
@@ -156,11 +166,19 @@ _PACK_TEXTS: dict[WaitReason, tuple[str, str]] = {
     ),
     WaitReason.UNCLEAR: (
         "No priced run is ahead of it, and still no worker has started it in {waited} s. Look at the workers' logs, "
-        "and at PYOCO_PACKS: it says which packs a worker takes.",
+        "at PYOCO_PACKS, which says which packs a worker takes, and at: pyoco-server-admin packs letters",
         "先に待っている課金runはありませんが、{waited}秒たっても開始されていません。"
-        "workerのログと、workerが実行するパックを決めるPYOCO_PACKSを確認してください",
+        "workerのログ、workerが実行するパックを決めるPYOCO_PACKS、および次を確認してください: "
+        "pyoco-server-admin packs letters",
     ),
 }
+
+_DISPUTED = (
+    "What is known of its money contradicts itself: nobody goes on with it until an operator decides. It is listed by "
+    "`pyoco-server-admin budget disputes`, and ended by `pyoco-server-admin budget resolve`.",
+    "金額の記録が矛盾しているため、運用者が判断するまで処理は進みません。"
+    "`pyoco-server-admin budget disputes` で一覧し、`pyoco-server-admin budget resolve` で終了させます",
+)
 
 
 def start_command(tag: str) -> str:
@@ -183,6 +201,11 @@ def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
     }
     english, japanese = _TEXTS[reason]
     return english.format(**words), japanese.format(**words)
+
+
+def tell_disputed() -> tuple[str, str]:
+    """The same of a disputed pack: whatever else there is does not matter."""
+    return _DISPUTED
 
 
 def tell_pack(reason: WaitReason, facts: PackQueueing) -> tuple[str, str]:

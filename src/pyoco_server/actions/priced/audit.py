@@ -10,7 +10,7 @@ from datetime import timedelta
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Money
-from pyoco_server.ports.budget.port import NotReserved, Open, OpenReservation, Outcome, Refunded, Settled
+from pyoco_server.ports.budget.port import BudgetDamaged, NotReserved, Open, OpenReservation, Outcome, Refunded, Settled
 from pyoco_server.ports.ledger.port import AuditReport, Difference
 from pyoco_server.ports.priced import Priced
 
@@ -33,20 +33,42 @@ async def audit(priced: Priced, pause: timedelta = _PAUSE) -> AuditReport:
 
     Raises DependencyUnavailable.
     """
-    report = await priced.ledger.read(lambda tx: tx.journal.audit(priced.budget.joins_ledger))
+    report = await priced.ledger.read_long(lambda tx: tx.journal.audit(priced.budget.joins_ledger))
     if priced.budget.joins_ledger:
         return report
-    suspects = await _off(priced, dict.fromkeys(report.available, 0), is_first=True)
+    damaged = await _damaged(priced, list(report.available))
+    sound = dict.fromkeys((tenant_id for tenant_id in report.available if tenant_id not in damaged), 0)
+    suspects = await _off(priced, sound, is_first=True)
     for _ in range(_LOOKS - 1):
         if not suspects:
             break
         await asyncio.sleep(pause.total_seconds())
         suspects = await _off(priced, suspects, is_first=False)
-    found = tuple(
+    found = [Difference(_BALANCE, tenant_id, None, "the balance in the budget is damaged") for tenant_id in damaged]
+    found += [
         Difference(_BALANCE, tenant_id, None, f"the budget has {off:+d} micros beside the journal")
         for tenant_id, off in sorted(suspects.items())
-    )
-    return replace(report, differences=report.differences + found)
+    ]
+    return replace(report, differences=(*report.differences, *found))
+
+
+async def _damaged(priced: Priced, tenants: list[str]) -> list[str]:
+    """Tenants whose balance is no number at all: there is nothing to compare, and the others are compared none the
+    less."""
+
+    async def is_damaged(tenant_id: str) -> bool:
+        try:
+            await priced.budget.balance(tenant_id)
+        except BudgetDamaged:
+            return True
+        return False
+
+    found: list[str] = []
+    for start in range(0, len(tenants), _TENANTS_AT_ONCE):
+        some = tenants[start : start + _TENANTS_AT_ONCE]
+        answers = await asyncio.gather(*map(is_damaged, some))
+        found += [tenant_id for tenant_id, answer in zip(some, answers, strict=True) if answer]
+    return sorted(found)
 
 
 async def _off(priced: Priced, before: dict[str, int], *, is_first: bool) -> dict[str, int]:
@@ -78,7 +100,7 @@ async def _explained(priced: Priced, off: dict[str, int]) -> dict[str, int]:
     left: dict[str, int] = {}
     for tenant_id in off:
         runs = await priced.ledger.read(lambda tx, tenant_id=tenant_id: tx.runs.unsettled(tenant_id))  # type: ignore[misc]
-        outcomes = await asyncio.gather(*(priced.budget.outcome(run.run_id) for run in runs))
+        outcomes = await asyncio.gather(*(_outcome(priced, run.run_id) for run in runs))
         known = {run.run_id for run in runs}
         orphaned = sum(
             each.reserved_usd_micros for each in open_now if each.tenant_id == tenant_id and each.run_id not in known
@@ -87,6 +109,14 @@ async def _explained(priced: Priced, off: dict[str, int]) -> dict[str, int]:
         if rest := await _off_by(priced, tenant_id) - on_its_way:
             left[tenant_id] = rest
     return left
+
+
+async def _outcome(priced: Priced, run_id: str) -> Outcome:
+    """A damaged one explains nothing."""
+    try:
+        return await priced.budget.outcome(run_id)
+    except BudgetDamaged:
+        return NotReserved()
 
 
 def _on_its_way(run: PricedRun, outcome: Outcome) -> int:

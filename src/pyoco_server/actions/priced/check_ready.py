@@ -48,7 +48,7 @@ NOT_READY = Readiness(ledger=False, budget=False, queue=False, results=False)
 async def check_ready(priced: Priced) -> Readiness:
     """All at once, each within `READY_SECONDS`. Never raises an outage: that is the answer."""
     ledger, budget, queue, results = await asyncio.gather(
-        _answers(priced.ledger.ping),
+        _answers(priced.ledger.probe),
         _answers(priced.budget.ping),
         _answers(priced.queue.ping),
         _answers(priced.results.ping),

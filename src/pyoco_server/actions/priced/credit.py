@@ -22,26 +22,37 @@ class Credit:
     balance_usd_micros: int
     #: False: this `ref` was credited before, and nothing changed.
     is_new: bool
+    #: Split mode, and nothing was new: by how much the budget has more than the journal. Not 0: money is on its way, or
+    #: Redis has lost some, and the budget has to be rebuilt.
+    off_usd_micros: int = 0
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """The credit is in the journal."""
+
+    is_new: bool
+    #: The budget is known to have it.
+    is_confirmed: bool
+    available_usd_micros: int
 
 
 async def credit(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> Credit:
-    """Once per `ref`. Makes the tenant when there is none.
+    """Once per `ref`, whatever Redis forgets. Makes the tenant when there is none.
 
-    Joint: one transaction. Split: the journal first, then the budget under the same name (PRICED-58); a crash between
-    them is repaired by asking for the same once more.
+    Joint: one transaction. Split: the journal first, then the budget under the same name (PRICED-58), then a note in
+    the ledger that the budget has it; a crash between them is repaired by asking for the same once more. A credit with
+    that note never goes to the budget again, and one without it only as far as the journal has more than the budget:
+    a Redis that lost its data is rebuilt, and not filled by repeating old credits (PRICED-42).
 
-    Raises Conflict when `ref` stands for another credit, AmountError, DependencyUnavailable (ask again).
+    Raises Conflict when `ref` stands for another credit, Refused for what cannot be a tenant, AmountError,
+    DependencyUnavailable (ask again).
     """
     check_amount(amount_usd_micros, at_least=1)
     if priced.budget.joins_ledger:
         given = await priced.ledger.transact(lambda tx: _joint(tx, tenant_id, amount_usd_micros, ref))
     else:
-        is_new = await priced.ledger.transact(lambda tx: _note(tx, tenant_id, amount_usd_micros, ref))
-        answer = await priced.budget.credit(tenant_id, amount_usd_micros, ref)
-        if isinstance(answer, Credited) and not is_new:
-            log.warning("a credit that the journal had is in the budget now, too", tenant_id=tenant_id)
-        balance = answer.balance_usd_micros if isinstance(answer, Credited) else await priced.budget.balance(tenant_id)
-        given = Credit(balance, is_new or isinstance(answer, Credited))
+        given = await _split(priced, tenant_id, amount_usd_micros, ref)
     if given.is_new:
         log.info(
             "a tenant is credited",
@@ -60,12 +71,31 @@ def _joint(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> Cr
     return Credit(answer.balance_usd_micros, is_new=True)
 
 
-def _note(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> bool:
+async def _split(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> Credit:
+    noted = await priced.ledger.transact(lambda tx: _note(tx, tenant_id, amount_usd_micros, ref))
+    if not noted.is_new:
+        balance = await priced.budget.balance(tenant_id)
+        off = balance - noted.available_usd_micros
+        if noted.is_confirmed or off + amount_usd_micros > 0:
+            return Credit(balance, is_new=False, off_usd_micros=off)
+    answer = await priced.budget.credit(tenant_id, amount_usd_micros, ref)
+    await priced.ledger.transact(lambda tx: tx.journal.confirm([journal.topup_key(ref)]))
+    if isinstance(answer, Credited):
+        if not noted.is_new:
+            log.warning("a credit that the journal had is in the budget now, too", tenant_id=tenant_id)
+        return Credit(answer.balance_usd_micros, is_new=True)
+    return Credit(await priced.budget.balance(tenant_id), is_new=noted.is_new)
+
+
+def _note(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> _Noted:
     tx.tenants.ensure(tenant_id)
     if tx.journal.post(journal.topup(tenant_id, ref, amount_usd_micros)):
-        return True
+        return _Noted(is_new=True, is_confirmed=False, available_usd_micros=0)
     _check_same(tx, tenant_id, amount_usd_micros, ref)
-    return False
+    available = tx.journal.balances(tenant_id).available_usd_micros
+    return _Noted(
+        is_new=False, is_confirmed=tx.journal.is_confirmed(journal.topup_key(ref)), available_usd_micros=available
+    )
 
 
 def _check_same(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> None:

@@ -10,13 +10,14 @@ from pyoco_server.actions.priced.patience import NO_PATIENCE, PATIENT, Patience
 from pyoco_server.actions.priced.settle_answer import AGAIN, Again, Charged, Contradiction, expected_charge, judge
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
+from pyoco_server.core.priced.money import AmountError
 from pyoco_server.core.priced.reasons import KEY_RELEASING, Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
 from pyoco_server.core.priced.states import Actor, Basis, Stage, Status
 from pyoco_server.errors import Corrupt, DependencyUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.budget.port import Closed, NoReserve
-from pyoco_server.ports.ledger.port import LOST, Final, LedgerTx, Lost
+from pyoco_server.ports.budget.port import BudgetDamaged, Closed, NoReserve, TenantMismatch
+from pyoco_server.ports.ledger.port import LOST, Final, LedgerRefused, LedgerTx, Lost
 from pyoco_server.ports.priced import Priced
 
 __all__ = ["Disputed", "Ending", "Finished", "Unfinished", "claim_end", "decided", "finish"]
@@ -49,9 +50,10 @@ Ending = Finished | Lost | Unfinished | Disputed
 class _Contradicts(Exception):
     """Rolls a joint commit back: its money did not answer as the row says it must."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+
+#: What no second try heals, so that a claim would stay for ever: an operator has to know. Each comes before the effect
+#: it refuses. `BudgetDamaged` stands before the outage that it is to others.
+_CONTRADICTIONS = (_Contradicts, BudgetDamaged, TenantMismatch, AmountError, LedgerRefused)
 
 
 async def claim_end(
@@ -97,7 +99,7 @@ async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: Pat
 
     A budget that does not answer is asked again, and a commit whose end is unknown is read back and tried again,
     each for as long as `patience` says; the budget is not called again on the way (PRICED-22). Does not raise
-    DependencyUnavailable.
+    DependencyUnavailable. What waiting cannot heal, such as a damaged budget or a refused statement, is a dispute.
     """
     assert claimed.intent is not None
     assert claimed.stage is Stage.CLAIMED
@@ -106,8 +108,8 @@ async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: Pat
             done = await _end_joint(priced, claimed, actor, patience)
         else:
             done = await _end_split(priced, claimed, actor, patience)
-    except _Contradicts as contradiction:
-        return await _dispute(priced, claimed, contradiction.why, patience)
+    except _CONTRADICTIONS as contradiction:
+        return await _dispute(priced, claimed, str(contradiction), patience)
     except DependencyUnavailable as error:
         log.error("the run could not be ended in time; reconcile completes it", **facts.about(claimed), cause=error)
         return Unfinished()
@@ -175,6 +177,8 @@ async def _move_money(priced: Priced, run: PricedRun, actor: Actor, patience: Pa
             verdict = await _ask_to_close(priced, run, by)
             if not isinstance(verdict, Again):
                 return verdict
+        except BudgetDamaged:
+            raise
         except DependencyUnavailable as error:
             log.warning("the budget did not answer; it is asked again", **facts.about(run), cause=error)
             if not await waiting.again():
@@ -308,7 +312,7 @@ async def _dispute(priced: Priced, run: PricedRun, why: str, patience: Patience)
 
     try:
         disputed = await decided(priced, run.run_id, work, is_mine, patience)
-    except DependencyUnavailable as error:
+    except (DependencyUnavailable, LedgerRefused) as error:
         log.error("a dispute could not be written down; reconcile does it", **facts.about(run), cause=error)
         return Unfinished()
     if isinstance(disputed, Lost):

@@ -1,4 +1,4 @@
-"""Give back money that no run holds: reservations that outlived their submit (split mode, contract 17.2)."""
+"""Close reservations that no run holds any more: they outlived their submit, or Redis forgot their end (17.2)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import aclosing
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.journal import Closing
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.priced.states import Actor, Money
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.budget.port import Closed, OpenReservation
+from pyoco_server.ports.budget.port import BudgetDamaged, Closed, NoReserve, OpenReservation
 from pyoco_server.ports.priced import Priced
 
 __all__ = ["refund_orphans"]
@@ -19,10 +20,14 @@ log = get_logger(__name__)
 
 
 async def refund_orphans(priced: Priced) -> int:
-    """Refund every open reservation that is old and whose run has ended or is not there; how many that were.
+    """Close every open reservation that is old and whose run has ended or is not there; how many that were.
 
-    Such a run can never start, so nobody else will close it (PRICED-163). In joint mode there is nothing to do: row
-    and reservation are made together. O(open reservations). Raises DependencyUnavailable; what was done stays done.
+    Such a run can never start, so nobody else will close it (PRICED-163). It is refunded, unless the run was charged:
+    then Redis has come back without its last moments, and to refund would give back what the journal has taken. So it
+    is settled with the run's own cost, and money is neither made nor lost.
+
+    In joint mode there is nothing to do: row and reservation are made together. One whose tenant's balance is damaged
+    is left. O(open reservations). Raises DependencyUnavailable; what was done stays done.
     """
     if priced.budget.joins_ledger:
         return 0
@@ -46,19 +51,27 @@ async def _refund(priced: Priced, batch: Sequence[OpenReservation]) -> int:
     for each, row in zip(batch, rows, strict=True):
         if row is not None and not row.has_ended:
             continue
-        trace_id = None if row is None else row.trace_id
-        by = Closing(actor=Actor.RECONCILE, trace_id=trace_id)
-        closed = await priced.budget.refund_full(each.tenant_id, each.run_id, by)
+        try:
+            closed = await _close(priced, each, row)
+        except BudgetDamaged:  # one tenant's keeps nobody else's money; the budget has told the alarm
+            continue
         if isinstance(closed, Closed):
             refunded += 1
             log.warning(
                 "money that no run holds is given back",
                 run_id=each.run_id,
                 tenant_id=each.tenant_id,
-                trace_id=trace_id,
+                trace_id=None if row is None else row.trace_id,
                 reserved_usd_micros=each.reserved_usd_micros,
-                charge_usd_micros=0,
+                charge_usd_micros=closed.charge_usd_micros,
                 refund_usd_micros=closed.refund_usd_micros,
                 alarm="reconcile_action",
             )
     return refunded
+
+
+async def _close(priced: Priced, orphan: OpenReservation, row: PricedRun | None) -> Closed | NoReserve:
+    by = Closing(actor=Actor.RECONCILE, trace_id=None if row is None else row.trace_id)
+    if row is not None and row.money is Money.SETTLED:
+        return await priced.budget.settle(orphan.tenant_id, orphan.run_id, row.actual_cost_usd_micros or 0, by)
+    return await priced.budget.refund_full(orphan.tenant_id, orphan.run_id, by)

@@ -9,12 +9,15 @@ from pyoco_server.core.priced.states import Money, Stage
 from pyoco_server.errors import Conflict
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import OpenReservation
-from pyoco_server.ports.budget.repair import RepairableBudget
+from pyoco_server.ports.budget.repair import RepairableBudget, Stock
+from pyoco_server.ports.ledger.port import CreditNote, Ledger, LedgerTx
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Rebuild", "plan_rebuild", "rebuild"]
+__all__ = ["Rebuild", "plan_rebuild", "rebuild", "refill"]
 
 log = get_logger(__name__)
+
+_CONFIRMED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +25,20 @@ class Rebuild:
     """What would change: the dry run. Nothing, when `is_needless`."""
 
     tenant_id: str
-    balance_before_usd_micros: int
     balance_after_usd_micros: int
     #: Reservations that are missing or of another amount.
     put: tuple[OpenReservation, ...]
     #: Reservations that no run has any more.
     drop: tuple[str, ...]
+    #: Credits that nobody knows the budget to have. They are in the new balance.
+    credits: tuple[CreditNote, ...]
+    #: What all this was decided on.
+    seen: Stock
+
+    @property
+    def balance_before_usd_micros(self) -> int | None:
+        """None: it is damaged."""
+        return self.seen.balance_usd_micros
 
     @property
     def is_needless(self) -> bool:
@@ -35,44 +46,76 @@ class Rebuild:
 
 
 async def plan_rebuild(priced: Priced, stock: RepairableBudget, tenant_id: str) -> Rebuild:
-    """The dry run: reads alone. Submits have to be stopped, which nobody can see from here.
+    """The dry run: reads alone. Submits have to be stopped, which nobody can see from here. A damaged balance or
+    reservation is no hindrance.
 
-    Raises Conflict while the tenant has a run that is being submitted or ended: its money is between two places.
+    Raises Conflict while the tenant has a run that is being submitted or ended: its money is between two places; and
+    when the journal itself says that it has less than nothing.
     """
     if priced.budget.joins_ledger:
         raise Conflict("the budget is in the ledger itself: there is nothing to rebuild")
-    runs, balances = await priced.ledger.read(lambda tx: (tx.runs.unsettled(tenant_id), tx.journal.balances(tenant_id)))
+    return await _plan(priced.ledger, stock, tenant_id)
+
+
+async def rebuild(priced: Priced, stock: RepairableBudget, plan: Rebuild) -> Rebuild:
+    """Do what the dry run said, in one step that happens only if all is still as it was seen: a run that ends or a
+    credit that comes meanwhile refuses it, and nothing is half done. May be done again.
+
+    A crash may leave credits noted that the balance does not have yet: too little to spend, never too much, and the
+    next rebuild mends it.
+
+    Raises Conflict when the dry run is not true any more, DependencyUnavailable (do it again, from the dry run on).
+    """
+    if await plan_rebuild(priced, stock, plan.tenant_id) != plan:
+        raise _changed()
+    await _write(priced.ledger, stock, plan)
+    return plan
+
+
+async def refill(ledger: Ledger, stock: RepairableBudget, tenant_id: str) -> Rebuild:
+    """Dry run and rebuild at once, for a ledger whose mode is being changed: nobody uses this budget yet."""
+    plan = await _plan(ledger, stock, tenant_id)
+    await _write(ledger, stock, plan)
+    return plan
+
+
+async def _plan(ledger: Ledger, stock: RepairableBudget, tenant_id: str) -> Rebuild:
+    runs, available, unconfirmed = await ledger.read(lambda tx: _facts(tx, tenant_id))
     moving = [run.run_id for run in runs if run.money is not Money.RESERVED or run.stage is not Stage.OPEN]
     if moving:
         raise Conflict(
             f"{len(moving)} runs of the tenant are being submitted or ended, or are disputed: {', '.join(moving[:5])}"
         )
-    there = {each.run_id: each for each in await stock.reservations_of(tenant_id)}
+    if available < 0:
+        raise Conflict(f"the journal has {available} micros for the tenant: find out why, and correct it, first")
     wanted = {run.run_id: _reservation(run) for run in runs}
+    there = {each.run_id: each for each in await stock.reservations_of(tenant_id)}
+    seen = await stock.look(tenant_id, sorted(wanted.keys() | there.keys()))
     return Rebuild(
         tenant_id=tenant_id,
-        balance_before_usd_micros=await priced.budget.balance(tenant_id),
-        balance_after_usd_micros=balances.available_usd_micros,
+        balance_after_usd_micros=available,
         put=tuple(each for run_id, each in wanted.items() if there.get(run_id) != each),
         drop=tuple(run_id for run_id in there if run_id not in wanted),
+        credits=unconfirmed,
+        seen=seen,
     )
 
 
-async def rebuild(priced: Priced, stock: RepairableBudget, plan: Rebuild) -> Rebuild:
-    """Do what the dry run said. Reservations first, the balance last: a crash between leaves too little to spend, never
-    too much, and it can be done again.
+def _facts(tx: LedgerTx, tenant_id: str) -> tuple[list[PricedRun], int, tuple[CreditNote, ...]]:
+    """All from one moment: a credit that comes later is in neither the sum nor the notes."""
+    available = tx.journal.balances(tenant_id).available_usd_micros
+    return tx.runs.unsettled(tenant_id), available, tuple(tx.journal.unconfirmed_credits(tenant_id))
 
-    Raises Conflict when the dry run is not true any more, DependencyUnavailable (do it again, from the dry run on).
-    """
-    if await plan_rebuild(priced, stock, plan.tenant_id) != plan:
-        raise Conflict("something has changed since the dry run: are submits stopped? look again")
-    if plan.balance_after_usd_micros < plan.balance_before_usd_micros:
-        await stock.set_balance(plan.tenant_id, plan.balance_after_usd_micros)
-    for run_id in plan.drop:
-        await stock.drop_reservation(run_id)
-    for each in plan.put:
-        await stock.put_reservation(each)
-    await stock.set_balance(plan.tenant_id, plan.balance_after_usd_micros)
+
+async def _write(ledger: Ledger, stock: RepairableBudget, plan: Rebuild) -> None:
+    """Notes of credits first: after the balance, a credit that is repeated just then would be given twice."""
+    noted = await stock.note_credits(plan.credits)
+    if not await stock.restore(plan.seen, plan.balance_after_usd_micros, plan.put, plan.drop):
+        await stock.forget_credits(noted)
+        raise _changed()
+    for start in range(0, len(plan.credits), _CONFIRMED_AT_ONCE):
+        given = [each.op_key for each in plan.credits[start : start + _CONFIRMED_AT_ONCE]]
+        await ledger.transact(lambda tx, given=given: tx.journal.confirm(given))  # type: ignore[misc]
     log.warning(
         "a budget was rebuilt from the journal",
         tenant_id=plan.tenant_id,
@@ -81,7 +124,10 @@ async def rebuild(priced: Priced, stock: RepairableBudget, plan: Rebuild) -> Reb
         put=len(plan.put),
         dropped=len(plan.drop),
     )
-    return plan
+
+
+def _changed() -> Conflict:
+    return Conflict("something has changed since the dry run: are submits stopped? look again")
 
 
 def _reservation(run: PricedRun) -> OpenReservation:

@@ -12,7 +12,7 @@ from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
 from pyoco_server.core.priced.states import Actor, Money, Status
 from pyoco_server.errors import Conflict, RunNotFound
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.budget.port import Open, Outcome, Refunded, Settled
+from pyoco_server.ports.budget.port import Open, Outcome, Refunded, Settled, TenantMismatch
 from pyoco_server.ports.ledger.port import Final, LedgerTx, Lost
 from pyoco_server.ports.priced import Priced
 
@@ -103,11 +103,7 @@ def _close(tx: LedgerTx, run: PricedRun, decision: Decision, charge: int, outcom
     """Write what is missing of the run's two facts. With `outcome` (joint mode) the balance follows each of them."""
     by = Closing(actor=Actor.OPERATOR, finalize_token=run.finalize_token, trace_id=run.trace_id)
     reserved = run.reserved_usd_micros
-    if outcome == Open(reserved):
-        if isinstance(decision, Settle):
-            tx.money.settle(run.tenant_id, run.run_id, charge, by)
-        else:
-            tx.money.refund_full(run.tenant_id, run.run_id, by)
+    if outcome == Open(reserved) and _close_as_usual(tx, run, decision, charge, by):
         return
     if isinstance(outcome, Open):
         tx.money.force_close(run.run_id, min(charge, outcome.reserved_usd_micros))
@@ -122,6 +118,18 @@ def _close(tx: LedgerTx, run: PricedRun, decision: Decision, charge: int, outcom
         raise Conflict("the journal has closed this run already, and the budget knows nothing of it")
     if outcome is not None and reserved != charge:
         tx.money.adjust(run.tenant_id, reserved - charge)
+
+
+def _close_as_usual(tx: LedgerTx, run: PricedRun, decision: Decision, charge: int, by: Closing) -> bool:
+    """False: the reservation is another tenant's, which was the dispute; nothing changed."""
+    try:
+        if isinstance(decision, Settle):
+            tx.money.settle(run.tenant_id, run.run_id, charge, by)
+        else:
+            tx.money.refund_full(run.tenant_id, run.run_id, by)
+    except TenantMismatch:
+        return False
+    return True
 
 
 def _correct(tx: LedgerTx, run: PricedRun, amount_usd_micros: int, memo: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from pyoco_server.actions.priced import facts
 from pyoco_server.core.priced.message import PackMessage
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Stage, Status
-from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.errors import Corrupt, DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.pack_queue.port import Delivery
@@ -23,6 +24,7 @@ log = get_logger(__name__)
 _LEDGER_DELAY_SECONDS = 30
 #: A message nobody can act on becomes a dead letter soon, and not within one blink of a worker's eye.
 _STRANGE_DELAY_SECONDS = 5
+_HINT_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class PutBack:
 
     delay_seconds: int
     why: str
+    #: A store did not answer. Otherwise it is this message alone that nobody can act on.
+    is_outage: bool = False
 
 
 class _Strange(Exception):
@@ -61,7 +65,7 @@ async def start_run(priced: Priced, message: PackMessage, delivery: Delivery) ->
     lease_token = priced.new_id()
     try:
         started = await priced.ledger.transact(lambda tx: _start(tx, message, lease_token))
-    except _Strange as strange:  # PRICED-106
+    except (_Strange, Corrupt) as strange:  # PRICED-106
         log.error(
             "a message does not fit its run; it is not acknowledged",
             run_id=message.run_id,
@@ -73,7 +77,7 @@ async def start_run(priced: Priced, message: PackMessage, delivery: Delivery) ->
         log.warning("the ledger did not answer a start", run_id=message.run_id, cause=error)
         found = await _found_started(priced, message.run_id, lease_token)
         if found is None:
-            return PutBack(_LEDGER_DELAY_SECONDS, "the ledger did not answer")
+            return PutBack(_LEDGER_DELAY_SECONDS, "the ledger did not answer", is_outage=True)
         started = found
     if isinstance(started, Skip):
         log.info("a message is skipped", run_id=message.run_id, tenant_id=message.tenant_id, why=started.why)
@@ -102,7 +106,7 @@ def _start(tx: LedgerTx, message: PackMessage, lease_token: str) -> Started | Sk
 async def _found_started(priced: Priced, run_id: str, lease_token: str) -> Started | None:
     try:
         row, inputs = await priced.ledger.read(lambda tx: (tx.runs.get(run_id), tx.runs.inputs(run_id)))
-    except DependencyUnavailable:
+    except (DependencyUnavailable, Corrupt):
         return None
     if row is None or inputs is None or row.lease_token != lease_token:
         return None
@@ -114,6 +118,7 @@ async def _hint(priced: Priced, run: PricedRun, lease_token: str) -> None:
     if priced.hints is None:
         return
     try:
-        await priced.hints.lease(run.run_id, lease_token)
-    except DependencyUnavailable as error:
+        async with asyncio.timeout(_HINT_SECONDS):  # the run's lease is already running
+            await priced.hints.lease(run.run_id, lease_token)
+    except (DependencyUnavailable, TimeoutError) as error:
         log.warning("a lease could not be shown in Redis", **facts.about(run), cause=error)

@@ -22,6 +22,7 @@ __all__ = [
     "reserve",
     "settle",
     "topup",
+    "topup_key",
 ]
 
 REVENUE = "platform:revenue"
@@ -76,9 +77,13 @@ def _entries(*legs: tuple[str, int]) -> tuple[Entry, ...]:
     return tuple(Entry(account, amount) for account, amount in legs if amount != 0)
 
 
+def topup_key(ref: str) -> str:
+    return f"topup:{ref}"
+
+
 def topup(tenant_id: str, ref: str, amount: int, actor: Actor = Actor.OPERATOR, memo: str | None = None) -> Txn:
     return Txn(
-        op_key=f"topup:{ref}",
+        op_key=topup_key(ref),
         kind=Kind.TOPUP,
         tenant_id=tenant_id,
         entries=_entries((FUNDING, -amount), (available(tenant_id), amount)),

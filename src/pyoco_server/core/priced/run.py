@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from pyoco_server.core.priced.plain_text import is_plain, plain
 from pyoco_server.core.priced.states import ENDS, Actor, At, Money, Stage, Status
 
 __all__ = ["Intent", "MoneyOp", "NewRun", "PricedRun", "ResultPointer", "Tenant", "TenantStatus"]
+
+_CODE_LENGTH_MAX = 64
+_DETAIL_LENGTH_MAX = 500
 
 
 class TenantStatus(StrEnum):
@@ -48,6 +52,11 @@ class ResultPointer:
     #: name, key, sha256, bytes and content_type of each artifact.
     artifacts: tuple[Mapping[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        texts = [self.bucket, self.key, self.sha256]
+        texts += [text for item in self.artifacts for text in item.values() if isinstance(text, str)]
+        assert all(is_plain(text) for text in texts), "what cannot be stored must not be claimed"
+
     def document(self) -> dict[str, Any]:
         return {
             "bucket": self.bucket,
@@ -70,7 +79,10 @@ class ResultPointer:
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What the holder of a claim has decided. Recorded with the claim, so that whoever finishes needs no guess."""
+    """What the holder of a claim has decided. Recorded with the claim, so that whoever finishes needs no guess.
+
+    Its texts are made plain: one that a database does not take would be claimed as JSON, and could never be committed.
+    """
 
     status: Status
     money_op: MoneyOp
@@ -84,8 +96,14 @@ class Intent:
     def __post_init__(self) -> None:
         assert self.status in (Status.COMPLETED, Status.FAILED)
         assert (self.status is Status.COMPLETED) == (self.result is not None)
+        assert type(self.charge_usd_micros) is int
+        assert type(self.tokens_consumed) is int
         assert self.charge_usd_micros >= 0
         assert self.money_op is MoneyOp.SETTLE or self.charge_usd_micros == 0
+        for name, length_max in (("reason_code", _CODE_LENGTH_MAX), ("error_detail", _DETAIL_LENGTH_MAX)):
+            text = getattr(self, name)
+            if text is not None:
+                object.__setattr__(self, name, plain(text, length_max))
 
     def document(self) -> dict[str, Any]:
         return {
@@ -100,17 +118,20 @@ class Intent:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError or ValueError for what we did not write."""
-        result = document["result"]
-        return cls(
-            status=Status(document["status"]),
-            money_op=MoneyOp(document["money_op"]),
-            charge_usd_micros=document["charge_usd_micros"],
-            reason_code=document["reason_code"],
-            error_detail=document["error_detail"],
-            tokens_consumed=document["tokens_consumed"],
-            result=ResultPointer.of(result) if result is not None else None,
-        )
+        """Raises ValueError for what we did not write."""
+        try:
+            result = document["result"]
+            return cls(
+                status=Status(document["status"]),
+                money_op=MoneyOp(document["money_op"]),
+                charge_usd_micros=document["charge_usd_micros"],
+                reason_code=document["reason_code"],
+                error_detail=document["error_detail"],
+                tokens_consumed=document["tokens_consumed"],
+                result=ResultPointer.of(result) if result is not None else None,
+            )
+        except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError("this is no intent") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,9 +74,12 @@ def create(config: Callable[[], NatsBackendConfig], tenant: str, label: str | No
     import time  # noqa: PLC0415 - not for --help
 
     from pyoco_server.core.names import is_tag  # noqa: PLC0415
+    from pyoco_server.core.priced.names import is_tenant  # noqa: PLC0415
 
     if not is_tag(tenant):  # FLOW-41: the same form
         raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
+    if not is_tenant(tenant):
+        click.echo("this tenant has more than 64 characters: its keys cannot be used for priced runs (/v1)", err=True)
     now = time.time()
     plain, record = _run(_create(config(), tenant, _label(label), _expiry(expires, now), now))
     _print({**_shown(record), "api_key": plain})

@@ -27,6 +27,8 @@ class Facts:
     has_wheels: bool = False
     #: Others can reach it, and nobody has to show a key.
     is_open_to_everyone: bool
+    #: The gateway knows of priced runs.
+    has_priced: bool = True
 
 
 def banner(facts: Facts) -> str:
@@ -57,6 +59,12 @@ def banner(facts: Facts) -> str:
         f"  curl -s{key} {address}/runs/RUN_ID",
         "",
     ]
+    if facts.has_priced:
+        lines += [
+            "Priced runs need a key and a budget first: `pyoco-server-admin api-key create`, then `budget credit`; "
+            "see the guide priced-runs.",
+            "",
+        ]
     if not facts.has_workers:
         command = f"PYOCO_NATS_URL={redact_url(facts.nats_url)} pyoco-worker --flow-resolver your_module:resolve"
         lines += ["No worker was started: runs wait until one comes:", f"  {command}", ""]

@@ -12,8 +12,11 @@ from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
+    from pyoco_server.actions.priced.resolve import Decision
     from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.core.priced.run import PricedRun
     from pyoco_server.ports.budget.repair import RepairableBudget
+    from pyoco_server.ports.priced import Priced
 
 __all__ = ["budget"]
 
@@ -48,7 +51,7 @@ def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
 
     from pyoco_server.actions.priced.credit import credit as give  # noqa: PLC0415
     from pyoco_server.core.priced.money import parse_credit, usd_down  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json, with_money_made  # noqa: PLC0415
 
     _check_tenant(tenant)
     try:
@@ -56,7 +59,7 @@ def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
     except ValueError as error:
         raise UsageError(f"--usd {error}; example: --usd 10.0000") from error
     name = _check_ref(ref) if ref is not None else str(uuid.uuid4())
-    answer = with_money(config(), lambda priced: give(priced, tenant, amount, name))
+    answer = with_money_made(config(), lambda priced: give(priced, tenant, amount, name))
     print_json(
         {
             "tenant_id": tenant,
@@ -69,6 +72,12 @@ def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
     )
     if not answer.is_new:
         click.echo(f"a credit named {name!r} was given before; nothing was added", err=True)
+    if answer.off_usd_micros:
+        click.echo(
+            f"Redis has {answer.off_usd_micros:+d} micros beside the journal; if `budget verify` says so, too: "
+            f"pyoco-server-admin budget rebuild --tenant {tenant}",
+            err=True,
+        )
 
 
 @budget.command("show", example="pyoco-server-admin budget show --tenant team-a")
@@ -99,12 +108,12 @@ def show(config: Config, tenant: str) -> None:
 @click.pass_obj
 def verify(config: Config, tenant: str | None) -> int:
     """Compute every balance anew from the journal and compare. Exits 1 when one micro is missing anywhere."""
-    from pyoco_server.actions.priced.audit import audit  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.priced.note_audit import audit_and_note  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
 
     if tenant is not None:
         _check_tenant(tenant)
-    report = with_money(config(), audit)
+    report = with_money(config(), audit_and_note)
     found = [item for item in report.differences if tenant is None or item.tenant_id in {None, tenant}]
     print_json(
         {
@@ -190,31 +199,35 @@ def disputes(config: Config) -> None:
     "resolve",
     example="""\
 pyoco-server-admin budget resolve --run-id 5b0c... --refund --memo "worker died, see ticket 12"
-pyoco-server-admin budget resolve --run-id 5b0c... --charge-usd 0.0500 --memo "the work was done" --yes""",
+pyoco-server-admin budget resolve --run-id 5b0c... --charge-usd 0.0500 --memo "the work was done" --yes
+pyoco-server-admin budget resolve --run-id 5b0c... --charge-nothing --memo "done, and our fault" --yes""",
 )
 @click.option("--run-id", required=True, metavar="ID", help="A run that `budget disputes` lists.")
 @click.option("--refund", is_flag=True, help="Give everything back.")
 @click.option("--charge-usd", metavar="USD", help="Take this much, and give the rest back.")
+@click.option("--charge-nothing", is_flag=True, help="Give everything back, and publish the result if there is one.")
 @click.option("--memo", required=True, metavar="TEXT", help="Why; kept in the journal.")
 @click.option("--yes", is_flag=True, help="Do it. Without this, only say what would happen.")
 @click.pass_obj
-def resolve(config: Config, run_id: str, refund: bool, charge_usd: str | None, memo: str, yes: bool) -> None:
-    """Decide what a disputed run costs, and end it. The decision is a fact of the journal, like every other."""
-    from pyoco_server.actions.priced.resolve import Refund, Settle  # noqa: PLC0415 - not for --help
+def resolve(
+    config: Config, run_id: str, refund: bool, charge_usd: str | None, charge_nothing: bool, memo: str, yes: bool
+) -> None:
+    """Decide what a disputed run costs, and end it. The decision is a fact of the journal, like every other.
+
+    With budgets in Redis, `budget rebuild` has to follow: the journal is right then, and Redis is not yet.
+    """
     from pyoco_server.actions.priced.resolve import resolve as decide  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.priced.money import parse_usd  # noqa: PLC0415
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
 
-    if refund == (charge_usd is not None):
-        raise UsageError("say either --refund or --charge-usd")
-    try:
-        decision = Refund() if charge_usd is None else Settle(parse_usd(charge_usd))
-    except ValueError as error:
-        raise UsageError(f"--charge-usd {error}; example: --charge-usd 0.0500") from error
+    decision = _decision(refund, charge_usd, charge_nothing)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"End run {run_id} so?", err=True)):
         click.echo("nothing was written; say --yes to do it", err=True)
         return
-    run = with_money(config(), lambda priced: decide(priced, run_id, decision, memo))
+
+    async def end(priced: Priced) -> tuple[PricedRun, bool]:
+        return await decide(priced, run_id, decision, memo), priced.budget.joins_ledger
+
+    run, is_joint = with_money(config(), end)
     print_json(
         {
             "run_id": run.run_id,
@@ -224,6 +237,25 @@ def resolve(config: Config, run_id: str, refund: bool, charge_usd: str | None, m
             "charged_usd_micros": run.used_usd_micros,
         }
     )
+    if not is_joint:
+        click.echo(
+            f"Redis does not know of this yet; now: pyoco-server-admin budget rebuild --tenant {run.tenant_id}",
+            err=True,
+        )
+
+
+def _decision(refund: bool, charge_usd: str | None, charge_nothing: bool) -> Decision:
+    from pyoco_server.actions.priced.resolve import Refund, Settle  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.priced.money import parse_usd  # noqa: PLC0415
+
+    if refund + (charge_usd is not None) + charge_nothing != 1:
+        raise UsageError("say one of --refund, --charge-usd and --charge-nothing")
+    if charge_usd is None:
+        return Refund() if refund else Settle(0)
+    try:
+        return Settle(parse_usd(charge_usd))
+    except ValueError as error:
+        raise UsageError(f"--charge-usd {error}; example: --charge-usd 0.0500, or --charge-nothing") from error
 
 
 def _check_tenant(tenant: str) -> None:

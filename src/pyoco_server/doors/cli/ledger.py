@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyoco_server.actions.priced.tenants import ShownTenant
     from pyoco_server.config import NatsBackendConfig, PricedConfig
+    from pyoco_server.ports.budget.repair import RepairableBudget
+    from pyoco_server.ports.ledger.port import Difference
     from pyoco_server.ports.priced import Priced
 
 __all__ = ["ledger", "tenant"]
@@ -25,7 +27,7 @@ Config = Callable[[], "NatsBackendConfig"]
 
 @click.group(cls=Group, example="pyoco-server-admin ledger status")
 def ledger() -> None:
-    """Look at the ledger's tables, and bring them up to date. Reads PYOCO_LEDGER_URL."""
+    """Look at the ledger's tables, bring them up to date, and say where budgets are. Reads PYOCO_LEDGER_URL."""
 
 
 @ledger.command("status", example="pyoco-server-admin ledger status")
@@ -50,6 +52,56 @@ def migrate(config: Config) -> None:
 
     before, after = migrate_ledger(config(), _priced())
     click.echo(json.dumps({"before": before, "after": after, "changed": before != after}, indent=2))
+
+
+@ledger.command(
+    "mode",
+    example="""\
+PYOCO_BUDGET_URL=redis://127.0.0.1:6379/0 pyoco-server-admin ledger mode --to split
+pyoco-server-admin ledger mode --to joint --yes""",
+)
+@click.option(
+    "--to", required=True, type=click.Choice(["joint", "split"]), help="joint: in the ledger itself; split: in Redis."
+)
+@click.option("--yes", is_flag=True, help="Do it. Without this, only say what would change.")
+@click.pass_obj
+def mode(config: Config, to: str, yes: bool) -> int:
+    """Move every tenant's budget into Redis, or back into the ledger, as the journal has it.
+
+    Stop gateways, workers and keepers first, and start them with the new settings afterwards. Refuses while a run has
+    not ended. Exits 1 when the money does not add up at the end.
+    """
+    import sys  # noqa: PLC0415 - not for --help
+    from typing import cast  # noqa: PLC0415
+
+    from pyoco_server.actions.priced.change_mode import change_mode, plan_mode_change  # noqa: PLC0415
+    from pyoco_server.doors.cli.money import print_json, with_money_in  # noqa: PLC0415
+    from pyoco_server.ports.ledger.port import BudgetMode  # noqa: PLC0415
+
+    after = BudgetMode(to)
+    plan = with_money_in(after, config(), lambda priced: plan_mode_change(priced, after))
+    tenants = [
+        {"tenant_id": tenant_id, "balance_usd_micros": available}
+        for tenant_id, available in plan.available_usd_micros.items()
+    ]
+    print_json({"before": plan.before, "after": after, "tenants": tenants})
+    if plan.before is after:
+        click.echo("nothing has to change", err=True)
+        return 0
+    if not yes and not (sys.stdin.isatty() and click.confirm("Is everything stopped? Change it?", err=True)):
+        click.echo("nothing was written; say --yes to do it", err=True)
+        return 0
+
+    async def change(priced: Priced) -> tuple[Difference, ...]:
+        stock = cast("RepairableBudget", priced.budget) if after is BudgetMode.SPLIT else None
+        return await change_mode(priced, stock, plan)
+
+    differences = with_money_in(after, config(), change)
+    for each in differences:
+        click.echo(f"tenant {each.tenant_id}: {each.detail}", err=True)
+    where = "set PYOCO_BUDGET_URL for" if after is BudgetMode.SPLIT else "unset PYOCO_BUDGET_URL for"
+    click.echo(f"done; {where} every process", err=True)
+    return 1 if differences else 0
 
 
 @click.group(cls=Group, example="pyoco-server-admin tenant list")

@@ -6,27 +6,53 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from pyoco_server.config import NatsBackendConfig, priced_from_env
-from pyoco_server.wiring_priced import open_money
+from pyoco_server.errors import UsageError
+from pyoco_server.ports.ledger.port import BudgetMode
+from pyoco_server.wiring_priced import make_named_ledger, open_money, open_money_of_any_mode
 
 if TYPE_CHECKING:
     from pyoco_server.ports.priced import Priced
 
-__all__ = ["print_json", "with_money"]
+__all__ = ["print_json", "with_money", "with_money_in", "with_money_made"]
 
 T = TypeVar("T")
 
 
 def with_money(config: NatsBackendConfig, work: Callable[[Priced], Awaitable[T]]) -> T:
-    """What `work` makes of ledger and budget. Raises DependencyUnavailable, LedgerOutdated."""
+    """What `work` makes of ledger and budget. Raises DependencyUnavailable, LedgerOutdated, SettingError."""
+    return _with(open_money(config, *priced_from_env()), work)
+
+
+def with_money_made(config: NatsBackendConfig, work: Callable[[Priced], Awaitable[T]]) -> T:
+    """The same; but in an empty database that the settings name, the tables are made first, and that is said."""
+    made = make_named_ledger(priced_from_env()[0])
+    if made is not None:
+        click.echo(f"made the tables of a new ledger at {made}", err=True)
+    return with_money(config, work)
+
+
+def with_money_in(mode: BudgetMode, config: NatsBackendConfig, work: Callable[[Priced], Awaitable[T]]) -> T:
+    """The same with the budgets in this mode, whatever mode the ledger is in. Raises UsageError, too."""
+    priced, aws = priced_from_env()
+    if mode is BudgetMode.JOINT:
+        priced = replace(priced, budget_url="")
+    elif not priced.is_split:
+        raise UsageError("set PYOCO_BUDGET_URL first; example: PYOCO_BUDGET_URL=redis://127.0.0.1:6379/0")
+    return _with(open_money_of_any_mode(config, priced, aws), work)
+
+
+def _with(opening: AbstractAsyncContextManager[Priced], work: Callable[[Priced], Awaitable[T]]) -> T:
     logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
 
     async def all_of_it() -> T:
-        async with open_money(config, *priced_from_env()) as priced:
+        async with opening as priced:
             return await work(priced)
 
     return asyncio.run(all_of_it())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.supervisor import Part
@@ -101,6 +101,7 @@ class Plan:
             has_workers=self.options.workers > 0,
             has_wheels=self.config.wheel_sync_enabled and self.options.workers > 0,
             is_open_to_everyone=not local and self.config.http_auth_mode == "none",
+            has_priced=priced_from_env()[0].priced_enabled,
         )
 
     def parts(

@@ -22,9 +22,10 @@ from pyoco_server.doors.http.answers import error_answer, plain_error
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
+from pyoco_server.doors.http.v1.limits import admit
 from pyoco_server.doors.http.v1.problems import MethodRefused, answer_error
 from pyoco_server.doors.http.v1.visit import is_v1
-from pyoco_server.errors import DashboardReadOnly, KeyRefused, NotFound, PyocoError, Unavailable
+from pyoco_server.errors import DashboardReadOnly, DependencyUnavailable, KeyRefused, NotFound, PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 
 __all__ = ["Guard", "Table"]
@@ -173,8 +174,8 @@ class Guard:
         """A wrong method on a path of ours is answered here; the rest belongs to the framework."""
         methods = self._table.methods(scope)
         if is_v1(scope["path"]):
-            answer = answer_error(scope, MethodRefused(methods) if methods else NotFound())
-            await answer(scope, receive, send)
+            refusal = MethodRefused(methods) if methods else NotFound()
+            await answer_error(scope, await _counted(scope, refusal))(scope, receive, send)
             return
         if not methods:
             await self._app(scope, receive, send)
@@ -182,6 +183,20 @@ class Guard:
         answer = plain_error(405, "method not allowed", 2)
         answer.headers["Allow"] = ", ".join(methods)
         await answer(scope, receive, send)
+
+
+async def _counted(scope: Scope, refusal: PyocoError) -> PyocoError:
+    """What is refused under `/v1` takes a token, too, of a caller who is known: nobody searches it for free. Without
+    the stores it is refused all the same: that there is nothing here does not depend on them."""
+    if "caller" not in scope:
+        return refusal
+    try:
+        await admit(Request(scope), "get" if scope["method"] in _SAFE else "post")
+    except DependencyUnavailable:
+        return refusal
+    except PyocoError as error:
+        return error
+    return refusal
 
 
 def _misfit(scope: Scope) -> Response | None:
@@ -277,7 +292,11 @@ async def _admit(state: State, scope: Scope) -> Caller:
     """Who asks, by the key that was sent. Raises what the entrance answers with: for a bad key, perhaps not at once."""
     key = _key(scope["headers"], state.backend.config.http_api_key_header)
     try:
-        caller = await (authenticate_payer if is_v1(scope["path"]) else authenticate)(state.backend, key)
+        if is_v1(scope["path"]):
+            _refuse_two(scope["headers"])
+            caller = await authenticate_payer(state.backend, key)
+        else:
+            caller = await authenticate(state.backend, key)
     except KeyRefused:
         client = scope.get("client")
         await state.slowdown.refused(client[0] if client else None)
@@ -285,6 +304,12 @@ async def _admit(state: State, scope: Scope) -> Caller:
     if caller.api_key_id is not None:
         state.key_uses.note(caller.api_key_id)
     return caller
+
+
+def _refuse_two(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Where money is at stake nobody guesses which of two keys is meant. Raises KeyRefused."""
+    if len({value for name, value in headers if name == b"authorization"}) > 1:
+        raise KeyRefused("there are two Authorization headers, and they differ")
 
 
 def _key(headers: Iterable[tuple[bytes, bytes]], name: str) -> str | None:

@@ -20,7 +20,8 @@ async def get_queues(request: Request) -> Response:
     state = state_of(request)
     await state.settled()
     queues = await list_queues(state.backend, state.trend)
-    return json_answer({"at": queues.at, "items": [vars(queue) for queue in queues.items]})
+    items = [vars(queue) for queue in queues.items]
+    return json_answer({"at": queues.at, "items": items, "packs": vars(queues.packs)})
 
 
 _COUNT = {"type": "integer", "minimum": 0}
@@ -42,11 +43,23 @@ _QUEUE: dict[str, Any] = {
     | {"description": "Until what waits now is worked off at that pace; null: nothing waits, or nobody works."},
 }
 
+_PACKS: dict[str, Any] = {
+    "depth": _COUNT,
+    "oldest_at": _OR_NUMBER | {"description": "When the oldest of them was submitted; null: nothing waits."},
+    "oldest_age_seconds": _OR_NUMBER,
+    "workers_alive": _COUNT | {"description": "All live workers: any of them may take a priced run."},
+}
+
 SCHEMAS: dict[str, Any] = {
+    "WaitingPacks": schemas.object_of(_PACKS, list(_PACKS), "The priced runs that wait."),
     "Queue": schemas.object_of(_QUEUE, list(_QUEUE), "The runs that wait for one tag, and who serves it."),
     "Queues": schemas.object_of(
-        {"at": schemas.NUMBER, "items": schemas.array_of(schemas.ref("Queue")) | {"maxItems": QUEUES_MAX}},
-        ["at", "items"],
+        {
+            "at": schemas.NUMBER,
+            "items": schemas.array_of(schemas.ref("Queue")) | {"maxItems": QUEUES_MAX},
+            "packs": schemas.ref("WaitingPacks"),
+        },
+        ["at", "items", "packs"],
         "The queues as they were at this instant.",
     ),
 }

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from pyoco_server.core.run import Caller
 from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
+from pyoco_server.doors.http.outlook import Outlook
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.turns import Turns
 from pyoco_server.errors import Unavailable
@@ -45,6 +46,8 @@ class State:
         self.letter_feeder = LetterFeeder(backend.letters, backend.letter_index)
         self._revision = 0
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
+        #: None: this gateway knows nothing of priced runs.
+        self.outlook = Outlook(backend.priced) if backend.priced is not None else None
         self.uploads, self.downloads = Turns(UPLOADS_MAX), Turns(DOWNLOADS_MAX)
 
     async def start(self) -> None:
@@ -57,6 +60,8 @@ class State:
 
     async def stop(self) -> None:
         self.hub.close()
+        if self.outlook is not None:
+            await self.outlook.close()
         await self._sampler.stop()
         await self.lookout.stop()
         await self.key_uses.stop()

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 from pyoco_server.core.priced.envelope import Artifact, PackResult
+from pyoco_server.core.priced.plain_text import plain
 from pyoco_server.executors.packs.port import Call, Executed, Faulted
 
 __all__ = [
@@ -89,7 +90,7 @@ def pack_answer(answer: Executed | Faulted) -> bytes:
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
             detail = str(error) if isinstance(error, _TooLarge) else "the pack returned what cannot be stored"
             answer = Faulted(detail)
-    head = json.dumps({"fault": answer.detail[:DETAIL_LENGTH_MAX], "where": answer.where}).encode()
+    head = json.dumps({"fault": plain(answer.detail, DETAIL_LENGTH_MAX), "where": answer.where}).encode()
     return _HEAD.pack(len(head)) + head
 
 
@@ -161,7 +162,7 @@ def _fault_of(head: Mapping[str, Any]) -> Faulted:
     detail, where = head["fault"], head.get("where")
     if not isinstance(detail, str) or not isinstance(where, str | None):
         raise ValueError("no fault of a pack")  # noqa: TRY004  (what is wrong is the text)
-    return Faulted(detail[:DETAIL_LENGTH_MAX], where)
+    return Faulted(plain(detail, DETAIL_LENGTH_MAX), where if where is None else plain(where, DETAIL_LENGTH_MAX))
 
 
 def _files_of(head: Mapping[str, Any], body: bytes, at: int) -> list[tuple[Mapping[str, Any], bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from pyoco_server.actions.priced.audit import audit
+from pyoco_server.actions.priced.note_audit import audit_and_note
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.logs import get_logger
@@ -20,7 +20,8 @@ _OPEN_ALARM_US = 86_400 * SECOND_US
 
 
 class Auditor(Duty):
-    """Tells every difference, and every reservation that is open for more than a day, as an alarm.
+    """Tells every difference, and every reservation that is open for more than a day, as an alarm; and leaves in the
+    ledger how many differences there were, for gateways to show.
 
     What it cannot do: repair. A difference is a defect or a manipulation, and to hide it would be the worst of all.
     """
@@ -29,7 +30,7 @@ class Auditor(Duty):
         super().__init__(priced, every_seconds=priced.config.priced_audit_interval_sec)
 
     async def turn(self) -> None:
-        report = await audit(self._priced)
+        report = await audit_and_note(self._priced)
         for each in report.differences:
             log.error(
                 "money does not add up",

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 from pyoco_server.actions.priced import facts
-from pyoco_server.actions.priced.beat import beat
+from pyoco_server.actions.priced.beat import beat, keep_hidden
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
@@ -47,6 +47,7 @@ class Heartbeat:
         self._stopping = asyncio.Event()
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._hiding: asyncio.Task[None] | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -66,7 +67,7 @@ class Heartbeat:
         if task is None:
             return
         await asyncio.wait({task}, timeout=_LAST_BEAT_SECONDS)
-        await cancelled({task})
+        await cancelled({task} if self._hiding is None else {task, self._hiding})
 
     async def while_mine(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` returns; None as soon as the lease is lost, and `work` is cancelled then."""
@@ -81,7 +82,7 @@ class Heartbeat:
             asked_at = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.0, self._held_until - asked_at)):
-                    is_mine = await beat(self._priced, self._run, self._lease_token, self._delivery)
+                    is_mine = await beat(self._priced, self._run, self._lease_token)
             except (DependencyUnavailable, TimeoutError) as error:
                 log.warning("a lease was not renewed", **facts.about(self._run), cause=error)
                 is_mine = time.monotonic() < self._held_until
@@ -90,9 +91,22 @@ class Heartbeat:
                 is_mine = time.monotonic() < self._held_until
             else:
                 wait, self._held_until = self._every, asked_at + self._ttl
+                if is_mine:
+                    self._hide()
             if not is_mine:
                 self._lost.set()
                 return
+
+    def _hide(self) -> None:
+        """Beside the beats: a queue that does not answer must not cost the lease, which the ledger alone decides."""
+        if self._hiding is None or self._hiding.done():
+            self._hiding = asyncio.create_task(self._keep_hidden(), name=f"visibility {self._run.run_id}")
+
+    async def _keep_hidden(self) -> None:
+        try:
+            await keep_hidden(self._priced, self._run, self._lease_token, self._delivery)
+        except Exception:  # the top of a task: the next beat tries again
+            log.exception("the message of a run was not kept hidden", **facts.about(self._run))
 
     async def _stopped_within(self, seconds: float) -> bool:
         """Also when the lease would end before: then it is looked at in its last moment."""

@@ -126,7 +126,9 @@ class PackCrew:
             return None
         started = await start_run(self._priced, message, delivery)
         if isinstance(started, PutBack):
-            self._fitness.doubt()
+            # Not for a strange message: a doubt ends the receives of all lanes, and each may burn one of a good run.
+            if started.is_outage:
+                self._fitness.doubt()
             await self._put_back(delivery, started.delay_seconds)
         elif isinstance(started, Skip):
             await self._ack(delivery)
@@ -200,7 +202,8 @@ class PackCrew:
             return intents.failure(run, Reason.PACK_FAILED, f"the result cannot be stored: {error}")
         pointer = await stage(self._priced, run, sealed, self._tries)
         if isinstance(pointer, NotStaged):
-            self._fitness.doubt()
+            if pointer.is_outage:
+                self._fitness.doubt()
             return intents.failure(run, Reason.RESULT_STORE_FAILED, pointer.why)
         return intents.success(run, result.actual_cost_usd_micros, pointer, result.tokens_consumed)
 

@@ -35,6 +35,8 @@ class NotStaged:
     """The result could not be stored. What was stored of it stays: it cannot be reached, and expires."""
 
     why: str
+    #: The store did not answer.
+    is_outage: bool = False
 
 
 def prefix_of(run: PricedRun) -> str:
@@ -74,7 +76,7 @@ async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: Tries) ->
                 size_bytes=len(sealed.envelope),
                 artifacts=sealed.manifest,
             )
-    return NotStaged("the result could not be stored")
+    return NotStaged("the result could not be stored", is_outage=True)
 
 
 async def stage_once(priced: Priced, run: PricedRun, sealed: Sealed, seconds: float) -> None:

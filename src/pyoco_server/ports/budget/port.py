@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyoco_server.core.priced.journal import Closing
+from pyoco_server.errors import DependencyUnavailable
 
 __all__ = [
     "AlreadyApplied",
     "AlreadyReserved",
     "Budget",
+    "BudgetDamaged",
     "Closed",
     "Credited",
     "Insufficient",
@@ -28,6 +30,13 @@ __all__ = [
     "Settled",
     "TenantMismatch",
 ]
+
+
+class BudgetDamaged(DependencyUnavailable):
+    """What the budget has stored is no amount. Nothing changed, and waiting does not heal it: an operator has to.
+
+    To who only asks whether money is to be had, it is as an outage; who ends a run must not wait for it.
+    """
 
 
 class TenantMismatch(Exception):
@@ -112,6 +121,7 @@ class OpenReservation:
 class Budget(Protocol):
     """Every call is atomic: a caller that is killed leaves all of it or nothing. Repeating one after an unknown end
     has no second effect. An outage raises DependencyUnavailable; a bad amount AmountError, and nothing changed.
+    Stored amounts that are none raise BudgetDamaged.
 
     Of any number of closings of one run at most one is `Closed`, ever; after it, reserve is never `Reserved` again.
     """

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from importlib.resources import files
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pyoco_server.core.priced.constants import (
     MAX_AMOUNT_USD_MICROS,
     OUTCOME_TTL_SECONDS,
     RESERVE_KEY_TTL_SECONDS,
 )
-from pyoco_server.core.priced.journal import Closing
+from pyoco_server.core.priced.journal import Closing, topup_key
 from pyoco_server.core.priced.money import AmountError, check_amount
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import (
     AlreadyApplied,
     AlreadyReserved,
+    BudgetDamaged,
     Closed,
     Credited,
     Insufficient,
@@ -32,6 +35,8 @@ from pyoco_server.ports.budget.port import (
     Settled,
     TenantMismatch,
 )
+from pyoco_server.ports.budget.repair import Stock
+from pyoco_server.ports.ledger.port import CreditNote
 from pyoco_server.ports.redis.link import RedisLink, Script, ScriptRefused
 
 __all__ = ["RedisBudget"]
@@ -42,16 +47,30 @@ log = get_logger(__name__)
 _SCAN_KEYS = 500
 
 _RESERVE_PREFIX = "reserve:"
+_CREDIT_PREFIX = "credit:"
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+
+
+#: How Redis says that something else than expected lies under a key.
+_OF_ANOTHER_KIND = "WRONGTYPE"
+_BALANCE_MAX = 2**63 - 1
+_NOTES_AT_ONCE = 500
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath("scripts", name).read_text(encoding="utf-8")
 
 
 def _script(name: str) -> Script:
-    return Script(files(__package__).joinpath("scripts", name).read_text(encoding="utf-8"))
+    return Script(_text(name))
 
 
 _RESERVE = _script("reserve.lua")
 _CLOSE = _script("close.lua")
 _CREDIT = _script("credit.lua")
 _OUTCOME = _script("outcome.lua")
+_LOOK = Script("#!lua flags=no-writes\n" + _text("seen.lua") + _text("look.lua"))
+_RESTORE = Script("#!lua\n" + _text("seen.lua") + _text("restore.lua"))
 
 
 def _wall_ms() -> int:
@@ -102,28 +121,34 @@ class RedisBudget:
 
     async def outcome(self, run_id: str) -> Outcome:
         kind, *numbers = await self._run(_OUTCOME, (_reserve_key(run_id), _outcome_key(run_id)), ())
-        match kind:
-            case "OPEN":
-                return Open(int(numbers[0]))
-            case "SETTLED":
-                return Settled(int(numbers[0]), int(numbers[1]))
-            case "REFUNDED":
-                return Refunded(int(numbers[1]))
-            case _:
-                return NotReserved()
+        try:
+            match kind:
+                case "OPEN":
+                    return Open(int(numbers[0]))
+                case "SETTLED":
+                    return Settled(int(numbers[0]), int(numbers[1]))
+                case "REFUNDED":
+                    return Refunded(int(numbers[1]))
+                case _:
+                    return NotReserved()
+        except (TypeError, ValueError):
+            _refuse("DPP_DAMAGED")
 
     async def balance(self, tenant_id: str) -> int:
-        async with self._link.asking("tell a balance") as client:
-            stored = await client.get(_balance_key(tenant_id))
-        try:
-            return 0 if stored is None else int(stored)
-        except ValueError:
+        with _damage_told():
+            async with self._link.asking("tell a balance") as client:
+                stored = await client.get(_balance_key(tenant_id))
+        if stored is None:
+            return 0
+        balance = _whole(str(stored))
+        if balance is None:
             _refuse("DPP_DAMAGED")
+        return balance
 
     async def credit(self, tenant_id: str, amount_usd_micros: int, ref: str) -> Credited | AlreadyApplied:
         """Under the journal's own name for it, so that both can be repeated together (PRICED-58)."""
         amount = check_amount(amount_usd_micros, at_least=1)
-        keys = (_balance_key(tenant_id), f"credit:topup:{ref}")
+        keys = (_balance_key(tenant_id), f"{_CREDIT_PREFIX}{topup_key(ref)}")
         code, *numbers = await self._run(_CREDIT, keys, (amount, MAX_AMOUNT_USD_MICROS))
         return Credited(int(numbers[0])) if code == "OK" else AlreadyApplied()
 
@@ -139,27 +164,46 @@ class RedisBudget:
         found = {each.run_id: each async for each in self._scan() if each.tenant_id == tenant_id}
         return list(found.values())  # a scan may show a key twice
 
-    async def set_balance(self, tenant_id: str, balance_usd_micros: int) -> None:
-        async with self._link.asking("set a balance") as client:
-            await client.set(_balance_key(tenant_id), check_amount(balance_usd_micros, at_least=0))
+    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
+        balance, *reservations = await self._run(_LOOK, (_balance_key(tenant_id), *map(_reserve_key, run_ids)), ())
+        return Stock(
+            tenant_id=tenant_id,
+            balance=balance,
+            reservations=tuple(zip(run_ids, reservations, strict=True)),
+            balance_usd_micros=_whole(balance.removeprefix("=")) if balance else 0,
+        )
 
-    async def put_reservation(self, reservation: OpenReservation) -> None:
-        fields: dict[Any, Any] = {
-            "reserved_usd_micros": check_amount(reservation.reserved_usd_micros, at_least=1),
-            "tenant_id": reservation.tenant_id,
-            "created_at_ms": reservation.created_at_ms,
+    async def restore(
+        self, seen: Stock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
+    ) -> bool:
+        if not 0 <= balance_usd_micros <= _BALANCE_MAX:
+            raise AmountError("no budget holds so much")
+        wanted = dict.fromkeys(drop, ("DROP", 0)) | {
+            each.run_id: (str(check_amount(each.reserved_usd_micros, at_least=1)), each.created_at_ms) for each in put
         }
-        key = _reserve_key(reservation.run_id)
-        async with self._link.asking("put a reservation back") as client:
-            steps = client.pipeline(transaction=True)
-            steps.delete(key)
-            steps.hset(key, mapping=fields)
-            steps.expire(key, RESERVE_KEY_TTL_SECONDS)
-            await steps.execute()
+        assert wanted.keys() <= {run_id for run_id, _ in seen.reservations}, "what was not seen cannot be compared"
+        arguments: list[str | int] = [seen.balance, balance_usd_micros, seen.tenant_id, RESERVE_KEY_TTL_SECONDS]
+        for run_id, text in seen.reservations:
+            arguments += (text, *wanted.get(run_id, ("KEEP", 0)))
+        keys = (_balance_key(seen.tenant_id), *(_reserve_key(run_id) for run_id, _ in seen.reservations))
+        return await self._run(_RESTORE, keys, arguments) == ["OK"]
 
-    async def drop_reservation(self, run_id: str) -> None:
-        async with self._link.asking("drop a reservation") as client:
-            await client.delete(_reserve_key(run_id))
+    async def note_credits(self, notes: Sequence[CreditNote]) -> list[str]:
+        new: list[str] = []
+        for start in range(0, len(notes), _NOTES_AT_ONCE):
+            some = notes[start : start + _NOTES_AT_ONCE]
+            async with self._link.asking("note credits") as client:
+                steps = client.pipeline(transaction=False)
+                for each in some:
+                    steps.set(f"{_CREDIT_PREFIX}{each.op_key}", each.amount_usd_micros, nx=True)
+                answers = await steps.execute()
+            new += [each.op_key for each, is_new in zip(some, answers, strict=True) if is_new]
+        return new
+
+    async def forget_credits(self, op_keys: Sequence[str]) -> None:
+        for start in range(0, len(op_keys), _NOTES_AT_ONCE):
+            async with self._link.asking("forget credits") as client:
+                await client.delete(*(f"{_CREDIT_PREFIX}{each}" for each in op_keys[start : start + _NOTES_AT_ONCE]))
 
     async def _scan(self) -> AsyncGenerator[OpenReservation, None]:
         """O(keys of this Redis), in steps of some hundred keys; holds one step in memory."""
@@ -170,7 +214,8 @@ class RedisBudget:
                 looks = client.pipeline(transaction=False)
                 for key in keys:
                     looks.hgetall(key)
-                hashes = await looks.execute() if keys else []
+                # One key of another kind must not hide all the others.
+                hashes = await looks.execute(raise_on_error=False) if keys else []
             for key, fields in zip(keys, hashes, strict=True):
                 if (found := _reservation(str(key), fields)) is not None:
                     yield found
@@ -190,9 +235,26 @@ class RedisBudget:
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str]:
         try:
-            return await self._link.run(script, keys, arguments)
+            with _damage_told():
+                return await self._link.run(script, keys, arguments)
         except ScriptRefused as refused:
             _refuse(refused.code)
+
+
+@contextlib.contextmanager
+def _damage_told() -> Iterator[None]:
+    """Something of another kind under our key is damage, which no waiting heals."""
+    try:
+        yield
+    except DependencyUnavailable as error:
+        if str(error.__cause__).startswith(_OF_ANOTHER_KIND):
+            _refuse("DPP_DAMAGED")
+        raise
+
+
+def _whole(stored: str) -> int | None:
+    """As Redis itself reads a number: no spaces, no plus, no zero before it."""
+    return int(stored) if _WHOLE.fullmatch(stored) else None
 
 
 def _refuse(code: str) -> NoReturn:
@@ -201,12 +263,15 @@ def _refuse(code: str) -> NoReturn:
         raise AmountError("Redis refuses this amount")
     if code == "DPP_TENANT":
         raise TenantMismatch("the reservation belongs to another tenant")
-    log.error("a budget in Redis is damaged: what is stored is no whole number", code=code)
-    raise DependencyUnavailable("a budget in Redis is damaged")
+    log.error("a budget in Redis is damaged: what is stored is no whole number", code=code, alarm="budget_damaged")
+    raise BudgetDamaged("a budget in Redis is damaged")
 
 
-def _reservation(key: str, fields: dict[str, str]) -> OpenReservation | None:
+def _reservation(key: str, fields: dict[str, str] | Exception) -> OpenReservation | None:
     """None: closed between the two looks, or not ours."""
+    if isinstance(fields, Exception):
+        log.error("what lies under the key of a reservation in Redis is none", reserve_key=key)
+        return None
     try:
         return OpenReservation(
             run_id=key.removeprefix(_RESERVE_PREFIX),

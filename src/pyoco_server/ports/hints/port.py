@@ -33,7 +33,8 @@ class Hints(Protocol):
 
     async def forget(self, tenant_id: str, idempotency_key: str) -> None: ...
 
-    async def lease(self, run_id: str, lease_token: str) -> None: ...
+    async def lease(self, run_id: str, lease_token: str) -> None:
+        """Unless somebody has it."""
 
     async def extend_lease(self, run_id: str, lease_token: str) -> None:
         """Only if it still is mine."""

@@ -97,7 +97,8 @@ class RedisHints:
 
     async def lease(self, run_id: str, lease_token: str) -> None:
         async with self._link.asking("note a lease") as client:
-            await client.set(f"lease:{run_id}", lease_token, ex=self._lease_seconds)
+            # Who is first has it: a run is started once, so a second lease is of somebody who is late (PRICED-113).
+            await client.set(f"lease:{run_id}", lease_token, nx=True, ex=self._lease_seconds)
 
     async def extend_lease(self, run_id: str, lease_token: str) -> None:
         await self._link.run(_EXTEND, (f"lease:{run_id}",), (lease_token, self._lease_seconds))

@@ -12,11 +12,20 @@ from sqlalchemy import Connection, TextClause, text
 from pyoco_server.core.priced.journal import CORRECTION, FUNDING, REVENUE
 from pyoco_server.ports.ledger.port import AuditReport, Difference
 from pyoco_server.ports.ledger.quick import Quick
+from pyoco_server.ports.ledger.sums import sum_of, written_sum
+from pyoco_server.ports.ledger.types import is_postgres
 
 __all__ = ["audit"]
 
+
 #: What each fact did to which account; runs with the facts about them; tenants with their sums. Each is made once.
-_FACTS: Final = f"""
+def _facts(*, on_postgres: bool) -> str:
+    def total(amount: str) -> str:
+        return sum_of(amount, on_postgres=on_postgres)
+
+    held = "CASE WHEN money_state IN ('RESERVED', 'DISPUTED') THEN reservation_max_cost_usd_micros ELSE 0 END"
+    charged = "CASE WHEN money_state = 'SETTLED' THEN actual_cost_usd_micros ELSE 0 END"
+    return f"""
 WITH txns AS MATERIALIZED (
     SELECT t.txn_id, t.op_key, t.kind, t.tenant_id, t.run_id,
         count(e.entry_id) AS legs,
@@ -39,14 +48,11 @@ WITH txns AS MATERIALIZED (
         sum(revenue) AS revenue
     FROM txns WHERE run_id IS NOT NULL GROUP BY run_id, tenant_id
 ), sums AS MATERIALIZED (
-    SELECT account, sum(amount_usd_micros) AS total FROM ledger_entries GROUP BY account
+    SELECT account, {total("amount_usd_micros")} AS total FROM ledger_entries GROUP BY account
 ), earned AS MATERIALIZED (
-    SELECT tenant_id, sum(revenue) AS total FROM txns GROUP BY tenant_id
+    SELECT tenant_id, {total("revenue")} AS total FROM txns GROUP BY tenant_id
 ), owed AS MATERIALIZED (
-    SELECT tenant_id,
-        sum(CASE WHEN money_state IN ('RESERVED', 'DISPUTED') THEN reservation_max_cost_usd_micros ELSE 0 END) AS held,
-        sum(CASE WHEN money_state = 'SETTLED' THEN actual_cost_usd_micros ELSE 0 END) AS charged
-    FROM runs GROUP BY tenant_id
+    SELECT tenant_id, {total(held)} AS held, {total(charged)} AS charged FROM runs GROUP BY tenant_id
 ), known AS MATERIALIZED (
     SELECT tenant_id FROM tenants UNION SELECT tenant_id FROM ledger_txns
 ), each_tenant AS MATERIALIZED (
@@ -60,6 +66,7 @@ WITH txns AS MATERIALIZED (
     LEFT JOIN owed o ON o.tenant_id = k.tenant_id
 )
 """  # noqa: S608  (names of our own)
+
 
 #: Rows are: number of the check, tenant, run, what it is, what should be and what is. Number 0 is no difference.
 #: As many entries as the kind has legs, each on an account of its tenant or the platform: there is room for no other.
@@ -140,19 +147,27 @@ WHERE r.money_state IN ('SETTLED', 'REFUNDED') AND coalesce(r.finalize_actor, ''
         OR s.reserved_usd_micros <> r.reservation_max_cost_usd_micros)
 """
 
-_SPLIT_AUDIT: Final[TextClause] = text(_FACTS + _EVERYWHERE)
-_JOINED_AUDIT: Final[TextClause] = text(_FACTS + _EVERYWHERE + _JOINED)
+
+def _statement(*, on_postgres: bool, joins_ledger: bool) -> TextClause:
+    return text(_facts(on_postgres=on_postgres) + _EVERYWHERE + (_JOINED if joins_ledger else ""))
+
+
+#: By database, and by whether the budget is in it.
+_AUDITS: Final = {
+    (on_postgres, joins_ledger): _statement(on_postgres=on_postgres, joins_ledger=joins_ledger)
+    for on_postgres in (False, True)
+    for joins_ledger in (False, True)
+}
 
 
 def audit(connection: Connection | Quick, *, joins_ledger: bool) -> AuditReport:
     """O(journal + runs), in the database; here O(tenants + differences)."""
     available: dict[str, int] = {}
     differences: list[Difference] = []
-    for rule, tenant_id, run_id, what, expected, found in connection.execute(
-        _JOINED_AUDIT if joins_ledger else _SPLIT_AUDIT
-    ):
+    statement = _AUDITS[is_postgres(connection.dialect), joins_ledger]
+    for rule, tenant_id, run_id, what, expected, found in connection.execute(statement):
         if rule == 0:
-            available[tenant_id] = int(found)
+            available[tenant_id] = written_sum(found)
         else:
             detail = f"{what} is {_written(found)}" + (
                 f" instead of {_written(expected)}" if expected is not None else ""
@@ -163,5 +178,4 @@ def audit(connection: Connection | Quick, *, joins_ledger: bool) -> AuditReport:
 
 
 def _written(amount: object) -> str:
-    """A sum of BIGINT is a NUMERIC in PostgreSQL."""
-    return "missing" if amount is None else str(int(str(amount)))
+    return "missing" if amount is None else str(written_sum(amount))

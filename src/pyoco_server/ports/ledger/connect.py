@@ -44,13 +44,10 @@ class Line:
         """None for SQLite, which has none."""
         return cls(driver.fileno()) if hasattr(driver, "fileno") else None
 
-    def cut(self) -> bool:
-        """Both ends hear of it. False: it was gone already."""
-        try:
+    def cut(self) -> None:
+        """Both ends hear of it."""
+        with contextlib.suppress(OSError):  # it was gone already
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return False
-        return True
 
     def close(self) -> None:
         self._socket.close()

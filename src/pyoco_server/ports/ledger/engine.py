@@ -15,7 +15,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -151,15 +151,16 @@ class Lane:
             if held is None:
                 return
             left_ns = held.began_ns + seconds * _SECOND_NS - time.monotonic_ns()
-        asyncio.get_running_loop().call_later(_seconds(left_ns), self._cut_off, job)
+        asyncio.get_running_loop().call_later(_seconds(left_ns), self._give_up, job)
 
-    def _cut_off(self, job: Job) -> None:
+    def _give_up(self, job: Job) -> None:
         with self._arrived:
             held = self._running.get(job)
-            if held is None or not held.cut():
+            if held is None:
                 return
+            held.cut()
             self._distrusted_ns = time.monotonic_ns()
-        log.warning("a connection to the ledger stood still and is given up", lane=self._name)
+        log.warning("a transaction of the ledger stands still; its connection is given up", lane=self._name)
 
     def _connected(self, driver: Any, _: object) -> None:
         self._own.held.use(Line.of(driver))
@@ -169,38 +170,28 @@ class Lane:
         self._threads.append(thread)
         thread.start()
 
-    def _next(self) -> list[Job]:
-        """In the order of arrival. Nothing: it is closed, and all is done."""
+    def _next(self, held: _Held) -> list[Job]:
+        """In the order of arrival; from here on they run. Nothing: it is closed, and all is done."""
         with self._arrived:
             while not self._waiting and not self._is_closed:
                 self._idle += 1
                 self._arrived.wait()
                 self._idle -= 1
-            return [self._waiting.popitem(last=False)[0] for _ in range(min(len(self._waiting), self._batch_max))]
+            taken = [self._waiting.popitem(last=False)[0] for _ in range(min(len(self._waiting), self._batch_max))]
+            held.begin(self._distrusted_ns)
+            self._running.update(dict.fromkeys(taken, held))
+            return taken
 
     def _serve(self) -> None:
         held = self._own.held = _Held(self._engine)
-        while taken := self._next():
+        while taken := self._next(held):
             jobs = [job for job in taken if job.answer.set_running_or_notify_cancel()]
             if jobs:
-                with self._begun(held, jobs):
-                    self._perform(held, jobs)
-        held.drop()
-
-    @contextlib.contextmanager
-    def _begun(self, held: _Held, jobs: Sequence[Job]) -> Iterator[None]:
-        with self._arrived:
-            held.began_ns = time.monotonic_ns()
-            is_distrusted = held.opened_ns < self._distrusted_ns
-            self._running.update(dict.fromkeys(jobs, held))
-        if is_distrusted:
-            held.drop()
-        try:
-            yield
-        finally:
+                self._perform(held, jobs)
             with self._arrived:
-                for job in jobs:
+                for job in taken:
                     del self._running[job]
+        held.drop()
 
     def _perform(self, held: _Held, jobs: Sequence[Job]) -> None:
         try:
@@ -287,27 +278,44 @@ class _Held:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: Connection | None = None
+        self._lock = threading.Lock()
+        #: Of the connection, also while it is being opened.
         self._line: Line | None = None
-        #: When its jobs of now have begun, and when the connection was opened.
-        self.began_ns = self.opened_ns = 0
+        self._is_cut = self._is_distrusted = False
+        self._opened_ns = 0
+        #: When its jobs of now have begun.
+        self.began_ns = 0
+
+    def begin(self, distrusted_ns: int) -> None:
+        """Other jobs. A connection that was opened before `distrusted_ns` is replaced."""
+        self.began_ns, self._is_cut = time.monotonic_ns(), False
+        self._is_distrusted = self._opened_ns <= distrusted_ns
 
     def connection(self) -> Connection:
+        if self._is_distrusted:
+            self.drop()
         if self._connection is None:
             self._connection = self._engine.connect()
         return self._connection
 
     def use(self, line: Line | None) -> None:
         """The connection is this one now."""
-        before, self._line, self.opened_ns = self._line, line, time.monotonic_ns()
-        if before is not None:
-            before.close()
+        with self._lock:
+            before, self._line, self._opened_ns = self._line, line, time.monotonic_ns()
+            if before is not None:
+                before.close()
+            if line is not None and self._is_cut:
+                line.cut()
 
-    def cut(self) -> bool:
-        """From another thread: whoever waits for the server hears that it is gone. False: there is no way to."""
-        line = self._line
-        return line is not None and line.cut()
+    def cut(self) -> None:
+        """From another thread: whoever waits for the server hears that it is gone, now and until the next `begin`."""
+        with self._lock:
+            self._is_cut = True
+            if self._line is not None:
+                self._line.cut()
 
     def drop(self) -> None:
+        self._is_distrusted = False
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(SQLAlchemyError):  # it was of no use, or is not needed any more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,14 +25,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from pyoco_server.core.priced.journal import CORRECTION, FUNDING, REVENUE, Kind, Txn, available, held
 from pyoco_server.ports.ledger.audit import audit
 from pyoco_server.ports.ledger.dialect import Sql, clock
-from pyoco_server.ports.ledger.port import AuditReport, Balances, JournalLine, Spend
+from pyoco_server.ports.ledger.port import AuditReport, Balances, CreditNote, JournalLine, Spend
 from pyoco_server.ports.ledger.quick import keep
-from pyoco_server.ports.ledger.schema import ledger_entries, ledger_txns
+from pyoco_server.ports.ledger.schema import credit_confirmations, ledger_entries, ledger_txns
+from pyoco_server.ports.ledger.sums import halves, whole
 from pyoco_server.ports.ledger.types import Instant
 
 __all__ = ["SqlJournal"]
 
-_T, _E = ledger_txns.c, ledger_entries.c
+_T, _E, _C = ledger_txns.c, ledger_entries.c, credit_confirmations.c
 _CLOSINGS: Final = (Kind.SETTLE.value, Kind.REFUND.value)
 _COLUMNS = (_T.txn_id, _T.op_key, _T.kind, _T.tenant_id, _T.run_id, _T.actor, _T.memo, _T.created_at)
 
@@ -56,14 +57,37 @@ _WRITE_ENTRIES = keep(
 
 #: The tenant's own accounts whoever wrote there, and its part of the platform's.
 _BALANCES = union_all(
-    select(_E.account, func.sum(_E.amount_usd_micros))
+    select(_E.account, *halves(_E.amount_usd_micros))
     .where(_E.account.in_([bindparam("available"), bindparam("held")]))
     .group_by(_E.account),
-    select(_E.account, func.sum(_E.amount_usd_micros))
+    select(_E.account, *halves(_E.amount_usd_micros))
     .join_from(ledger_txns, ledger_entries, _E.txn_id == _T.txn_id)
     .where(_T.tenant_id == bindparam("tenant"), _E.account.in_([REVENUE, FUNDING, CORRECTION]))
     .group_by(_E.account),
 )
+
+_UNCONFIRMED = (
+    select(_T.op_key, _E.amount_usd_micros)
+    .join_from(ledger_txns, ledger_entries, (_E.txn_id == _T.txn_id) & (_E.account == bindparam("account")))
+    .where(
+        _T.tenant_id == bindparam("tenant"),
+        _T.kind == Kind.TOPUP.value,
+        ~select(_C.op_key).where(_C.op_key == _T.op_key).exists(),
+    )
+    .order_by(_T.txn_id)
+)
+
+
+def _confirming(*, on_postgres: bool) -> Insert:
+    insert = postgresql.insert if on_postgres else sqlite.insert
+    return (
+        insert(credit_confirmations)
+        .values(op_key=bindparam("op_key"), confirmed_at=clock("now", on_postgres=on_postgres))
+        .on_conflict_do_nothing()
+    )
+
+
+_CONFIRM = {on_postgres: _confirming(on_postgres=on_postgres) for on_postgres in (False, True)}
 
 
 class SqlJournal:
@@ -98,10 +122,23 @@ class SqlJournal:
         )
         return True
 
+    def confirm(self, op_keys: Sequence[str]) -> None:
+        if op_keys:
+            told = [{"op_key": op_key, "now": self._sql.shift()} for op_key in op_keys]
+            self._sql.connection.execute(_CONFIRM[self._sql.is_postgres], told)
+
+    def is_confirmed(self, op_key: str) -> bool:
+        return self._sql.connection.execute(select(_C.op_key).where(_C.op_key == op_key)).first() is not None
+
+    def unconfirmed_credits(self, tenant_id: str) -> list[CreditNote]:
+        """Not by a fact's entries alone: the tenant's index leads to its facts."""
+        given = self._sql.connection.execute(_UNCONFIRMED, {"tenant": tenant_id, "account": available(tenant_id)})
+        return [CreditNote(op_key, amount) for op_key, amount in given]
+
     def balances(self, tenant_id: str) -> Balances:
         names = {"tenant": tenant_id, "available": available(tenant_id), "held": held(tenant_id)}
-        # A sum of BIGINT is a NUMERIC in PostgreSQL.
-        sums = {account: int(total) for account, total in self._sql.connection.execute(_BALANCES, names)}
+        rows = self._sql.connection.execute(_BALANCES, names)
+        sums = {account: whole(high, low) for account, high, low in rows}
         return Balances(
             tenant_id=tenant_id,
             available_usd_micros=sums.get(names["available"], 0),

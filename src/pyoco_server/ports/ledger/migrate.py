@@ -22,7 +22,18 @@ from pyoco_server.ports.ledger.schema import ledger_entries, ledger_txns, metada
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["MIGRATE", "Migrated", "Schema", "check", "downgrade", "schema_of", "service_rights", "status", "upgrade"]
+__all__ = [
+    "MIGRATE",
+    "Migrated",
+    "Schema",
+    "check",
+    "downgrade",
+    "is_empty",
+    "schema_of",
+    "service_rights",
+    "status",
+    "upgrade",
+]
 
 #: What an operator is told to run.
 MIGRATE: Final = "pyoco-server-admin ledger migrate"
@@ -81,6 +92,15 @@ def status(url: str) -> Schema:
         return _schema(None)
     with ledger_errors(), contextlib.closing(engine_for_reading(where).connect()) as connection:
         return schema_of(connection)
+
+
+def is_empty(url: str) -> bool:
+    """Whether there is no table at all, nor even a file. Changes nothing. Raises DependencyUnavailable."""
+    where = address(url)
+    if is_sqlite(where) and not Path(where.database or "").exists():
+        return True
+    with ledger_errors(), contextlib.closing(engine_for_reading(where).connect()) as connection:
+        return not inspect(connection).get_table_names()
 
 
 def schema_of(connection: Connection) -> Schema:

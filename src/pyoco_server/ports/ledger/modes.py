@@ -35,7 +35,9 @@ def _writing(mode: BudgetMode, *, on_postgres: bool) -> Any:
 def _missing_reservations() -> Insert:
     """A run that ended elsewhere, as this database would have closed it."""
     charge = func.coalesce(_R.actual_cost_usd_micros, 0)
-    state = case((_R.money_state == Money.SETTLED.value, literal_column("'SETTLED'")), else_=literal_column("'REFUNDED'"))
+    state = case(
+        (_R.money_state == Money.SETTLED.value, literal_column("'SETTLED'")), else_=literal_column("'REFUNDED'")
+    )
     is_there = select(reservations.c.run_id).where(reservations.c.run_id == _R.run_id).exists()
     missing = (
         select(

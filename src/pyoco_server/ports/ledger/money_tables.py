@@ -226,6 +226,8 @@ class SqlMoney:
                 raise TenantMismatch("the reservation belongs to another tenant")
             return NoReserve()
         _, taken, refund = row
+        if balance + refund > _BALANCE_MAX:
+            raise AmountError("no budget holds so much")
         if refund:
             self._write_balance(tenant_id, balance + refund)
         return Closed(taken, refund, balance + refund)

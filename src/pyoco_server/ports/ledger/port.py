@@ -45,6 +45,7 @@ __all__ = [
     "LedgerTx",
     "Lost",
     "MoneyTables",
+    "Notes",
     "Rate",
     "Rates",
     "RunRows",
@@ -383,6 +384,15 @@ class BudgetModes(Protocol):
         """Of runs that ended while their money was elsewhere; how many were added. 0: none is missing."""
 
 
+class Notes(Protocol):
+    """What one process leaves for others to read: no money, and nothing that a decision hangs on."""
+
+    def get(self, name: str) -> str | None: ...
+
+    def put(self, name: str, text: str) -> None:
+        """In place of what was left under this name before."""
+
+
 class Rates(Protocol):
     def take(self, tenant_id: str, bucket: str, per_minute: int) -> Rate:
         """Ask for one token of the bucket `get` or `post`."""
@@ -401,6 +411,7 @@ class LedgerTx:
     money: MoneyTables
     journal: Journal
     modes: BudgetModes
+    notes: Notes
     rates: Rates
 
 
@@ -419,5 +430,11 @@ class Ledger(Protocol):
     async def read(self, question: Callable[[LedgerTx], T]) -> T:
         """Committed rows, all from one moment where the database has such a thing; waits for no writer."""
 
+    async def read_long(self, question: Callable[[LedgerTx], T]) -> T:
+        """The same for a question that may take a minute: an audit."""
+
     async def ping(self) -> None:
         """Raises DependencyUnavailable."""
+
+    async def probe(self) -> None:
+        """As `ping`, by a small write: a full disk answers questions and takes nothing."""

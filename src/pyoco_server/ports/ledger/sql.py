@@ -27,6 +27,7 @@ from pyoco_server.ports.ledger.journal_tables import SqlJournal
 from pyoco_server.ports.ledger.leases import SqlLeases
 from pyoco_server.ports.ledger.modes import SqlBudgetModes
 from pyoco_server.ports.ledger.money_tables import SqlMoney
+from pyoco_server.ports.ledger.notes import SqlNotes
 from pyoco_server.ports.ledger.port import LedgerTx, Spans
 from pyoco_server.ports.ledger.rates import SqlRates
 from pyoco_server.ports.ledger.run_rows import SqlRunRows
@@ -37,8 +38,9 @@ __all__ = ["SqlLedger"]
 T = TypeVar("T")
 
 _WRITE_SECONDS: Final = 15
+_READ_SECONDS: Final = 15
 #: An audit reads the whole journal.
-_READ_SECONDS: Final = 60
+_LONG_READ_SECONDS: Final = 60
 _PING_SECONDS: Final = 2
 #: Transactions that share one sync to disk: more would let the first of them wait for the last.
 _BATCH_MAX: Final = 256
@@ -91,10 +93,16 @@ class SqlLedger:
     async def read(self, question: Callable[[LedgerTx], T]) -> T:
         return await self._ask(self._reading, question, _READ_SECONDS)
 
+    async def read_long(self, question: Callable[[LedgerTx], T]) -> T:
+        return await self._ask(self._reading, question, _LONG_READ_SECONDS)
+
     async def ping(self) -> None:
         if self._reading is None:
             raise DependencyUnavailable("the ledger is not open")
         await self._reading.ask(Job(lambda connection: connection.execute(_ANYTHING).all()), _PING_SECONDS)
+
+    async def probe(self) -> None:
+        await self._ask(self._writing, lambda tx: tx.notes.put("probe", str(tx.now_us())), _PING_SECONDS, is_soft=True)
 
     async def _ask(self, lane: Lane | None, work: Callable[[LedgerTx], T], seconds: int, *, is_soft: bool = False) -> T:
         if lane is None:
@@ -131,5 +139,6 @@ def _offer(sql: Sql) -> LedgerTx:
         money=SqlMoney(sql),
         journal=SqlJournal(sql),
         modes=SqlBudgetModes(sql),
+        notes=SqlNotes(sql),
         rates=SqlRates(sql),
     )

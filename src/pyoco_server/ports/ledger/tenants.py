@@ -8,7 +8,9 @@ from typing import Any
 from sqlalchemy import Integer, Select, Update, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from pyoco_server.core.priced.names import is_tenant
 from pyoco_server.core.priced.run import Tenant, TenantStatus
+from pyoco_server.errors import Refused
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.schema import budgets, tenants
@@ -98,6 +100,8 @@ class SqlTenants:
         sql = self._sql
         if tenant_id in sql.known_tenants or tenant_id in sql.seen_tenants:
             return
+        if not is_tenant(tenant_id):  # of the keys of caches and objects, so it is refused wherever it would begin
+            raise Refused("a tenant has 1 to 64 letters, digits, '_' and '-'")
         told = {"_tenant": tenant_id, "_name": display_name or tenant_id, "_now": sql.shift()}
         sql.connection.execute(_add(sql.is_postgres), told)
         sql.connection.execute(_add_budget(sql.is_postgres), told)

@@ -10,7 +10,7 @@ import click
 
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
-from pyoco_server.doors.cli.client.output import has_colour, print_json, print_table, safe, span
+from pyoco_server.doors.cli.client.output import has_colour, note, print_json, print_table, safe, span
 from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["attention", "queues"]
@@ -37,14 +37,23 @@ def queues(asked: Asked, output: str | None) -> None:
     """Show what waits, by tag, the longest queues first.
 
     Tags of live workers for which nothing waits come last. How a queue was ten minutes ago, and how fast it is worked
-    off, is left empty while the gateway has not watched for long enough.
+    off, is left empty while the gateway has not watched for long enough. Priced runs wait for no tag: how many do is
+    told below the table.
     """
     with calling(asked) as client:
         found = client.list_queues()
     if _is_table(output):
         print_table([_row(queue) for queue in found["items"]], _COLUMNS)
+        _note_packs(found.get("packs"))
     else:
         print_json(found)
+
+
+def _note_packs(packs: Mapping[str, Any] | None) -> None:
+    """They wait for no tag, and have no line of their own. None: an older server does not tell."""
+    if packs is not None and packs["depth"]:
+        oldest = _span(packs["oldest_age_seconds"])
+        note(f"priced runs wait, too: {packs['depth']}, the oldest for {oldest}: pyoco-client list --kind pack")
 
 
 def _row(queue: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _NONE = "there is no budget yet: an operator gives one with `pyoco-server-admin 
     cls=Command,
     example="""\
 pyoco-client budget
-pyoco-client budget --journal --limit 20
+pyoco-client budget --journal --tenant team-a --limit 20
 pyoco-client budget --tenant team-a --output json""",
 )
 @click.option("--tenant", metavar="TENANT", help="Whose. [default: the one that the API key belongs to]")
@@ -81,7 +81,9 @@ def _only_tenant(client: PyocoHttpClient) -> str:
     if not found:
         fail(_NONE)
     if len(found) > 1:
-        raise UsageError("there are several budgets: say whose journal, with --tenant")
+        raise UsageError(
+            f"there are several budgets: say whose journal; example: --journal --tenant {found[0]['tenant_id']}"
+        )
     return found[0]["tenant_id"]
 
 

@@ -78,6 +78,8 @@ def _priced(snapshot: Mapping[str, Any]) -> Iterator[str]:
     words = {"PENDING": "It waits.", "RUNNING": "A worker executes it.", "COMPLETED": "It is done."}
     waiting = snapshot.get("waiting") or {}
     failed = f"It failed: {snapshot.get('error') or 'no error was told'}"
+    if not waiting and snapshot.get("money_state") == "DISPUTED":
+        words = dict.fromkeys(words, "Its money is disputed: it waits for an operator.")
     yield str(waiting.get("message") or words.get(snapshot["status"], failed))
     cost = snapshot.get("cost") or {}
     if snapshot.get("money_state") and "used_usd" in cost:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from pyoco_server.core.packs import PACKS
@@ -87,6 +88,8 @@ async def read_ask(request: Request, priced: Priced) -> Ask:
         body = await read_body(request, REQUEST_BODY_MAX_BYTES)
     except TooLarge:
         raise wrong((), f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes") from None
+    if misnamed := _form_problems(request.headers):
+        raise Refused(problems=misnamed)
     keys = request.headers.getlist("idempotency-key")
     document = read_object(body)
     problems = (*_key_problems(keys), *_BODY(document, ()), *_pack_problems(document, priced))
@@ -141,6 +144,17 @@ def _steps(pointer: str) -> Loc:
             break
         shown.append(step)
     return tuple(shown)
+
+
+def _form_problems(headers: Headers) -> tuple[Problem, ...]:
+    """What the body is said to be: JSON as it is, or nothing at all."""
+    problems = []
+    if any(each.strip().lower() not in {"", "identity"} for each in headers.getlist("content-encoding")):
+        problems.append(Problem((), "the header Content-Encoding is not understood: send the body as it is"))
+    types = [each.partition(";")[0].strip().lower() for each in headers.getlist("content-type")]
+    if any(each not in {"", "application/json"} and not each.endswith("+json") for each in types):
+        problems.append(Problem((), "the header Content-Type must be application/json"))
+    return tuple(problems)
 
 
 def _key_problems(keys: Sequence[str]) -> tuple[Problem, ...]:

@@ -12,6 +12,8 @@ local added = redis.pcall('INCRBY', KEYS[1], amount)
 if type(added) == 'table' and added.err then
   if string.find(added.err, 'overflow', 1, true) then
     return redis.error_reply('DPP_AMOUNT')
+  elseif string.find(added.err, 'not an integer', 1, true) then
+    return redis.error_reply('DPP_DAMAGED')
   end
   return added
 end

@@ -10,7 +10,7 @@ if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then
   return {'ERR_ALREADY_RESERVED'}
 end
 local balance = redis.call('GET', KEYS[1]) or '0'
-if not string.find(balance, '^-?%d+$') then
+if balance ~= '0' and not string.find(balance, '^-?[1-9]%d*$') then
   return redis.error_reply('DPP_DAMAGED')
 end
 -- The amount is below 2^53, so this is right for every balance, rounded or not.

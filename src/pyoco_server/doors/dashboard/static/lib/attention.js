@@ -77,6 +77,12 @@ export function leadsTo(finding) {
       return href("runs", [], { kind: "pack", status: "PENDING" });
     case "failing_flow":
       return href("runs", [], { flow: word(facts.flow), status: "FAILED" });
+    case "disputed_runs": {
+      const run = onlyOne(facts.run_ids);
+      return run !== null && finding.count === 1 ? href("runs", [run]) : href("runs", [], { kind: "pack", status: "RUNNING" });
+    }
+    case "money_differs":
+      return href("budgets");
     case "dead_letters":
       return href("letters");
     case "workers_lost":

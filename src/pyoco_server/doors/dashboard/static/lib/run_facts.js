@@ -118,10 +118,11 @@ export function isPack(run) {
 }
 
 /**
- * Nobody has it: it was not taken yet, or handed back. A priced run that was started does not say who has it.
+ * Nobody has it: it was not taken yet, or handed back. A priced run that was started does not say who has it;
+ * a disputed one waits for an operator.
  * @param {Run} run
  */
 export function waits(run) {
-  if (isPack(run) && run.status !== "PENDING") return false;
+  if (isPack(run) && run.status !== "PENDING") return run.status === "RUNNING" && run.money_state === "DISPUTED";
   return !run.worker_id && !isOver(run) && (run.status === "PENDING" || run.status === "RUNNING");
 }

@@ -77,20 +77,20 @@ export function cancelBody(filter, submittedBefore) {
   return { ...rest, ...(whole ? { all: true } : {}), submitted_before: submittedBefore, limit: 1000 };
 }
 
-/** @type {Record<FilterName, string | null>} */
+/** @type {Record<FilterName, string>} */
 const OPTIONS = {
-  status: "--status", flow: "--flow", tag: "--tag", kind: null, workflow_yaml_sha256: "--workflow-yaml-sha256",
+  status: "--status", flow: "--flow", tag: "--tag", kind: "--kind", workflow_yaml_sha256: "--workflow-yaml-sha256",
   run_id: "--run-id",
 };
 
 /**
- * The same list in a terminal. The command has no option for the kind of run.
+ * The same list in a terminal.
  * @param {RunFilter} filter
  */
 export function listCommand(filter) {
   const options = FILTER_NAMES.flatMap((name) => {
     const option = OPTIONS[name];
-    return filter[name] && option ? [option, shellWord(filter[name])] : [];
+    return filter[name] ? [option, shellWord(filter[name])] : [];
   });
   return ["pyoco-client list", ...options, "--output table"].join(" ");
 }

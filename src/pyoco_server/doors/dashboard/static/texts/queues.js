@@ -20,6 +20,7 @@ export const en = {
   "queues.eta_unknown": "cannot be told",
   "queues.pace": "{n} per minute",
   "queues.nobody": "No worker serves the tag {tag}: these runs wait until one does. Start one:",
+  "queues.packs": "Priced runs that wait, for no tag: {n}",
   "queues.none": "No queue, and nobody to serve one",
   "queues.none_how": "A queue appears with the first worker, or with the first run that waits for its tag. Start a worker, then submit a run:",
 };
@@ -47,6 +48,7 @@ export const ja = {
   "queues.eta_unknown": "見込みは不明",
   "queues.pace": "毎分{n}件",
   "queues.nobody": "タグ {tag} を担当するworkerがいません。起動されるまでrunは待ち続けます。次のコマンドで起動してください:",
+  "queues.packs": "待機中の課金run（タグなし）: {n}件",
   "queues.none": "キューも、担当するworkerもありません",
   "queues.none_how": "最初のworkerが起動するか、タグを待つrunが投入されると、キューが表示されます。workerを起動し、runを投入してください:",
 };

@@ -26,12 +26,13 @@ export class BudgetJournal {
     this.ids = [];
     /** @type {number | null} where the next page begins */
     this.before = null;
-    this.rows = h("tbody");
+    this.rows = h("tbody", { role: "rowgroup" });
     this.tail = h("div", { class: "budgets-more" });
-    const head = h("tr", null, COLUMNS.map((name) =>
-      h("th", { scope: "col", class: NUMBERS.has(name) ? "number" : null }, t(`budgets.entry.${name}`))));
+    // Named, since on a phone they are shown as cards and no browser would take them for a table.
+    const head = h("tr", { role: "row" }, COLUMNS.map((name) =>
+      h("th", { scope: "col", role: "columnheader", class: NUMBERS.has(name) ? "number" : null }, t(`budgets.entry.${name}`))));
     this.table = h("div", { class: "table-wrap", tabindex: "0", role: "region", "aria-label": t("budgets.journal") },
-      h("table", { class: "table journal" }, h("thead", null, head), this.rows));
+      h("table", { class: "table journal", role: "table" }, h("thead", { role: "rowgroup" }, head), this.rows));
     this.nothing = h("p", { class: "dim", hidden: true }, t("budgets.journal.none"));
     this.element = card(t("budgets.journal"), {}, h("p", { class: "dim small" }, t("budgets.journal.note")),
       this.nothing, this.table, this.tail);
@@ -97,12 +98,15 @@ function row(line) {
   const at = instant(line.created_at);
   const run = textOf(line.run_id);
   const memo = textOf(line.memo);
-  const number = (/** @type {unknown} */ value) => h("td", { class: "number" }, change(value));
-  return h("tr", { "data-txn": line.txn_id },
-    h("td", { class: "journal-time" }, at === null ? "–" : dateTime(at)),
-    h("td", { class: "journal-kind" }, wordFor("budgets.kind", textOf(line.kind))),
-    number(line.available_usd_micros), number(line.held_usd_micros), number(line.charged_usd_micros),
-    h("td", null, run === "" ? "–" : h("a", { class: "mono", href: href("runs", [run]), title: run }, shortId(run))),
-    h("td", null, wordFor("budgets.by", textOf(line.actor))),
-    h("td", { class: "journal-memo", title: memo.slice(0, 2000) }, memo));
+  const cell = (/** @type {typeof COLUMNS[number]} */ name, /** @type {string | null} */ kind, /** @type {any} */ inside, more = {}) =>
+    h("td", { class: kind, role: "cell", "data-name": t(`budgets.entry.${name}`), ...more }, inside);
+  return h("tr", { role: "row", "data-txn": line.txn_id },
+    cell("time", "journal-time", at === null ? "–" : dateTime(at)),
+    cell("kind", "journal-kind", wordFor("budgets.kind", textOf(line.kind))),
+    cell("available", "number", change(line.available_usd_micros)),
+    cell("held", "number", change(line.held_usd_micros)),
+    cell("charged", "number", change(line.charged_usd_micros)),
+    cell("run", null, run === "" ? "–" : h("a", { class: "mono", href: href("runs", [run]), title: run }, shortId(run))),
+    cell("by", null, wordFor("budgets.by", textOf(line.actor))),
+    cell("memo", "journal-memo", memo, { title: memo.slice(0, 2000) }));
 }

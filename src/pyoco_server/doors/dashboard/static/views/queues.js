@@ -30,21 +30,29 @@ class Queues {
   constructor() {
     this.summary = h("p", { class: "summary" });
     this.region = new Region();
+    /** Priced runs wait for no tag. */
+    this.packs = h("p", { class: "queues-packs", hidden: true });
     this.greatest = { depth: 0, age: 0 };
     /** @type {KeyedList<Queue>} */
     this.list = new KeyedList(h("div", { class: "row-list", role: "list" }), (queue) => String(queue.tag),
       (queue) => new QueueRow(String(queue.tag), this.greatest));
     this.element = h("div", { class: "view queues" },
       h("div", { class: "view-head" }, h("h1", null, t("queues.title")), this.summary),
-      this.region.element,
+      this.region.element, this.packs,
       commandBox("pyoco-client queues --output table"));
     this.poll = poll(POLL_SECONDS, (signal) => this.region.guard(() => this.look(signal)));
   }
 
   /** @param {AbortSignal} signal */
   async look(signal) {
+    const answer = await get("queues", {}, signal);
     /** @type {Queue[]} */
-    const items = list((await get("queues", {}, signal))?.items);
+    const items = list(answer?.items);
+    const packs = whole(answer?.packs?.depth);
+    this.packs.hidden = packs === 0;
+    refill(this.packs, packs, () => (packs === 0 ? [] : [
+      h("a", { href: href("runs", [], { kind: "pack", status: "PENDING" }) }, t("queues.packs", { n: count(packs) })),
+    ]));
     const waiting = items.reduce((sum, queue) => sum + whole(queue.depth), 0);
     this.greatest.depth = Math.max(0, ...items.map((queue) => whole(queue.depth)));
     this.greatest.age = Math.max(0, ...items.map((queue) => whole(queue.oldest_age_seconds)));

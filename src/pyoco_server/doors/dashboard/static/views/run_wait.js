@@ -36,7 +36,7 @@ export class WaitSection {
     const age = typeof oldest?.age_seconds === "number" ? Math.round(oldest.age_seconds / 5) * 5 : null;
     const ahead = textOf(oldest?.run_id);
     const made = [told && { ...told, oldest_ahead: null }, ahead, age];
-    refill(this.facts, made, () => (told === undefined ? [] : [facts([
+    refill(this.facts, made, () => (told === undefined || told.reason === "disputed" ? [] : [facts([
       [t("run.waiting.position"), place(told)],
       [t(isPack(run) ? "run.waiting.all_workers" : "run.waiting.workers"), number(told.workers_alive)],
       [t("run.waiting.slots"), typeof told.slots === "number" && !isPack(run)

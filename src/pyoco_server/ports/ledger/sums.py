@@ -1,0 +1,43 @@
+"""Sums that never overflow. SQLite adds in 64 bits and gives up beyond; so amounts are added in two halves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, ColumnElement, func, literal_column
+
+__all__ = ["halves", "sum_of", "whole", "written_sum"]
+
+_BITS: Final = 32
+_LOW: Final = 2**_BITS - 1
+_BETWEEN: Final = ":"
+
+
+def halves(amount: ColumnElement[Any]) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Two sums, for `whole`: of what is above 32 bits, with its sign, and of what is below. Good for 2^31 amounts."""
+    # Said, and not bound: a bound number would be a NUMERIC for some of PostgreSQL's operators.
+    high = amount.op(">>", return_type=BigInteger())(literal_column(str(_BITS)))
+    low = amount.op("&", return_type=BigInteger())(literal_column(str(_LOW)))
+    return func.sum(high), func.sum(low)
+
+
+def whole(high: Any, low: Any) -> int:
+    """A sum of BIGINT is a NUMERIC in PostgreSQL."""
+    return (int(high or 0) << _BITS) + int(low or 0)
+
+
+def sum_of(amount: str, *, on_postgres: bool) -> str:
+    """The words of a sum in a statement. In SQLite it is a text when 64 bits do not hold it: then it equals no number,
+    and is the same text for the same sum. `written_sum` reads both."""
+    if on_postgres:
+        return f"sum({amount})"
+    high, low = f"sum(({amount}) >> {_BITS})", f"sum(({amount}) & {_LOW})"
+    above, below = f"({high} + ({low} >> {_BITS}))", f"({low} & {_LOW})"
+    fits = f"{above} BETWEEN {-(2**31)} AND {2**31 - 1}"
+    return f"CASE WHEN {fits} THEN ({above} << {_BITS}) | {below} ELSE {above} || '\\{_BETWEEN}' || {below} END"
+
+
+def written_sum(found: Any) -> int:
+    text = str(found)
+    high, between, low = text.partition(_BETWEEN)
+    return whole(high, low) if between else int(text)
