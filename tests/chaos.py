@@ -71,6 +71,7 @@ def impatient(config: NatsBackendConfig, **more: Any) -> NatsBackendConfig:
 def environment(config: NatsBackendConfig) -> dict[str, str]:
     """The variables that make another process use these settings, and find the flows of the tests."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone: a ledger for each process would cost more than the test
     default = NatsBackendConfig()
     changed = {each.name: getattr(config, each.name) for each in fields(config)}
     given = {name: str(value) for name, value in changed.items() if value != getattr(default, name)}

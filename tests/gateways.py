@@ -214,6 +214,7 @@ def environment(config: NatsBackendConfig) -> dict[str, str]:
     settings = {field.name: getattr(config, field.name) for field in fields(config) if field.name != "work_stream"}
     given = {name: value for name, value in settings.items() if value != getattr(NatsBackendConfig(), name)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    inherited["PYOCO_PRICED_ENABLED"] = "0"  # flows alone
     return {**inherited, **{f"PYOCO_{name.upper()}": str(value) for name, value in given.items()}}
 
 

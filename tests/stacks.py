@@ -116,6 +116,7 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+        clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone; who wants priced runs, too, says so
         given = {f"PYOCO_{name.upper()}": str(value) for name, value in self._settings.items()}
         return {**clean, "PYTHONPATH": str(ROOT), **given}
 

@@ -28,7 +28,6 @@ from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeploymen
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
-from pyoco_server.ports.ledger.connect import address, is_sqlite
 from pyoco_server.ports.letters.jetstream import JetStreamLetters
 from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
@@ -41,7 +40,6 @@ from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
-from pyoco_server.wiring_priced import PricedSettings, open_priced
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow
@@ -128,6 +126,8 @@ async def open_backend(
         runs, new_id = _runs(link, config), _Ids()
         stores = None
         if priced is not None and priced[0].priced_enabled:
+            from pyoco_server.wiring_priced import PricedSettings, open_priced  # noqa: PLC0415 - SQL takes long
+
             settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
             stores = await more.enter_async_context(open_priced(settings, link, runs))
         yield Backend(
@@ -160,6 +160,8 @@ async def open_gateway_backend(
             own, aws = priced or priced_from_env()
             stores = None
             if own.priced_enabled:
+                from pyoco_server.wiring_priced import PricedSettings, open_priced  # noqa: PLC0415 - as above
+
                 known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
                 stores = await more.enter_async_context(open_priced(known, link, runs))
             backend = GatewayBackend(
@@ -245,6 +247,8 @@ async def open_backups(
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
     """None: the ledger is no file."""
+    from pyoco_server.ports.ledger.connect import address, is_sqlite  # noqa: PLC0415 - as above
+
     where = address(priced.ledger_address(config.data_dir))
     return SqliteLedgerFile(Path(where.database or "")) if is_sqlite(where) else None
 

@@ -115,7 +115,8 @@ class Queues(TypedDict):
 
     at: float
     items: list[Queue]
-    packs: WaitingPacks
+    #: An older server does not tell.
+    packs: NotRequired[WaitingPacks]
 
 
 #: A word of Python's own, which cannot be written as a field.

@@ -53,7 +53,7 @@ async def _refund(priced: Priced, batch: Sequence[OpenReservation]) -> int:
             continue
         try:
             closed = await _close(priced, each, row)
-        except BudgetDamaged:  # one tenant's keeps nobody else's money; the budget has told the alarm
+        except BudgetDamaged:  # one tenant's keeps nobody else's money; the audit tells the alarm
             continue
         if isinstance(closed, Closed):
             refunded += 1

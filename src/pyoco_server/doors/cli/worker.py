@@ -103,11 +103,11 @@ async def _work(
 
 async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> None:
     """Priced runs, from the moment there is a ledger until the worker is to stop."""
-    from pyoco_server.wiring_priced import pack_worker  # noqa: PLC0415 - not for --help
-
     priced = backend.priced
     if priced is None:
         return
+    from pyoco_server.wiring_priced import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
+
     lane = pack_worker(priced, backend.config)
     if not await _before(stop.wait(), priced.until_open()):
         return

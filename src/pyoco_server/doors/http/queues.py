@@ -59,7 +59,7 @@ SCHEMAS: dict[str, Any] = {
             "items": schemas.array_of(schemas.ref("Queue")) | {"maxItems": QUEUES_MAX},
             "packs": schemas.ref("WaitingPacks"),
         },
-        ["at", "items", "packs"],
+        ["at", "items"],
         "The queues as they were at this instant.",
     ),
 }

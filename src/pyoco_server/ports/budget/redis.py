@@ -263,7 +263,7 @@ def _refuse(code: str) -> NoReturn:
         raise AmountError("Redis refuses this amount")
     if code == "DPP_TENANT":
         raise TenantMismatch("the reservation belongs to another tenant")
-    log.error("a budget in Redis is damaged: what is stored is no whole number", code=code, alarm="budget_damaged")
+    log.error("a budget in Redis is damaged: what is stored is no whole number", code=code)
     raise BudgetDamaged("a budget in Redis is damaged")
 
 
