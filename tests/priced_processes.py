@@ -158,8 +158,10 @@ class Gateway(Process):
 
     @property
     def nats_url(self) -> str:
-        found = re.search(r"NATS +(nats://\S+)", self.output.read_text())
-        assert found is not None
+        """It serves before it says so."""
+        found = until(
+            lambda: re.search(r"NATS +(nats://\S+)", self.output.read_text()), 20, f"the words of {self.name}"
+        )
         return found[1]
 
     def status(self, path: str) -> int:

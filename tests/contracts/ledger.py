@@ -66,6 +66,10 @@ SOUGHT = {
 }
 
 
+def _noting(text: str) -> Callable[[LedgerTx], None]:
+    return lambda tx: tx.notes.put("budget_mode", text)
+
+
 class Undo(Exception):
     """Raised by a transaction that shall not happen."""
 
@@ -365,7 +369,7 @@ class LedgerContract(LedgerSteps):
         mode = await ledger.read(lambda tx: tx.modes.get())
         assert await ledger.read(lambda tx: tx.notes.get("budget_mode")) is None
         for text in ("first", "second ü"):
-            await ledger.transact(lambda tx, text=text: tx.notes.put("budget_mode", text))
+            await ledger.transact(_noting(text))
             assert await ledger.read(lambda tx: tx.notes.get("budget_mode")) == text
         assert await ledger.read(lambda tx: tx.modes.get()) is mode
 

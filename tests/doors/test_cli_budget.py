@@ -14,6 +14,7 @@ import pytest
 
 from ledgers import a_new_run, sqlite_url
 from priced_servers import PostgresServer, ValkeyServer
+from pyoco_server.actions.priced.note_audit import last_audit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
@@ -133,6 +134,14 @@ class TestBudget:
         refused = admin("budget", "rebuild", "--tenant", "t", "--yes")
         assert (refused.code, refused.out) == (1, "")
         assert "nothing to rebuild" in refused.err
+
+    def test_what_verify_found_is_left_for_gateways_to_show(self, admin: Run) -> None:
+        """Whoever has mended something does not wait for the keeper's next audit to see it"""
+        assert in_ledger(last_audit) is None
+        assert admin("budget", "verify").code == 0
+        note = in_ledger(last_audit)
+        assert note is not None
+        assert note.differences == {}
 
     def test_a_disputed_run_waits_for_a_word_and_is_ended_by_it(self, admin: Run) -> None:
         """T18, PRICED-16"""

@@ -64,9 +64,7 @@ def admin(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any
 
 def test_letters_are_listed_and_sent_again(place: NatsBackendConfig, capsys: pytest.CaptureFixture[str]) -> None:
     """PRICED-109"""
-    message = PackMessage(
-        run_id=an_id(), tenant_id="acme", pack_type="decision", enqueued_at="2026-02-13T00:00:00Z"
-    )
+    message = PackMessage(run_id=an_id(), tenant_id="acme", pack_type="decision", enqueued_at="2026-02-13T00:00:00Z")
     with_queue(place, lambda queue: bury(queue, encode(message), b"rubbish"))
     code, listed, _ = admin(capsys, "packs", "letters")
     assert code == 0
