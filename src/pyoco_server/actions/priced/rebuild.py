@@ -84,7 +84,8 @@ async def _plan(ledger: Ledger, stock: RepairableBudget, tenant_id: str) -> Rebu
     moving = [run.run_id for run in runs if run.money is not Money.RESERVED or run.stage is not Stage.OPEN]
     if moving:
         raise Conflict(
-            f"{len(moving)} runs of the tenant are being submitted or ended, or are disputed (`budget resolve`): {', '.join(moving[:5])}"
+            f"{len(moving)} runs of the tenant are being submitted or ended, or are disputed (`budget resolve`): "
+            f"{', '.join(moving[:5])}"
         )
     if available < 0:
         raise Conflict(f"the journal has {available} micros for the tenant: find out why, and correct it, first")
