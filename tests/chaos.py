@@ -257,11 +257,11 @@ async def is_ready(address: str) -> bool:
 
 
 @contextlib.contextmanager
-def gateway_alone(config: NatsBackendConfig, folder: Path) -> Iterator[tuple[Process, str]]:
+def gateway_alone(config: NatsBackendConfig, folder: Path, **variables: str) -> Iterator[tuple[Process, str]]:
     """A gateway process and its address, without anybody who works."""
     port = free_port()
     command = [sys.executable, "-m", "pyoco_server.doors.cli.server", "gateway", "--port", str(port)]
-    process = Process("gateway", command, environment(config), folder)
+    process = Process("gateway", command, {**environment(config), **variables}, folder)
     process.start()
     try:
         yield process, f"http://127.0.0.1:{port}"

@@ -152,4 +152,12 @@ def is_gone(pid: int) -> bool:
 
 
 def pack_processes() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if "pyoco_server.executors.packs.child" in each.cmdline()]
+    """Of this process, and no others: its servers are its children, too."""
+    return [each for each in psutil.Process().children() if _is_pack(each)]
+
+
+def _is_pack(process: psutil.Process) -> bool:
+    try:
+        return "pyoco_server.executors.packs.child" in process.cmdline()
+    except psutil.Error:  # gone, or going
+        return False

@@ -36,7 +36,7 @@ class Shared:
 
     def stack(self, folder: Callable[[str], Path]) -> Stack:
         if self._stack is None:
-            self._stack = Stack(folder("stack"))
+            self._stack = Stack(folder("stack"), priced_enabled=1)
             self._open.callback(self._stack.stop)
             self._stack.start()
         return self._stack
@@ -104,7 +104,8 @@ def fresh_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     started: list[Stack] = []
 
     def fresh(*options: str, **settings: Any) -> Stack:
-        started.append(Stack(tmp_path_factory.mktemp("own_stack"), *options, **settings))
+        priced = {"priced_enabled": 1, **settings}
+        started.append(Stack(tmp_path_factory.mktemp("own_stack"), *options, **priced))
         return started[-1].start()
 
     yield fresh

@@ -15,7 +15,7 @@ OUTAGE = (r"ERR_CONNECTION", r"status of 50[34]", r"response 50[34]", r"ERR_EMPT
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One for these tests: each leaves it whole."""
-    stack = Stack(tmp_path_factory.mktemp("breakable"), "--no-keeper")
+    stack = Stack(tmp_path_factory.mktemp("breakable"), "--no-keeper", priced_enabled=1)
     yield stack.start()
     stack.stop()
 

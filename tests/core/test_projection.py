@@ -109,13 +109,9 @@ def test_who_did_the_last_thing_is_told(row: PricedRun, change: Change) -> None:
     assert last_change(a_pack(row)) == change
 
 
-def test_only_a_pack_that_was_not_started_waits() -> None:
-    assert [waits(a_pack(row)) for row in (QUEUED, BEGUN, disputed(BEGUN), completed(BEGUN))] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+def test_a_pack_waits_for_a_worker_or_for_an_operator() -> None:
+    rows = (QUEUED, BEGUN, disputed(BEGUN), completed(BEGUN))
+    assert [waits(a_pack(row)) for row in rows] == [True, False, True, False]
 
 
 def test_a_line_has_what_a_list_shows() -> None:

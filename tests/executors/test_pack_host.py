@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import naughty_packs
+from pack_scenes import pack_processes
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.errors import UsageError
@@ -175,7 +176,7 @@ class TestAPackThatFails:
         assert hosts.restarts == 1
 
     async def test_with_closed_lines_does_not_live_on(self, hosts: PackHosts) -> None:
-        before = set(psutil.Process().children())
+        before = pack_processes()
         assert await outcome_of(hosts, call("closes_its_lines")) == Faulted("the pack's process ended by SIGKILL")
         assert sum(not each.is_running() for each in before) == 1
         await still_works(hosts)
@@ -326,7 +327,7 @@ class TestStopping:
             await hosts.stop()
             assert await execution.outcome() == Stopped()
             assert is_gone(pid)
-        assert psutil.Process().children() == []
+        assert pack_processes() == []
 
     async def test_and_starting_may_be_repeated_and_at_once(self) -> None:
         hosts = PackHosts(2, 0, naughty_packs.REGISTRY)
@@ -334,12 +335,12 @@ class TestStopping:
         await asyncio.gather(hosts.start(), hosts.start(), hosts.stop(), hosts.start())
         await still_works(hosts)
         await asyncio.gather(hosts.stop(), hosts.stop())
-        assert psutil.Process().children() == []
+        assert pack_processes() == []
 
 
 async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts) -> None:
     seat = await hosts.seat()
-    for child in psutil.Process().children():
+    for child in pack_processes():
         child.kill()
         child.wait(5)
     await eventually(lambda: not seat._host.is_alive)
@@ -354,7 +355,7 @@ async def test_packs_that_cannot_be_loaded_stop_the_worker() -> None:
     hosts = PackHosts(1, 0, "no_such_module:EXECUTORS")
     with pytest.raises(UsageError, match="no_such_module"):
         await hosts.start()
-    assert psutil.Process().children() == []
+    assert pack_processes() == []
 
 
 async def test_without_being_told_otherwise_the_packs_are_those_of_the_product() -> None:

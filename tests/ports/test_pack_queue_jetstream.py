@@ -285,7 +285,7 @@ class TestOutages:
         await send(queue)
         delivery = await one(queue)
         own_nats_server.kill()
-        await eventually(lambda: not link.is_up)
+        await eventually(lambda: not link.is_up, 30.0)
         began = time.monotonic()
         for doing in (
             queue.send(b"{}", "x"),
@@ -301,7 +301,7 @@ class TestOutages:
                 await doing
         assert time.monotonic() - began < 20
         own_nats_server.start()
-        await eventually(lambda: link.is_up)
+        await eventually(lambda: link.is_up, 30.0)
         await queue.ack(delivery)
         await eventually(lambda: depth_is(queue, (0, 0)))
         await queue.close()
