@@ -278,7 +278,7 @@ async def test_a_lost_answer_to_a_reservation_is_asked_for_again(split: Stack) -
 
 
 async def test_without_a_clear_answer_the_sweeper_gives_the_row_up(split: Stack) -> None:
-    """PRICED-95, PRICED-157"""
+    """PRICED-94, PRICED-95, PRICED-102, PRICED-157"""
     trouble = Trouble({"budget.reserve": [AFTER, BEFORE, BEFORE]})
     with pytest.raises(DependencyUnavailable):
         await submit(with_trouble(split.priced, trouble), an_ask("one-key-"))

@@ -60,7 +60,7 @@ class TestALease:
         assert await scene.envelope(run) is None
 
     async def test_that_is_lost_before_the_claim_leaves_the_end_to_the_other(self, scene: Scene) -> None:
-        """PRICED-18, PRICED-120, PRICED-155: the object stays, and nothing points to it."""
+        """PRICED-18, PRICED-120, PRICED-126, PRICED-155: the object stays, and nothing points to it."""
 
         async def reaped() -> None:
             scene.stack.skew.move(10)

@@ -62,7 +62,7 @@ class TestS3Results(ResultsContract):
 
 class TestTheBucket:
     async def test_it_is_closed_and_forgets(self, results: S3Results, client: S3Client) -> None:
-        """PRICED-213, PRICED-214"""
+        """PRICED-166, PRICED-213, PRICED-214"""
         block = await client.get_public_access_block(Bucket=BUCKET)
         assert set(block["PublicAccessBlockConfiguration"].values()) == {True}
         assert len(block["PublicAccessBlockConfiguration"]) == 4
