@@ -332,7 +332,7 @@ async def test_as_many_connections_are_opened_as_are_needed_at_once(url: str, sk
     async with open_ledger(url, skew, threads=3) as ledger:
         for _ in range(10):
             await ledger.transact(a_reserved_run)
-        assert raw(opened) in ([(1,)], [(2,)])  # who has just answered may still be busy with that
+        assert 1 <= raw(opened)[0][0] <= 3  # who has just answered may still be busy with that
         all_three = threading.Barrier(3, timeout=20)
         await asyncio.gather(*(ledger.transact(lambda _: all_three.wait()) for _ in range(3)))
         await asyncio.gather(*(ledger.transact(a_reserved_run) for _ in range(20)))
