@@ -305,9 +305,12 @@ class TestOutages:
         await queue.ack(delivery)
 
         async def is_empty() -> bool:
-            for late in await queue.receive(1, 1):  # on a slow machine the ack came after the visibility time
-                await queue.ack(late)
-            return await depth_is(queue, (0, 0))
+            if await depth_is(queue, (0, 0)):
+                return True
+            with contextlib.suppress(DependencyUnavailable):
+                for late in await queue.receive(1, 1):  # on a slow machine the ack came after the visibility time
+                    await queue.ack(late)
+            return False
 
         await eventually(is_empty, 60.0)
         await queue.close()
