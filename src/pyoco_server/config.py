@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, cast
 
 from pyoco_server.dotenv import read_dotenv
 from pyoco_server.errors import SettingError
+from pyoco_server.pack_config import PackConfig
 from pyoco_server.priced_config import AwsSettings, PricedConfig
 from pyoco_server.settings import (
     AGE,
@@ -312,9 +313,10 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: close[0] for name, close in nearest if close}
 
 
-_DECLARED: tuple[type[NatsBackendConfig | PricedConfig | LogSettings | DotenvSettings], ...] = (
+_DECLARED: tuple[type[NatsBackendConfig | PricedConfig | PackConfig | LogSettings | DotenvSettings], ...] = (
     NatsBackendConfig,
     PricedConfig,
+    PackConfig,
     LogSettings,
     DotenvSettings,
 )

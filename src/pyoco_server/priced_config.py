@@ -6,13 +6,14 @@ Defaults are the contract's constants. Timers are whole seconds; small ones are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pyoco_server.core.priced import constants
 from pyoco_server.errors import SettingError
+from pyoco_server.pack_config import PackConfig
 from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, settings, whole, written
 
 __all__ = ["AwsSettings", "PricedConfig"]
@@ -98,6 +99,13 @@ class PricedConfig:
         (), PACKS, "GW", "Packs that are offered, and executed, with commas between. Unset: all there are."
     )
     pack_slots: int = declare(0, whole(0, 4096), "W", "Priced runs at once on a worker; 0 = as many as it has slots.")
+    pack_input_bucket: str = declare(
+        "dpp-inputs", NAME, "GWK", "Bucket of files that packs read: an object store of NATS, or of S3 with S3 results."
+    )
+    pack_input_max_bytes: int = declare(20_971_520, whole(1, 10**10), "GW", "A larger file is not taken, nor read.")
+    pack_input_tenant_max_bytes: int = declare(
+        1_073_741_824, whole(1, 10**15), "G", "What all uploads of a tenant may take, until they expire."
+    )
     pack_stream: str = declare("DPP_RUNS", NAME, "GWK", "Stream of priced runs.", has_variable=False)
     pack_subject: str = declare("dpp.runs", SUBJECT, "GWK", "Subject of priced runs.", has_variable=False)
     results_bucket: str = declare("dpp-results", NAME, "GWK", "Object store of results.", has_variable=False)
@@ -151,6 +159,9 @@ class PricedConfig:
         "Requests a minute of a tenant: so many reads, and so many submits.",
     )
 
+    #: What the packs themselves go by.
+    pack: PackConfig = field(default_factory=PackConfig)
+
     def __post_init__(self) -> None:
         check_all(self)
         if self.priced_heartbeat_sec >= self.priced_lease_ttl_sec:
@@ -175,6 +186,7 @@ class PricedConfig:
             for setting in settings(cls)
             if setting.has_variable and setting.variable in variables
         }
+        values["pack"] = PackConfig.read(variables)
         return cls(**{**values, **{name: value for name, value in overrides.items() if value is not None}})
 
     def ledger_address(self, data_dir: str) -> str:

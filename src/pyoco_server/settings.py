@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.names import is_tag
-from pyoco_server.core.priced.constants import PACK_TYPES
+from pyoco_server.core.packs.spec import is_pack_name
 from pyoco_server.errors import SettingError
 
 if TYPE_CHECKING:
@@ -235,10 +235,10 @@ PACKS = Kind(
     lambda text: tuple(dict.fromkeys(text.replace(",", " ").split())),
     lambda value: (
         None
-        if isinstance(value, tuple) and all(name in PACK_TYPES for name in value)
-        else f"may hold {', '.join(PACK_TYPES)} only"
+        if isinstance(value, tuple) and all(isinstance(name, str) and is_pack_name(name) for name in value)
+        else "must hold names of packs, with commas between"
     ),
-    "decision",
+    "decision,url",
 )
 MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
+from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.hints.port import Hints
@@ -35,6 +36,8 @@ class Priced:
     results: Results
     #: Split mode alone; None in joint mode, where the ledger is all there is.
     hints: Hints | None
+    #: The packs that are offered here, by name.
+    packs: Mapping[str, PackSpec] = field(default_factory=lambda: PACKS)
     #: A fresh UUID (version 4) as text.
     new_id: Callable[[], str]
     #: A row has changed: show it in the lists, soon. Never waits, never raises.

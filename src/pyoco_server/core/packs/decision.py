@@ -16,8 +16,9 @@ MODES: Final = ("brief", "full")
 DECISION_COST_USD_MICROS: Final = 50_000
 
 DECISION: Final = PackSpec(
-    "decision",
-    Members(
+    name="decision",
+    has_own_process=False,
+    inputs=Members(
         {
             "question": Member(text(1, QUESTION_LENGTH_MAX), is_required=True),
             "context": Member(text(0, CONTEXT_LENGTH_MAX)),

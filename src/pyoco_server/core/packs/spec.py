@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.errors import Problem
 
-__all__ = ["Check", "Member", "Members", "PackSpec", "choice", "text"]
+__all__ = ["Check", "Here", "Member", "Members", "PackSpec", "choice", "flag", "is_pack_name", "text", "whole"]
 
 #: Looks at one value, which stands at `loc`. The messages name rules, and never the value.
 Check = Callable[[Any, tuple[str | int, ...]], tuple[Problem, ...]]
 
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 
-@dataclass(frozen=True)
+
+def is_pack_name(name: str) -> bool:
+    """It is part of a request, of a setting and of a log line: short, and of one spelling."""
+    return _NAME.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """What the form of the inputs does not tell: who asks, and what this deployment allows."""
+
+    tenant_id: str
+    input_bucket: str
+    allow_http: bool = False
+
+
+def _nothing_more(_: Mapping[str, Any], __: Here) -> tuple[Problem, ...]:
+    return ()
+
+
+def _no_files(_: Mapping[str, Any]) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class PackSpec:
-    """One pack, as the gateway knows it."""
+    """One pack, as gateway and worker know it. What executes it is loaded in processes of its own alone."""
 
+    #: The `pack_type` of a submission: see `is_pack_name`.
     name: str
-    #: What is wrong with these inputs, all of it; the places are paths within them. O(size).
-    check: Callable[[object], tuple[Problem, ...]]
+    #: The form of its inputs; usually `Members`.
+    inputs: Callable[[object], tuple[Problem, ...]]
+    #: `module:attribute` of its executor. Empty: one of ours, which `wiring_packs.py` puts together.
+    executor: str = ""
+    #: What else may be wrong with inputs of the right form.
+    beyond: Callable[[Mapping[str, Any], Here], tuple[Problem, ...]] = _nothing_more
+    #: Keys in the input bucket that valid inputs name. The worker fetches them before the timebox begins.
+    files: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_files
+    #: It shares no process with other packs: it is somebody else's code, or heavy.
+    has_own_process: bool = True
+
+    def check(self, inputs: object, here: Here) -> tuple[Problem, ...]:
+        """What is wrong with these inputs, all of it; the places are paths within them. O(size)."""
+        problems = self.inputs(inputs)
+        return problems if problems or not isinstance(inputs, dict) else self.beyond(inputs, here)
 
 
 @dataclass(frozen=True)
@@ -78,3 +117,22 @@ def choice(words: Sequence[str]) -> Check:
         return (Problem(loc, f"must be one of: {', '.join(words)}", "value"),)
 
     return check
+
+
+def whole(at_least: int, at_most: int) -> Check:
+    """A whole number within these bounds. `1.0` is one (JSON knows one kind of number); `true` is none."""
+
+    def check(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or (isinstance(value, float) and not value.is_integer()):
+            return (Problem(loc, "must be a whole number", "type"),)
+        if at_least <= value <= at_most:
+            return ()
+        return (Problem(loc, f"must be between {at_least} and {at_most}", "range"),)
+
+    return check
+
+
+def flag(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
+    """True or false."""
+    return () if isinstance(value, bool) else (Problem(loc, "must be true or false", "type"),)

@@ -72,6 +72,8 @@ class PackResult:
     tokens_consumed: int = 0
     #: 0 to 1, for display; None: the pack has no idea. It changes neither status nor charge (PRICED-128).
     reliability_score: float | None = None
+    #: What it tells about how it worked, beside its data: further members of the envelope's `meta`.
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +208,7 @@ class _Envelope:
         document["logs"] = {"discard_log": _listed(result.discard_log), "blocked_log": _listed(result.blocked_log)}
         document["meta"]["reliability_met"] = _met(result.reliability_score, cover.min_reliability_e4)
         document["meta"]["tokens_consumed"] = _tokens(result.tokens_consumed)
+        document["meta"] = _told(result.meta) | document["meta"]  # what the run knows is not the pack's to say
         self._frame, self._data, self._artifacts = _Members(), _Members(), _Members()
         for name, value in document.items():
             self._frame.put(name, _encode(value))
@@ -297,6 +300,12 @@ def _checked(artifact: Any) -> Artifact:
     if not isinstance(kind, str) or len(kind) > _CONTENT_TYPE_LENGTH_MAX or not _CONTENT_TYPE.fullmatch(kind):
         raise BadPackResult("the content type of an artifact has a form such as text/markdown")
     return artifact
+
+
+def _told(meta: object) -> dict[str, Any]:
+    if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
+        raise BadPackResult("the meta of a pack is an object with names that are text")
+    return dict(meta)
 
 
 def _tokens(count: object) -> int:

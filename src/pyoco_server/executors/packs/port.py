@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyoco_server.core.priced.envelope import PackResult
@@ -52,6 +53,8 @@ class Context:
     min_reliability_score: float
     #: Which artifacts were asked for.
     artifacts: Mapping[str, Any]
+    #: The files that the inputs name, by their keys: copies of this run's own, which go when it ends.
+    files: Mapping[str, Path] = field(default_factory=dict)
     #: Set when nobody waits for the result any more. Who is still alive five seconds later is killed.
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -76,6 +79,8 @@ class Call:
     timebox_seconds: float
     min_reliability_e4: int
     artifacts: Mapping[str, Any]
+    #: Where the files lie that the inputs name, by their keys.
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

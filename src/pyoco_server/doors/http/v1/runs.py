@@ -33,7 +33,8 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 async def submit_priced_run(request: Request) -> Response:
     """PRICED-65: key, rate, validity, idempotency, budget. Nothing is reserved for what is refused."""
     visit, priced = await admit(request, "post"), priced_of(request)
-    ask = await read_ask(request, priced)
+    assert visit.tenant_id is not None
+    ask = await read_ask(request, priced, visit.tenant_id)
     visit.trace_id = ask.trace_id or visit.trace_id
     new = ask.new_run(priced.new_id(), caller_of(request), visit.trace_id)
     visit.asked_usd_micros = new.reserved_usd_micros

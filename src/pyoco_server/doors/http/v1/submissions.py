@@ -11,11 +11,9 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from pyoco_server.core.packs import PACKS
-from pyoco_server.core.packs.spec import Check, Member, Members, choice, text
+from pyoco_server.core.packs.spec import Check, Here, Member, Members, choice, is_pack_name, text
 from pyoco_server.core.priced.canonical import NotCanonical
 from pyoco_server.core.priced.constants import (
-    PACK_TYPES,
     PROFILE_VERSION,
     REQUEST_BODY_MAX_BYTES,
     TIMEBOX_SEC_DEFAULT,
@@ -31,7 +29,7 @@ from pyoco_server.doors.http.v1.visit import TRACE_ID
 from pyoco_server.errors import Problem, Refused, TooLarge
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["KEY_LENGTH_MAX", "KEY_LENGTH_MIN", "RELIABILITY_E4_DEFAULT", "Ask", "is_offered", "read_ask"]
+__all__ = ["KEY_LENGTH_MAX", "KEY_LENGTH_MIN", "RELIABILITY_E4_DEFAULT", "Ask", "read_ask"]
 
 KEY_LENGTH_MIN, KEY_LENGTH_MAX = 8, 64
 RELIABILITY_E4_DEFAULT = 8_000
@@ -82,7 +80,7 @@ class Ask:
         )
 
 
-async def read_ask(request: Request, priced: Priced) -> Ask:
+async def read_ask(request: Request, priced: Priced, tenant_id: str) -> Ask:
     """Raises Refused with everything that is wrong, TooSlow. Reads no more than a body may have (PRICED-71)."""
     try:
         body = await read_body(request, REQUEST_BODY_MAX_BYTES)
@@ -92,14 +90,10 @@ async def read_ask(request: Request, priced: Priced) -> Ask:
         raise Refused(problems=misnamed)
     keys = request.headers.getlist("idempotency-key")
     document = read_object(body)
-    problems = (*_key_problems(keys), *_BODY(document, ()), *_pack_problems(document, priced))
+    problems = (*_key_problems(keys), *_BODY(document, ()), *_pack_problems(document, priced, tenant_id))
     if problems:
         raise Refused(problems=problems)
     return _ask(document, keys[0])
-
-
-def is_offered(pack_type: str, priced: Priced) -> bool:
-    return pack_type in PACKS and (not priced.config.packs or pack_type in priced.config.packs)
 
 
 def _ask(document: dict[str, Any], key: str) -> Ask:
@@ -167,16 +161,22 @@ def _key_problems(keys: Sequence[str]) -> tuple[Problem, ...]:
     return () if _KEY.fullmatch(keys[0]) else (Problem((), rule),)
 
 
-def _pack_problems(document: dict[str, Any], priced: Priced) -> tuple[Problem, ...]:
+def _pack_problems(document: dict[str, Any], priced: Priced, tenant_id: str) -> tuple[Problem, ...]:
     """What the pack itself has to say; nothing about a pack that does not exist."""
     pack_type, inputs = document.get("pack_type"), document.get("inputs")
-    if not isinstance(pack_type, str) or pack_type not in PACK_TYPES:
+    if not isinstance(pack_type, str) or not is_pack_name(pack_type):
         return ()
-    if not is_offered(pack_type, priced):
-        return (Problem(("pack_type",), "this pack is not offered here"),)
+    if pack_type not in priced.packs:
+        return (Problem(("pack_type",), f"this pack is not offered here; there are: {', '.join(priced.packs)}"),)
     if not isinstance(inputs, dict):
         return ()
-    return tuple(Problem(("inputs", *_shown(problem.loc)), problem.msg) for problem in PACKS[pack_type].check(inputs))
+    here = Here(
+        tenant_id=tenant_id,
+        input_bucket=priced.config.pack_input_bucket,
+        allow_http=priced.config.pack.url_pack_allow_http,
+    )
+    problems = priced.packs[pack_type].check(inputs, here)
+    return tuple(Problem(("inputs", *_shown(problem.loc)), problem.msg) for problem in problems)
 
 
 def _shown(loc: Loc) -> Loc:
@@ -258,7 +258,10 @@ _META = _Object(
 )
 _BODY = _Object(
     {
-        "pack_type": Member(choice(PACK_TYPES), is_required=True),
+        "pack_type": Member(
+            _rule(lambda value: isinstance(value, str) and is_pack_name(value), "must be the name of a pack"),
+            is_required=True,
+        ),
         "inputs": Member(_rule(lambda value: isinstance(value, dict), "must be an object"), is_required=True),
         "reservation": Member(_RESERVATION, is_required=True),
         "options": Member(_Object({"inline": Member(_whole(0, 1))})),

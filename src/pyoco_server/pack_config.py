@@ -1,0 +1,109 @@
+"""The settings of the packs: what they cost, and what they reach. A gateway checks inputs by some of them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
+from pyoco_server.errors import SettingError
+from pyoco_server.settings import FLAG, Kind, check_all, choice, declare, settings, whole
+
+__all__ = ["PackConfig"]
+
+_PRICE = whole(0, MAX_AMOUNT_USD_MICROS)
+
+
+def _is_literal(value: object) -> bool:
+    """`127.0.0.1:8443` or `[::1]:8443`: an address that is written out, and a port."""
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(f"//{value}")
+        ipaddress.ip_address(parts.hostname or "")
+        return bool(parts.port) and parts.username is None and not parts.path
+    except ValueError:
+        return False
+
+
+_TEST_ALLOW = Kind(
+    str.strip,
+    lambda value: None if value == "" or _is_literal(value) else "must be a literal address and a port",
+    "127.0.0.1:8443",
+)
+_ADDRESS = Kind(
+    str.strip,
+    lambda value: (
+        None
+        if value == "" or (isinstance(value, str) and urlsplit(value).scheme in {"http", "https"})
+        else "must begin with http:// or https://"
+    ),
+    "https://models.example.com/v1",
+)
+_FILE = Kind(
+    str.strip, lambda value: None if isinstance(value, str) and "\0" not in value else "is not a path", "extra-ca.pem"
+)
+_TEXT = Kind(str.strip, lambda value: None if isinstance(value, str) else "is not a text", "some-model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackConfig:
+    """Wrong values raise SettingError, a ValueError that names the variable."""
+
+    decision_answerer: str = declare(
+        "extractive",
+        choice("extractive", "openai"),
+        "W",
+        "Who answers decisions: `extractive` picks sentences of the context, without a model; `openai` asks a server "
+        "that speaks the chat API of OpenAI.",
+    )
+    decision_url: str = declare("", _ADDRESS, "W", "Base address of that server, up to and with `/v1`.")
+    decision_model: str = declare("", _TEXT, "W", "Model that is asked there.")
+    decision_api_key: str = declare("", _TEXT, "W", "Key that is sent there.", secret=True)
+
+    url_pack_allow_http: bool = declare(False, FLAG, "GW", "`1`: the url pack also fetches `http://`, from port 80.")
+    url_pack_ca_file: str = declare("", _FILE, "W", "PEM file of more certificates that the url pack trusts.")
+    url_pack_test_allow: str = declare(
+        "",
+        _TEST_ALLOW,
+        "W",
+        "For tests alone: the url pack may fetch from exactly this literal address and port, such as "
+        "`127.0.0.1:8443`, whatever its rules say.",
+    )
+
+    ocr_engine: str = declare(
+        "auto", choice("auto", "tesseract", "rapidocr"), "W", "What reads images: `auto` takes the first there is."
+    )
+    ocr_profiles_file: str = declare(
+        "", _FILE, "W", "YAML file with what the OCR profiles P1, P2A, P2B and P3 select. Unset: what comes with it."
+    )
+
+    price_url_base_usd_micros: int = declare(5_000, _PRICE, "W", "Of a url run, whatever it fetches.")
+    price_url_each_usd_micros: int = declare(2_000, _PRICE, "W", "Of each URL to which a connection was attempted.")
+    price_ocr_page_usd_micros: int = declare(10_000, _PRICE, "W", "Of each page that ocr processed.")
+    price_compliance_usd_micros: int = declare(20_000, _PRICE, "W", "Of a compliance run.")
+    price_eval_base_usd_micros: int = declare(5_000, _PRICE, "W", "Of an eval run, whatever it has to judge.")
+    price_eval_case_usd_micros: int = declare(100, _PRICE, "W", "Of each case of an eval run.")
+
+    def __post_init__(self) -> None:
+        check_all(self)
+        if self.decision_answerer == "openai":
+            for name, example in (("decision_url", _ADDRESS.example), ("decision_model", _TEXT.example)):
+                if not getattr(self, name):
+                    raise SettingError(
+                        f"PYOCO_{name.upper()} is needed with PYOCO_DECISION_ANSWERER=openai; "
+                        f"example: PYOCO_{name.upper()}={example}"
+                    )
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> Self:
+        """From these variables. Raises SettingError."""
+        values: dict[str, Any] = {
+            setting.name: setting.read(variables[setting.variable])
+            for setting in settings(cls)
+            if setting.variable in variables
+        }
+        return cls(**values)
