@@ -33,6 +33,35 @@ class Site:
     url: str = ""
     let_go: threading.Event = field(default_factory=threading.Event)
     begun: threading.Event = field(default_factory=threading.Event)
+    #: Held by the worker while it takes and executes a run, and by whoever makes it rest.
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _rests: bool = False
+
+    def rest(self) -> None:
+        """Returns once no run is executed, and none is until `wake`.
+
+        The engine puts its own stream in the place of `sys.stdout` while it runs, for all threads, and puts back what
+        it found. Between two tests that would be a stream which pytest has closed meanwhile.
+        """
+        if not self._rests:
+            assert self._turn.acquire(timeout=_HELD_SECONDS_MAX)
+            self._rests = True
+
+    def wake(self) -> None:
+        if self._rests:
+            self._rests = False
+            self._turn.release()
+
+    async def turn(self, worker: PyocoNatsWorker) -> None:
+        """The worker's next run, unless it rests."""
+        if not self._turn.acquire(blocking=False):
+            await asyncio.sleep(0.005)
+            return
+        try:
+            await worker.run_once(0.05)
+        finally:
+            self._turn.release()
+        await asyncio.sleep(0.001)  # whoever wants it to rest gets the lock
 
     def client(self) -> PyocoHttpClient:
         return PyocoHttpClient(self.url)
@@ -99,6 +128,7 @@ def open_site(nats_url: str, data_dir: Path, *, has_worker: bool = True, **setti
         yield site
     finally:
         site.let_go.set()
+        site.wake()
         is_over.set()
         thread.join(30)
         assert not thread.is_alive()
@@ -112,7 +142,7 @@ async def _serve(site: Site, has_worker: bool, is_open: threading.Event, is_over
         is_open.set()
         while not is_over.is_set():
             if worker is not None:
-                await worker.run_once(0.2)
+                await site.turn(worker)
             else:
                 await asyncio.sleep(0.05)
         if worker is not None:

@@ -10,7 +10,7 @@ from inspect import isawaitable
 __all__ = ["eventually"]
 
 
-async def eventually(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:
     """Returns once the condition holds. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:

@@ -53,7 +53,14 @@ async def link_of_module(nats_url: str) -> AsyncIterator[Link]:
 
 
 @pytest.fixture(scope="session")
-def site(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A gateway and a worker in another thread, for commands; all tests of this process share it."""
+def shared_site(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with open_site(nats_url, tmp_path_factory.mktemp("site")) as site:
         yield site
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Iterator[Site]:
+    """A gateway and a worker in another thread, for commands; all tests of this process share it."""
+    shared_site.wake()
+    yield shared_site
+    shared_site.rest()

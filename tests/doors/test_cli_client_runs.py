@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ FLOW_YAML = "tasks: {a: {callable: 'json:dumps', inputs: {obj: 1}}}\nflow: {grap
 
 
 @pytest.fixture
-def client(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Client:
+def client(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("PYOCO_SERVER_URL", site.url)
     monkeypatch.setenv("PYOCO_CLIENT_CONFIG", os.devnull)
-    return Client(capsys, monkeypatch)
+    yield Client(capsys, monkeypatch)
+    site.rest()  # before pytest closes what the command wrote to
 
 
 @pytest.fixture

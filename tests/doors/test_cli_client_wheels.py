@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from wheels import write_wheel
 
 
 @pytest.fixture
-def client(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Client:
+def client(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("PYOCO_SERVER_URL", site.url)
     monkeypatch.setenv("PYOCO_CLIENT_CONFIG", os.devnull)
-    return Client(capsys, monkeypatch)
+    yield Client(capsys, monkeypatch)
+    site.rest()  # before pytest closes what the command wrote to
 
 
 def test_a_wheel_goes_up_and_comes_down_the_same(client: Client, tmp_path: Path) -> None:

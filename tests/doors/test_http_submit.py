@@ -209,6 +209,11 @@ class TestSubmitWhenWritesFail:
         orphans = [each for each in caplog.records if "ERR-PYOCO-0004" in str(each.__dict__)]
         assert len(orphans) == (1 if faults == ["", "unheard", "unheard"] else 0)
         if orphans:
+
+            async def is_listed() -> bool:  # the list follows the write
+                return await ids(gateway) != []
+
+            await eventually(is_listed)
             listed = (await gateway.client.get("/runs")).json()
             assert orphans[0].levelno == logging.ERROR
             assert listed[0]["run_id"] in str(orphans[0].__dict__)
