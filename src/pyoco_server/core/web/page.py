@@ -1,0 +1,187 @@
+"""The title of a page, and the beginning of its text. Bytes in, two short texts out.
+
+Read as a stream of tags, without a tree: one that parses as browsers do can be made to hold 5 GB by a page of 55 KB
+(two thousand open `<font>`, each opened again in every paragraph), and to take minutes by 400,000 nested `<div>`.
+Here time and memory are those of the page's length, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from pyoco_server.core.priced.plain_text import plain
+
+__all__ = ["EXCERPT_LENGTH_MAX", "TITLE_LENGTH_MAX", "Page", "read_page"]
+
+EXCERPT_LENGTH_MAX: Final = 2_000
+TITLE_LENGTH_MAX: Final = 300
+#: A page that has not said 2000 characters after so many tags has little to say.
+_TAGS_MAX: Final = 50_000
+#: The longest escape of a character that people write is about so long.
+_ESCAPE_LENGTH: Final = 10
+#: Where a page tells its encoding, if at all.
+_META_BYTES: Final = 1_024
+#: Of a text without tags: enough for an excerpt, also where much of it is space.
+_PLAIN_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True)
+class Page:
+    """Empty: there is none."""
+
+    title: str = ""
+    text: str = ""
+
+
+def read_page(body: bytes, content_type: str) -> Page:
+    """Of a text: its beginning, without markup. Of anything else: nothing. O(length)."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in {"text/html", "application/xml", "text/xml"} or kind.endswith("+xml"):
+        return _read_markup(_decode(body, content_type, looks_for_meta=True))
+    is_text = kind.startswith("text/") or kind.endswith("+json") or kind in _TEXTS
+    if not is_text:
+        return Page()
+    return Page(text=_shown(_decode(body[:_PLAIN_BYTES], content_type, looks_for_meta=False), EXCERPT_LENGTH_MAX))
+
+
+_TEXTS: Final = frozenset({"application/json", "application/javascript", "application/x-ndjson", "application/yaml"})
+
+
+def _shown(text: str, length_max: int) -> str:
+    """One line, which every store can hold."""
+    return plain(" ".join(text.split()), length_max).strip()
+
+
+# ---- Letters ----
+
+_BOMS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+#: What may be believed. Python knows more, among them `zip`, and `punycode`, which is quadratic.
+_CODECS: Final = {
+    **{f"windows-125{n}": f"cp125{n}" for n in range(9)},
+    **{f"iso-8859-{n}": f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
+    **dict.fromkeys(("iso-8859-1", "latin1", "latin-1", "us-ascii", "ascii"), "cp1252"),  # as browsers do
+    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j"), "cp932"),
+    **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "cp949"), "cp949"),
+    **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
+    "big5": "big5hkscs",
+    "euc-jp": "euc_jp",
+    "iso-2022-jp": "iso2022_jp",
+    "koi8-r": "koi8-r",
+    "koi8-u": "koi8-u",
+    "windows-874": "cp874",
+    "tis-620": "cp874",
+    "utf-16": "utf-16-le",
+    "utf-16le": "utf-16-le",
+    "utf-16be": "utf-16-be",
+}
+
+
+def _decode(body: bytes, content_type: str, *, looks_for_meta: bool) -> str:
+    """The mark at the beginning is believed first, then the header, then the page; else it is UTF-8."""
+    for mark, codec in _BOMS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(codec, "replace")
+    named = _CHARSET.search(content_type)
+    label = named[1] if named else ""
+    if not label and looks_for_meta and (meta := _META_CHARSET.search(body[:_META_BYTES])):
+        label = meta[1].decode("ascii", "replace")
+        if label.lower().startswith("utf-16"):  # it could be read: it is no UTF-16
+            label = ""
+    return body.decode(_CODECS.get(label.lower(), "utf-8"), "replace")
+
+
+# ---- Markup ----
+
+_NAME = re.compile(r"</?([A-Za-z][^\s/>]{0,40})", re.ASCII)
+_REST_OF_TAG = re.compile(r"(?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>=]++|=)*+>")
+#: Ends with its own end tag alone, whatever stands in it.
+_RAW: Final = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.ASCII | re.IGNORECASE)
+    for name in ("script", "style", "title", "textarea", "iframe", "noembed", "noframes", "xmp")
+}
+#: Left out with all that is in them.
+_HIDDEN: Final = frozenset({"noscript", "template", "svg"})
+#: Does not end a word.
+_INLINE_NAMES: Final = """
+    a abbr b bdi bdo big cite code data del dfn em font i ins kbd label mark q ruby s samp small span strong sub sup
+    time tt u var wbr"""
+_INLINE: Final = frozenset(_INLINE_NAMES.split())
+
+
+def _read_markup(text: str) -> Page:
+    reader = _Reader(text)
+    reader.read()
+    return Page(title=reader.title, text=_shown("".join(reader.said), EXCERPT_LENGTH_MAX))
+
+
+class _Reader:
+    """Walks from tag to tag. Every search either moves on or ends the walk, so no place is looked at often."""
+
+    def __init__(self, markup: str) -> None:
+        self._markup = markup
+        self._at = 0
+        #: Within an element that is left out: its name, and how many of it are open.
+        self._hidden, self._depth = "", 0
+        self._length = 0
+        self.said: list[str] = []
+        self.title = ""
+
+    def read(self) -> None:
+        for _ in range(_TAGS_MAX):
+            begin = self._markup.find("<", self._at)
+            self._say(self._markup[self._at : begin if begin >= 0 else len(self._markup)])
+            if begin < 0 or self._length >= EXCERPT_LENGTH_MAX:
+                return
+            self._at = self._behind(begin)
+            if self._at < 0:  # what began here does not end
+                return
+
+    def _say(self, text: str) -> None:
+        if not text or self._hidden:
+            return
+        words = " ".join(text.split())
+        words = html.unescape(words[: EXCERPT_LENGTH_MAX * _ESCAPE_LENGTH])
+        before, after = " " * text[0].isspace(), " " * text[-1].isspace()
+        self.said.append(f"{before}{words}{after}")
+        self._length += len(words)
+
+    def _behind(self, begin: int) -> int:
+        """The place behind what begins with this `<`. -1: there is none."""
+        if self._markup.startswith("<!--", begin):
+            end = self._markup.find("-->", begin + 2)  # `<!-->` is whole
+            return end + 3 if end >= 0 else -1
+        name = _NAME.match(self._markup, begin)
+        if name is not None:
+            rest = _REST_OF_TAG.match(self._markup, name.end())
+            return -1 if rest is None else self._tag(begin, name[1].lower(), rest)
+        if self._markup.startswith(("<!", "<?", "</"), begin):
+            end = self._markup.find(">", begin)
+            return end + 1 if end >= 0 else -1
+        self._say("<")
+        return begin + 1
+
+    def _tag(self, begin: int, name: str, rest: re.Match[str]) -> int:
+        is_end = self._markup[begin + 1] == "/"
+        if self._hidden:
+            if name == self._hidden and not rest[0].endswith("/>"):
+                self._depth += -1 if is_end else 1
+            self._hidden = self._hidden if self._depth else ""
+        elif name in _HIDDEN and not is_end and not rest[0].endswith("/>"):
+            self._hidden, self._depth = name, 1
+        elif name not in _INLINE:
+            self.said.append(" ")
+        return self._raw(name, rest.end()) if name in _RAW and not is_end else rest.end()
+
+    def _raw(self, name: str, begin: int) -> int:
+        end = _RAW[name].search(self._markup, begin)
+        if name == "title" and not self.title and not self._hidden:
+            text = self._markup[begin : end.start() if end else len(self._markup)]
+            text = " ".join(text[: TITLE_LENGTH_MAX * _ESCAPE_LENGTH * 2].split())
+            self.title = _shown(html.unescape(text), TITLE_LENGTH_MAX)
+        return end.start() if end else -1

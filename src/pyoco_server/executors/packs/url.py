@@ -1,0 +1,242 @@
+"""The `url` pack: fetches pages, some at a time, and says what became of every URL (contract 14.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyoco_server.core.packs.url import FETCH_TIMEOUT_SECONDS_MAX, REDIRECT_HOPS_MAX, URLS_MAX
+from pyoco_server.core.priced.constants import URL_BODY_MAX_BYTES
+from pyoco_server.core.priced.envelope import PackResult
+from pyoco_server.core.priced.plain_text import plain
+from pyoco_server.core.web.addresses import Refusal
+from pyoco_server.core.web.body import Body
+from pyoco_server.core.web.page import read_page
+from pyoco_server.core.web.targets import Discard, Exempt, Reach, Target, parse, parse_location
+from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.pack_config import PackConfig
+from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, TlsFailed, Web
+
+__all__ = ["executor"]
+
+#: At a time.
+_FETCHES_MAX: Final = 8
+#: PRICED-139: declared to be longer, a body is not even begun; and no longer one is read, whatever was declared.
+_DECLARED_BYTES_MAX: Final = 20 * 1_048_576
+#: PRICED-142: so long before the end of the timebox nothing is begun any more.
+_LAST_START_SECONDS: Final = 5.0
+#: What is still under way then is cut off; the rest is for putting the result together.
+_CUT_SECONDS: Final = 2.0
+_LOOK_FOR_CANCEL_SECONDS: Final = 0.1
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_CONTENT_TYPE_LENGTH_MAX: Final = 200
+
+#: What is told of a WebError.
+_DISCARDS: Final = {
+    NameUnknown: Discard.DNS_FAILURE,
+    NotConnected: Discard.CONNECT_FAILED,
+    TlsFailed: Discard.TLS_FAILED,
+}
+
+
+def executor(config: PackConfig, web: Web) -> Execute:
+    """What executes the pack, by way of `web`."""
+    reach = Reach(allow_http=config.url_pack_allow_http, exempt=Exempt.read(config.url_pack_test_allow))
+
+    def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+        """Raises PackError when it is cancelled, which nobody hears any more."""
+        work = _Work(web=web, reach=_narrowed(reach, inputs), ctx=ctx, asked=_Asked.read(inputs))
+        asyncio.run(work.run())
+        attempts = len(work.attempted)
+        return PackResult(
+            data={"results": [each.row for each in work.ended if isinstance(each, _Fetched)]},
+            discard_log=[{"url": each.url, "reason": each.reason} for each in work.ended if isinstance(each, _Dropped)],
+            blocked_log=[each.row for each in work.ended if isinstance(each, _Blocked)],
+            actual_cost_usd_micros=config.price_url_base_usd_micros + config.price_url_each_usd_micros * attempts,
+        )
+
+    return execute
+
+
+def _narrowed(reach: Reach, inputs: Mapping[str, Any]) -> Reach:
+    """Where a deployment allows http, a caller still has to ask for it."""
+    is_https_only = inputs.get("allow_https_only", True)
+    return Reach(allow_http=reach.allow_http and not is_https_only, exempt=reach.exempt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    urls: tuple[str, ...]
+    urls_max: int
+    seconds: float
+    hops_max: int
+
+    @classmethod
+    def read(cls, inputs: Mapping[str, Any]) -> _Asked:
+        return cls(
+            urls=tuple(inputs["urls"]),
+            urls_max=int(inputs.get("max_urls", URLS_MAX)),
+            seconds=float(inputs.get("fetch_timeout_sec", FETCH_TIMEOUT_SECONDS_MAX)),
+            hops_max=int(inputs.get("max_redirect_hops", REDIRECT_HOPS_MAX)),
+        )
+
+
+# ---- What became of a URL ----
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Dropped:
+    url: str
+    reason: Discard
+
+
+@dataclass(frozen=True)
+class _Blocked:
+    url: str
+    resolved_ip: str
+    reason: Refusal
+
+    @property
+    def row(self) -> dict[str, str]:
+        return {"url": self.url, "resolved_ip": self.resolved_ip, "reason": self.reason}
+
+
+_Ended = _Fetched | _Dropped | _Blocked
+
+
+class _Discarded(Exception):
+    """There will be no page of this URL."""
+
+    def __init__(self, reason: Discard) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """All URLs of one run."""
+
+    web: Web
+    reach: Reach
+    ctx: Context
+    asked: _Asked
+    #: Numbers of the URLs to which a connection was attempted: those cost.
+    attempted: set[int] = field(default_factory=set)
+    _ended: dict[int, _Ended] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> list[_Ended]:
+        """What became of each URL, in their order: of each one thing (PRICED-146)."""
+        return [
+            self._ended.get(number) or _Dropped(url, self._never_begun(number))
+            for number, url in enumerate(self.asked.urls)
+        ]
+
+    def _never_begun(self, number: int) -> Discard:
+        return Discard.OVER_MAX_URLS if number >= self.asked.urls_max else Discard.TIMEBOX
+
+    async def run(self) -> None:
+        """Ends a moment before the timebox at the latest, with what there is by then."""
+        lanes = asyncio.create_task(self._lanes())
+        watch = asyncio.create_task(self._until_cancelled())
+        try:
+            left = max(0.0, self.ctx.seconds_left - _CUT_SECONDS)
+            await asyncio.wait({lanes, watch}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if watch.done():
+                raise PackError("CANCELLED", "the run was cancelled")
+            if lanes.done():
+                lanes.result()
+        finally:
+            watch.cancel()
+            lanes.cancel()
+            await asyncio.gather(lanes, watch, return_exceptions=True)
+
+    async def _lanes(self) -> None:
+        waiting = iter(enumerate(self.asked.urls[: self.asked.urls_max]))
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(_FETCHES_MAX):
+                lanes.create_task(self._lane(waiting))
+
+    async def _until_cancelled(self) -> None:
+        while not self.ctx.cancelled.is_set():  # noqa: ASYNC110 - it is set by a thread
+            await asyncio.sleep(_LOOK_FOR_CANCEL_SECONDS)
+
+    async def _lane(self, waiting: Iterator[tuple[int, str]]) -> None:
+        for number, url in waiting:
+            if self.ctx.seconds_left <= _LAST_START_SECONDS:
+                return
+            self._ended[number] = await self._fetched(number, url)
+
+    async def _fetched(self, number: int, url: str) -> _Ended:
+        fetch = _Fetch(self.web, self.reach, self.asked, lambda: self.attempted.add(number))
+        try:
+            async with asyncio.timeout(self.asked.seconds):
+                await fetch.run(url)
+        except TimeoutError:
+            return _Dropped(url, Discard.TIMEOUT)
+        except _Discarded as gone:
+            return _Dropped(url, gone.reason)
+        except AddressRefused as refused:
+            return _Blocked(url, refused.address, refused.why)
+        except (NameUnknown, NotConnected, TlsFailed) as error:
+            return _Dropped(url, _DISCARDS[type(error)])
+        # Beside the clock: what has come in time is not late because it is read.
+        return _Fetched({"url": url, **fetch.row()})
+
+
+class _Fetch:
+    """One URL, from hop to hop. Raises _Discarded and WebError; may be cancelled anywhere."""
+
+    def __init__(self, web: Web, reach: Reach, asked: _Asked, attempt: Callable[[], object]) -> None:
+        self._web, self._reach, self._asked, self._attempt = web, reach, asked, attempt
+        self._deadline = asyncio.get_running_loop().time() + asked.seconds
+
+    async def run(self, url: str) -> None:
+        """Every hop is parsed, looked up and checked afresh (PRICED-138)."""
+        place = parse(url, self._reach)
+        for _ in range(self._asked.hops_max + 1):
+            if isinstance(place, Discard):
+                raise _Discarded(place)
+            pinned = await self._web.pin(place)
+            self._attempt()
+            async with self._web.get(pinned, self._deadline - asyncio.get_running_loop().time()) as answer:
+                location = answer.headers.get("location")
+                if answer.status not in _REDIRECTS or location is None:
+                    return await self._read(place, answer)
+            place = parse_location(location, place, self._reach)
+        raise _Discarded(Discard.TOO_MANY_REDIRECTS)
+
+    async def _read(self, place: Target, answer: Answer) -> None:
+        declared = answer.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > _DECLARED_BYTES_MAX:
+            raise _Discarded(Discard.CONTENT_TOO_LARGE)
+        body = Body(answer.headers.get("content-encoding", ""), URL_BODY_MAX_BYTES, _DECLARED_BYTES_MAX)
+        try:
+            while body.wants and (chunk := await anext(answer.body, None)) is not None:
+                body.feed(chunk)
+            body.end()
+        except Broken:
+            body.stop()
+        self._place, self._answer, self._body = place, answer, body
+        self._fetched_at = datetime.now(UTC)
+
+    def row(self) -> dict[str, Any]:
+        """As the result has it, besides the URL."""
+        content_type = plain(self._answer.headers.get("content-type", ""), _CONTENT_TYPE_LENGTH_MAX)
+        page = read_page(self._body.data, content_type)
+        row: dict[str, Any] = {
+            "final_url": self._place.url,
+            "status_code": self._answer.status,
+            "content_type": content_type,
+            "fetched_at": self._fetched_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "flags": [self._body.flag] if self._body.flag else [],
+        }
+        return row | {name: text for name, text in (("title", page.title), ("text_excerpt", page.text)) if text}

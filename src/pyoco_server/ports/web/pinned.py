@@ -1,0 +1,243 @@
+"""The web by httpcore2, which is told where to connect: to the address that was checked, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Final
+
+import httpcore2
+
+from pyoco_server.core.web.addresses import refusal
+from pyoco_server.core.web.body import ACCEPTED_ENCODINGS
+from pyoco_server.core.web.targets import Target
+from pyoco_server.errors import SettingError
+from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, Pinned, TlsFailed
+
+__all__ = ["LookUp", "PinnedWeb", "look_up"]
+
+#: The addresses of a name. Raises OSError.
+LookUp = Callable[[str], list[str]]
+
+#: Of one answer, all its headers and frames with it. Headers have a bound of their own (100 KiB), but of 1xx answers
+#: there may be any number.
+_WIRE_BYTES_MAX: Final = 32 * 1_048_576
+#: At a time: a record of TLS. Taking 64 KiB of tiny chunks apart would hold the loop for a third of a second.
+_READ_BYTES_MAX: Final = 16_384
+_HEADERS: Final = (
+    (b"User-Agent", b"pyoco-server"),
+    (b"Accept", b"text/html, application/xhtml+xml, text/*;q=0.9, */*;q=0.5"),
+    (b"Accept-Encoding", ACCEPTED_ENCODINGS.encode()),
+    (b"Connection", b"close"),
+)
+
+
+def look_up(host: str) -> list[str]:
+    """Blocks, for as long as the resolver likes."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in found]
+
+
+class PinnedWeb:
+    """A connection per request: none is kept, so none is used for a name that was not checked for it."""
+
+    def __init__(
+        self, ca_file: str = "", *, look_up: LookUp = look_up, network: httpcore2.AsyncNetworkBackend | None = None
+    ) -> None:
+        """`ca_file` names certificates to trust besides the system's. Raises SettingError when they cannot be read."""
+        self._ssl = httpcore2.default_ssl_context()
+        if ca_file:
+            try:
+                self._ssl.load_verify_locations(cafile=ca_file)
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+                raise SettingError(
+                    f"PYOCO_URL_PACK_CA_FILE: no certificates can be read from {ca_file!r} ({error}); "
+                    "example: PYOCO_URL_PACK_CA_FILE=extra-ca.pem"
+                ) from error
+        self._look_up = look_up
+        self._network = network or httpcore2.AnyIOBackend()
+
+    async def pin(self, target: Target) -> Pinned:
+        addresses = (target.host,) if target.is_literal else await self._resolved(target.host)
+        if not target.is_exempt:
+            for address in addresses:
+                if (why := refusal(address)) is not None:
+                    raise AddressRefused(address, why)
+        return Pinned(target, addresses)
+
+    async def _resolved(self, host: str) -> tuple[str, ...]:
+        try:
+            found = await _in_thread(self._look_up, host)
+        except (OSError, UnicodeError) as error:
+            raise NameUnknown("the name cannot be looked up") from error
+        if not found:
+            raise NameUnknown("the name has no address")
+        return tuple(dict.fromkeys(found))
+
+    @contextlib.asynccontextmanager
+    async def get(self, pinned: Pinned, seconds: float) -> AsyncIterator[Answer]:
+        target = pinned.target
+        origin = httpcore2.Origin(target.scheme.encode(), target.host.encode(), target.port)
+        url = httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=target.path.encode())
+        headers = [(b"Host", target.authority.encode()), *_HEADERS]
+        async with _Dialler(self._network, pinned, seconds) as dialler:
+            connection = httpcore2.AsyncHTTPConnection(origin, ssl_context=self._ssl, network_backend=dialler)
+            with _errors(NotConnected):
+                response = await connection.handle_async_request(httpcore2.Request(b"GET", url, headers=headers))
+            body = _body(response)
+            try:
+                yield Answer(response.status, _first(response.headers), body)
+            finally:
+                with contextlib.suppress(Broken), _errors(Broken):
+                    await body.aclose()
+                    await response.aclose()
+
+
+def _first(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        found.setdefault(name.decode("latin-1").lower(), _text(value))
+    return found
+
+
+def _text(value: bytes) -> str:
+    """Servers write UTF-8 where only ASCII may stand."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+async def _body(response: httpcore2.Response) -> AsyncGenerator[bytes, None]:
+    with _errors(Broken):
+        async with contextlib.aclosing(response.aiter_stream()) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+class _TlsError(httpcore2.ConnectError):
+    """Not with TLS; the connection itself was there."""
+
+
+@contextlib.contextmanager
+def _errors(otherwise: type[NotConnected | Broken]) -> Iterator[None]:
+    """The only place where an error of httpcore2 becomes one of ours."""
+    try:
+        yield
+    except _TlsError as error:
+        raise TlsFailed("no TLS with that name") from error
+    except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
+        # OSError: ssl.SSLError, which nobody translates while an answer is read.
+        raise otherwise(type(error).__name__) from error
+
+
+async def _in_thread(look_up: LookUp, host: str) -> list[str]:
+    """In a thread of its own, which nobody waits for: a resolver that hangs holds neither the loop nor the process.
+    There are as many as lookups that hang, which is at most one per URL of a run."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(found: list[str] | None, error: Exception | None) -> None:
+        if answer.done():  # nobody waits any more
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found or [])
+
+    def look() -> None:
+        found: list[str] | None = None
+        trouble: Exception | None = None
+        try:
+            found = look_up(host)
+        except Exception as error:  # noqa: BLE001  (raised again where it is waited for)
+            trouble = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, found, trouble)
+
+    threading.Thread(target=look, name="look up", daemon=True).start()
+    return await answer
+
+
+class _Dialler(httpcore2.AsyncNetworkBackend):
+    """Connects to the addresses that were checked, whatever name it is asked for. Closes what it opened."""
+
+    def __init__(self, network: httpcore2.AsyncNetworkBackend, pinned: Pinned, seconds: float) -> None:
+        self._network, self._pinned, self._seconds = network, pinned, seconds
+        self._opened: httpcore2.AsyncNetworkStream | None = None
+
+    async def __aenter__(self) -> _Dialler:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # httpcore2 leaves it open when it is cancelled during the handshake.
+        if self._opened is not None:
+            with contextlib.suppress(OSError, httpcore2.NetworkError):
+                await self._opened.aclose()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        target, addresses = self._pinned.target, self._pinned.addresses
+        assert (host, port) == (target.host, target.port)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._seconds
+        for left in range(len(addresses), 0, -1):
+            # One that swallows everything leaves their share to the others. The last one ends when the caller does.
+            share = max(0.001, deadline - clock()) / left if left > 1 else None
+            try:
+                self._opened = await self._network.connect_tcp(addresses[-left], port, timeout=share)
+                return _Stream(self._opened)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout, OSError):
+                if left == 1:
+                    raise
+        raise httpcore2.ConnectError("there is no address")
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        raise httpcore2.ConnectError("nothing of this machine is reached")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """A connection that reads no more than one answer may have."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._read_bytes = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(min(max_bytes, _READ_BYTES_MAX), timeout)
+        self._read_bytes += len(data)
+        if self._read_bytes > _WIRE_BYTES_MAX:
+            raise httpcore2.ReadError("the answer does not end")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        except (httpcore2.ConnectError, OSError, ValueError) as error:  # ValueError: a name that TLS cannot have
+            raise _TlsError(str(error)) from error
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
