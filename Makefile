@@ -11,7 +11,7 @@ PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up setup dev test check jscheck browser format lock bench screenshots clean help
+.PHONY: up setup dev test check jscheck programs format lock bench screenshots clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -23,7 +23,7 @@ setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 
 dev: $(VENV)/.dev
 
-test: dev browser ## Run the whole suite against real servers
+test: dev programs ## Run the whole suite against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: dev ## Lint, types, import rules
@@ -36,11 +36,12 @@ check: dev ## Lint, types, import rules
 jscheck: $(TSC) ## Types of the dashboard's modules, from their comments
 	$(BIN)/node $(TSC) --project tools/js/tsconfig.json
 
-# Debian's own packages: a browser, and letters for both languages. Elsewhere, set CHROMIUM to a Chromium or Chrome.
-browser: dev
-	@$(BIN)/python tools/browser.py
+# Debian's own packages: a browser, tesseract, and letters. Elsewhere install tesseract, and set CHROMIUM to a Chromium or
+# Chrome.
+programs: dev
+	@$(BIN)/python tools/programs.py
 
-screenshots: dev browser ## Take the pictures of the README and the docs anew
+screenshots: dev programs ## Take the pictures of the README and the docs anew
 	$(BIN)/python tools/screenshots.py
 
 format: dev

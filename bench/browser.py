@@ -53,7 +53,7 @@ def open_browser() -> Iterator[Browser]:
     """$CHROMIUM, or the first one on the PATH. Raises FileNotFoundError."""
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
-        raise FileNotFoundError("there is no browser: run `make browser`, or set CHROMIUM to a Chromium or Chrome")
+        raise FileNotFoundError("there is no browser: run `make programs`, or set CHROMIUM to a Chromium or Chrome")
     switches = [*_SWITCHES, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=switches)

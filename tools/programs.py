@@ -1,6 +1,7 @@
-"""Sees to it that there is a browser for the tests: `make browser`.
+"""Sees to it that the programs are there that the tests drive, and do not come with Python: `make programs`.
 
-Debian's chromium and fonts, from Debian's own packages. On another system point CHROMIUM at a Chromium or Chrome.
+A browser, the tesseract command with its languages, and letters to write their pages in: Debian's own packages. On
+another system install tesseract by its own ways, and point CHROMIUM at a Chromium or Chrome.
 """
 # ruff: noqa: INP001  (a script, not a package)
 
@@ -12,21 +13,28 @@ import subprocess
 import sys
 
 #: A browser, and fonts in which both of the dashboard's languages can be read.
-PACKAGES = ("chromium", "fonts-liberation", "fonts-ipafont-gothic")
+BROWSER = ("chromium", "fonts-liberation", "fonts-ipafont-gothic")
+#: What reads images, the languages that the tests read, and letters for the one of them that still has none. English
+#: comes with the command only as long as nobody changes what Debian says it depends on: it is named.
+READER = ("tesseract-ocr", "tesseract-ocr-eng", "tesseract-ocr-kor", "tesseract-ocr-jpn", "fonts-nanum")
 
 
 def main() -> int:
-    if os.environ.get("CHROMIUM") or (shutil.which("chromium") and _has(PACKAGES)):
+    wanted: tuple[str, ...] = READER
+    commands = ["tesseract"]
+    if not os.environ.get("CHROMIUM"):
+        wanted, commands = BROWSER + wanted, ["chromium", *commands]
+    if all(map(shutil.which, commands)) and _has(wanted):
         return 0
     apt = shutil.which("apt-get")
     if apt is None:
-        sys.stderr.write("No apt-get here: set CHROMIUM to the path of a Chromium or Chrome.\n")
+        sys.stderr.write("No apt-get here: install tesseract, and set CHROMIUM to the path of a Chromium or Chrome.\n")
         return 1
     sudo = [] if os.geteuid() == 0 else ["sudo"]
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    sys.stdout.write(f"Installing {', '.join(PACKAGES)}\n")
+    sys.stdout.write(f"Installing {', '.join(wanted)}\n")
     sys.stdout.flush()
-    install = [*sudo, apt, "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
+    install = [*sudo, apt, "install", "-y", "-qq", "--no-install-recommends", *wanted]
     for command in ([*sudo, apt, "update", "-qq"], install):
         done = subprocess.run(command, env=environ, check=False, stdout=subprocess.DEVNULL)  # noqa: S603  (our words)
         if done.returncode:

@@ -1,0 +1,131 @@
+"""One page, from pixels to words, always in the same order (PRICED-148)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyoco_server.core.ocr.ink import unread
+from pyoco_server.core.ocr.layout import BLANK, LINE_HEIGHT_GOOD, Layout, needed, scale_of, sniff, zones
+from pyoco_server.core.ocr.merging import merge, with_gaps
+from pyoco_server.core.ocr.page import Box, Line, Raster
+from pyoco_server.core.ocr.profiles import Profile
+from pyoco_server.ports.ocr.port import Engine, Images, OutOfTime
+
+__all__ = ["PageRead", "Reader"]
+
+#: A pass makes its lines about this high: large letters are read badly, too.
+_TITLE_HEIGHT: Final = 48
+_TITLE_SCALE_MIN: Final = 0.25
+#: Of a reading that only covers a title or the fine print. What is left over is read with the body.
+_EXTRA_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageRead:
+    """What was read on a page, and how."""
+
+    lines: Sequence[Line]
+    layout: str
+    mode: str | None
+    preprocessing: tuple[str, ...]
+    passes: tuple[str, ...]
+
+    def told(self) -> dict[str, Any]:
+        """For `meta.ocr`."""
+        return {
+            "layout": self.layout,
+            "mode": self.mode,
+            "preprocessing": list(self.preprocessing),
+            "passes": list(self.passes),
+        }
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Preflight, mode, preprocessing, passes: each step is done once and not taken back."""
+
+    images: Images
+    engine: Engine
+    profile: Profile
+    languages: tuple[str, ...]
+    #: How many seconds are left; raises when nobody waits any more.
+    seconds_left: Callable[[], float]
+
+    def read(self, raster: Raster) -> PageRead:
+        """Raises EngineFailed, and OutOfTime when not even the body was read."""
+        facts = self.images.look(raster)
+        layout = sniff(facts.ink)
+        if layout.kind == BLANK:
+            return PageRead(lines=(), layout=BLANK, mode=None, preprocessing=(), passes=())
+        mode = self.profile.modes[layout.kind]  # locked: whatever is seen later, all passes use it
+        steps = needed(self.profile, facts, layout)
+        if steps:
+            scale = scale_of(layout.line_height, raster.width * raster.height)
+            raster = self.images.prepare(raster, steps, scale)
+            layout = replace(sniff(self.images.look(raster).ink), kind=layout.kind)
+        found, done = self._passes(raster, layout, mode)
+        lines = found.pop("body")
+        for again in found.values():
+            lines = merge(lines, again)
+        lines = self._what_was_left(raster, layout, mode, lines)
+        return PageRead(lines=lines, layout=layout.kind, mode=mode, preprocessing=steps, passes=done)
+
+    def _what_was_left(self, raster: Raster, layout: Layout, mode: str, lines: list[Line]) -> list[Line]:
+        """Engines pass over lines that touch a frame, and others, without a word. What stands where nothing was read is
+        looked at once more, by itself; what is unread even then is marked."""
+        left = unread(layout.ink, lines, layout.line_height)
+        if left:
+            with contextlib.suppress(OutOfTime):
+                lines = merge(lines, self._part(raster, left, mode, 1.0, _EXTRA_SHARE))
+        return with_gaps(lines, unread(layout.ink, lines, layout.line_height))
+
+    def _passes(self, raster: Raster, layout: Layout, mode: str) -> tuple[dict[str, list[Line]], tuple[str, ...]]:
+        """The passes that found something to look at. One that looks a second time is given up when time is short:
+        what it was for has been read with the body, or is marked."""
+        found: dict[str, list[Line]] = {}
+        for name in self.profile.passes:
+            if name == "body":
+                found[name] = self._body(raster, layout, mode)
+                continue
+            boxes = zones(layout, name)
+            if boxes:
+                try:
+                    found[name] = self._part(raster, boxes, mode, _scale(name, boxes), _EXTRA_SHARE)
+                except OutOfTime:
+                    continue
+        return found, tuple(found)
+
+    def _body(self, raster: Raster, layout: Layout, mode: str) -> list[Line]:
+        """Everything. Where columns are to be kept apart, one after the other."""
+        engine_mode = "block" if mode == "columns" else mode
+        boxes = zones(layout, "body")
+        if mode != "columns" or not boxes:
+            return self._lines(raster, engine_mode, 1.0)
+        return [line for box in boxes for line in self._part(raster, [box], engine_mode, 1.0, 1.0)]
+
+    def _part(self, raster: Raster, boxes: Sequence[Box], mode: str, scale: float, share: float) -> list[Line]:
+        engine_mode = "block" if mode == "columns" else mode
+        part, left, top = self.images.part(raster, boxes, scale)
+        return [_moved(line, scale, left, top) for line in self._lines(part, engine_mode, share)]
+
+    def _lines(self, raster: Raster, mode: str, share: float) -> list[Line]:
+        seconds = self.seconds_left()
+        if seconds <= 0:
+            raise OutOfTime("no time is left for this page")
+        return self.engine.read(raster, mode, self.languages, seconds * share)
+
+
+def _scale(name: str, boxes: Sequence[Box]) -> float:
+    """By the highest of the titles, or the lowest of the fine print."""
+    if name == "title":
+        return min(1.0, max(_TITLE_SCALE_MIN, _TITLE_HEIGHT / max(box.height for box in boxes)))
+    area = sum(box.width * box.height for box in boxes)
+    return scale_of(min(LINE_HEIGHT_GOOD, *(box.height for box in boxes)), area)
+
+
+def _moved(line: Line, scale: float, left: int, top: int) -> Line:
+    words = tuple(replace(word, box=word.box.within(scale, left, top)) for word in line.words)
+    return Line(words, line.box.within(scale, left, top))

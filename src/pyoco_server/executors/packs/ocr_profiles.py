@@ -1,0 +1,41 @@
+"""The OCR profiles from their file: the one that comes along, or the operator's."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pyoco_server.core.ocr.profiles import BadProfiles, Profile, parse_profiles
+from pyoco_server.errors import InvalidFlow, SettingError
+from pyoco_server.executors.flow.yaml_document import read_document
+
+__all__ = ["read_profiles"]
+
+#: A thousand times what is needed.
+_BYTES_MAX = 1024 * 1024
+
+
+def read_profiles(file: str) -> dict[str, Profile]:
+    """By name. An empty `file` is the one that comes along. Raises SettingError, which says what is wrong."""
+    if not file:
+        ours = resources.files("pyoco_server.core.ocr").joinpath("profiles.yaml")
+        return parse_profiles(read_document(ours.read_text(encoding="utf-8")))
+    try:
+        return parse_profiles(read_document(_text(Path(file))))
+    except OSError as error:
+        raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file} is not UTF-8") from error
+    except InvalidFlow as error:
+        told = "; ".join(problem.msg for problem in error.problems) or str(error)
+        raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file}: {told}") from error
+    except BadProfiles as error:
+        raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(_BYTES_MAX + 1)
+    if len(data) > _BYTES_MAX:
+        raise BadProfiles(f"has more than {_BYTES_MAX:,} bytes")
+    return data.decode("utf-8")

@@ -1,0 +1,1 @@
+"""What opens images, and what reads them."""

@@ -1,0 +1,158 @@
+"""The tesseract command: one process for each reading, with a limit on its time and on what it may say."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+from pyoco_server.core.ocr.merging import with_language
+from pyoco_server.core.ocr.page import Box, Line, Raster, Word, bounds
+from pyoco_server.ports.ocr.port import EngineFailed, LanguageMissing, OutOfTime
+
+__all__ = ["Tesseract", "read_tsv"]
+
+#: Its page segmentation modes. 6 for blocks: with 3 it drops whole lines of Korean and Japanese (measured).
+_PSM: Final = {"line": 7, "block": 6, "automatic": 3, "sparse": 11}
+#: A page full of letters has some hundred kilobytes.
+_OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
+_CHUNK: Final = 1 << 16
+_ASK_SECONDS: Final = 20.0
+#: Its own names for what three letters cannot say.
+_ALIASES: Final = {"chi": "chi_sim", "zho": "chi_sim"}
+#: Each is read by itself: asked for together with Latin ones, a word of Korean in ten becomes Latin letters, and is
+#: taken for certain (measured; it takes as long, too).
+_BY_THEMSELVES: Final = frozenset({"kor", "jpn", "chi_sim", "chi_tra"})
+#: Data that is no language.
+_NO_LANGUAGES: Final = frozenset({"osd", "equ", "snum"})
+_VERSION = re.compile(rb"tesseract v?([0-9][0-9A-Za-z.+-]{0,30})")
+#: Where a word is, in a line of its table.
+_COLUMNS: Final = 12
+_LINE_LEVEL, _WORD_LEVEL = "4", "5"
+
+
+class Tesseract:
+    """Its processes stay in our group, so they end with us, however we end."""
+
+    name = "tesseract"
+
+    def __init__(self, command: str | None = None) -> None:
+        """Asks the command for its version and its languages. Raises EngineFailed."""
+        self._command = command or shutil.which("tesseract") or "tesseract"
+        found = _VERSION.search(self._run(["--version"], None, _ASK_SECONDS))
+        self.version = found[1].decode() if found else "unknown"
+        listed = self._run(["--list-langs"], None, _ASK_SECONDS).decode("utf-8", "replace").split("\n")[1:]
+        self._languages = frozenset(line.strip() for line in listed) - _NO_LANGUAGES
+
+    def check(self, languages: Sequence[str]) -> None:
+        missing = [_ALIASES.get(code, code) for code in languages if _ALIASES.get(code, code) not in self._languages]
+        if missing:
+            packages = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in missing)
+            raise LanguageMissing(
+                f"tesseract has no data for {', '.join(missing)} on this worker (apt-get install {packages})"
+            )
+
+    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
+        deadline = time.monotonic() + seconds
+        lines: list[Line] = []
+        with tempfile.TemporaryFile() as page:
+            page.write(b"P5 %d %d 255\n" % (raster.width, raster.height))
+            page.write(raster.gray)
+            for codes in _groups(languages):
+                page.seek(0)
+                command = ["stdin", "stdout", "-l", codes, "--psm", str(_PSM[mode]), "--dpi", "300"]
+                left = deadline - time.monotonic()
+                written = self._run([*command, "-c", "tessedit_create_tsv=1"], page, left)
+                lines = with_language(lines, read_tsv(written.decode("utf-8", "replace")))
+        return lines
+
+    def _run(self, arguments: Sequence[str], stdin: IO[bytes] | None, seconds: float) -> bytes:
+        """What it writes to stdout; it never outlives this call."""
+        # One thread: there are other runs on this machine, and its threads mostly wait for each other.
+        environment = {**os.environ, "OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
+        deadline = time.monotonic() + seconds
+        try:
+            process = subprocess.Popen(  # noqa: S603  (our own words; the language has a form)
+                [self._command, *arguments],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise EngineFailed(f"tesseract cannot be started: {error.strerror}") from error
+        with process:
+            try:
+                assert process.stdout is not None
+                written = _read_all(process.stdout, deadline)
+                status = process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired as error:
+                raise OutOfTime("tesseract did not end in time") from error
+            finally:
+                process.kill()  # nothing happens to one that has ended
+        if status:
+            raise EngineFailed(f"tesseract ended with status {status}")
+        return written
+
+
+def _groups(languages: Sequence[str]) -> list[str]:
+    """What it is asked for at a time, in the order in which it was named."""
+    names = [_ALIASES.get(code, code) for code in languages]
+    together = "+".join(name for name in names if name not in _BY_THEMSELVES)
+    return list(dict.fromkeys(name if name in _BY_THEMSELVES else together for name in names))
+
+
+def _read_all(pipe: IO[bytes], deadline: float) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise OutOfTime("tesseract did not answer in time")
+        part = pipe.read(_CHUNK)
+        if not part:
+            return b"".join(parts)
+        size += len(part)
+        if size > _OUTPUT_BYTES_MAX:
+            raise EngineFailed("tesseract said more about a page than a page can hold")
+        parts.append(part)
+
+
+@dataclass
+class _Open:
+    box: Box
+    words: list[Word]
+
+
+def read_tsv(text: str) -> list[Line]:
+    """The lines of its table. Raises EngineFailed for what is no such table."""
+    lines: list[_Open] = []
+    for number, row in enumerate(text.split("\n")):
+        cells = row.rstrip("\r").split("\t", _COLUMNS - 1)
+        if number == 0 or len(cells) < _COLUMNS - 1 or cells[0] not in {_LINE_LEVEL, _WORD_LEVEL}:
+            continue
+        try:
+            left, top, width, height = (int(cell) for cell in cells[6:10])
+            confidence = float(cells[10]) / 100
+        except ValueError as error:
+            raise EngineFailed("tesseract answered in a form that is not known") from error
+        box = Box(left, top, left + width, top + height)
+        if cells[0] == _LINE_LEVEL:
+            lines.append(_Open(box, []))
+        elif lines and len(cells) == _COLUMNS and cells[11].strip():  # blank: a picture or a rule, seen by its ink
+            lines[-1].words.append(Word(cells[11].strip(), min(1.0, max(0.0, confidence)), box))
+    return [_closed(line) for line in lines if line.words]
+
+
+def _closed(line: _Open) -> Line:
+    """The line's own box; a word that leaves it is misplaced, and not the line larger."""
+    box = line.box if line.box.width > 0 and line.box.height > 0 else bounds(word.box for word in line.words)
+    return Line(tuple(line.words), box)
