@@ -1,26 +1,63 @@
-"""The `decision` pack, without a model: it says so, and costs what a decision costs (PRICED-134)."""
+"""The `decision` pack: a question is handed to an answerer. Whoever answers, it costs the same (PRICED-127)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from pyoco_server.core.answers import extractive
+from pyoco_server.core.answers.answer import Answer, Ask
 from pyoco_server.core.packs.decision import DECISION_COST_USD_MICROS, MODES
 from pyoco_server.core.priced.envelope import PackResult
-from pyoco_server.executors.packs.port import Context
-
-__all__ = ["execute"]
-
-_ANSWER = "Undecided: no model is attached to this pack, so nothing speaks for one answer more than for another."
-_FULL = (
-    " The question has {question} characters and the context has {context}; both were read, and neither was judged."
-    " The same inputs always get this same answer."
+from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.ports.answerer.port import (
+    Answerer,
+    AnswererRefused,
+    AnswererUnavailable,
+    BadAnswer,
+    NoAnswer,
+    NobodyWaits,
 )
 
+__all__ = ["UNKNOWN_CONFIDENCE", "executor"]
 
-def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
-    """The same inputs give the same answer. Nothing of them is repeated in it."""
-    answer = _ANSWER
-    if inputs.get("mode", MODES[0]) == "full":
-        answer += _FULL.format(question=len(inputs["question"]), context=len(inputs.get("context", "")))
-    return PackResult(data={"answer_text": answer, "confidence": 0.0}, actual_cost_usd_micros=DECISION_COST_USD_MICROS)
+#: Shown where a model did not say how sure it is. Then `reliability_met` is null: nobody knows.
+UNKNOWN_CONFIDENCE: Final = 0.5
+#: What the owner of a run reads. A test compares them with the answerer's errors.
+CODES: Final[dict[type[NoAnswer], str]] = {
+    AnswererUnavailable: "ANSWERER_UNAVAILABLE",
+    AnswererRefused: "ANSWERER_REFUSED",
+    BadAnswer: "ANSWERER_BAD_ANSWER",
+    NobodyWaits: "CANCELLED",
+}
+
+
+def executor(answerer: Answerer | None = None) -> Execute:
+    """Without an answerer it is sentences of the context that answer: offline, and always the same."""
+
+    def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+        ask = Ask(
+            question=inputs["question"],
+            context=inputs.get("context", ""),
+            is_full=inputs.get("mode", MODES[0]) == "full",
+        )
+        return _result(extractive.answer(ask) if answerer is None else _asked(answerer, ask, ctx))
+
+    return execute
+
+
+def _asked(answerer: Answerer, ask: Ask, ctx: Context) -> Answer:
+    try:
+        return answerer.answer(ask, ctx.seconds_left, ctx.cancelled)
+    except NoAnswer as error:
+        raise PackError(CODES[type(error)], str(error)) from error
+
+
+def _result(answer: Answer) -> PackResult:
+    confidence = UNKNOWN_CONFIDENCE if answer.confidence is None else answer.confidence
+    return PackResult(
+        data={"answer_text": answer.text, "confidence": confidence},
+        actual_cost_usd_micros=DECISION_COST_USD_MICROS,
+        tokens_consumed=answer.tokens_consumed,
+        reliability_score=answer.confidence,
+    )

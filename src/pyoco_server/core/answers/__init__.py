@@ -1,0 +1,1 @@
+"""Answers without a model: sentences of a text, ranked against a question. Pure, and the same on every machine."""

@@ -1,0 +1,47 @@
+"""The `compliance` pack: the rules of a submission over its text. A text that breaks them is a run that completes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyoco_server.core.judging.rules import MAX_LENGTH, Rule, judge
+from pyoco_server.core.priced.envelope import PackResult
+from pyoco_server.executors.packs.port import Context, Execute
+from pyoco_server.pack_config import PackConfig
+
+__all__ = ["executor"]
+
+
+def executor(config: PackConfig) -> Execute:
+    """O(n) per rule; the same inputs give the same findings. Nothing of the text is repeated in them (PRICED-150)."""
+
+    def execute(inputs: Mapping[str, Any], _: Context) -> PackResult:
+        findings = judge(inputs["text"], [_rule(rule) for rule in inputs["rules"]])
+        return PackResult(
+            data={
+                "verdict": "PASS" if all(finding.has_passed for finding in findings) else "FAIL",
+                "findings": [
+                    {
+                        "rule_id": finding.rule_id,
+                        "passed": finding.has_passed,
+                        "count": finding.count,
+                        "first_offset": finding.first_offset,
+                    }
+                    for finding in findings
+                ],
+            },
+            actual_cost_usd_micros=config.price_compliance_usd_micros,
+        )
+
+    return execute
+
+
+def _rule(given: Mapping[str, Any]) -> Rule:
+    value = given["value"]
+    return Rule(
+        id=given["id"],
+        kind=given["kind"],
+        value=int(value) if given["kind"] == MAX_LENGTH else value,  # JSON's 10.0 is 10
+        is_case_sensitive=given.get("case_sensitive", False),
+    )

@@ -1,0 +1,1 @@
+"""Who answers a question when it is not the context itself."""

@@ -1,0 +1,172 @@
+"""Asks a server that speaks the chat API of OpenAI. Loads httpx2; built in the processes that need it alone."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, wait
+from typing import Final
+
+import httpx2
+
+from pyoco_server.core.answers.answer import Answer, Ask
+from pyoco_server.errors import SettingError
+from pyoco_server.ports.answerer.chat import read_answer, write_request
+from pyoco_server.ports.answerer.port import AnswererRefused, AnswererUnavailable, BadAnswer, NobodyWaits
+
+__all__ = ["ANSWER_BYTES_MAX", "OpenAiAnswerer"]
+
+ANSWER_BYTES_MAX: Final = 1 << 20
+#: Kept back from the timebox, so that the pack can say what happened; of a short one it is half.
+_RESERVE_SECONDS: Final = 1.0
+_CONNECT_SECONDS_MAX: Final = 10.0
+#: How soon a cancel is heard.
+_LISTEN_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 0.5
+#: Who wants to be asked again later than this is not asked again.
+_PAUSE_SECONDS_MAX: Final = 5.0
+
+_KEY = re.compile(r"[!-~]*", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,4}", re.ASCII)
+
+
+class _Later(Exception):
+    """It may work a moment later. Says how long to wait, and what to say if it is not tried again."""
+
+    def __init__(self, detail: str, pause_seconds: float = _PAUSE_SECONDS) -> None:
+        super().__init__(detail)
+        self.pause_seconds = pause_seconds
+
+
+class OpenAiAnswerer:
+    """One question is one request; two where the first one met a broken connection, 408, 429 or 5xx and there is time.
+    Redirects are not followed, proxies of the environment are not used, and at most 1 MiB is read."""
+
+    def __init__(self, url: str, model: str, api_key: str) -> None:
+        """`url` goes up to and with `/v1`. Raises SettingError, which quotes neither of them."""
+        if not _KEY.fullmatch(api_key):
+            raise SettingError("PYOCO_DECISION_API_KEY has characters that no header may have")
+        try:
+            base = httpx2.URL(url)
+        except (httpx2.InvalidURL, ValueError, TypeError) as error:
+            raise SettingError("PYOCO_DECISION_URL is not an address") from error
+        if base.scheme not in {"http", "https"} or not base.host or not 0 < (base.port or 1) < 65_536:
+            raise SettingError("PYOCO_DECISION_URL is not an address with a host, and perhaps a port")
+        self._url = base.copy_with(path=base.path.rstrip("/") + "/chat/completions", fragment=None)
+        self._model, self._api_key = model, api_key
+        self._client = httpx2.Client(
+            verify=httpx2.create_ssl_context(),
+            trust_env=False,
+            follow_redirects=False,
+            auth=self._sign if api_key else None,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
+        deadline = time.monotonic() + seconds - min(_RESERVE_SECONDS, seconds / 2)
+        body = write_request(ask, self._model)
+        try:
+            return self._asked(body, deadline, cancelled)
+        except _Later as later:
+            if later.pause_seconds > _PAUSE_SECONDS_MAX or time.monotonic() + 2 * later.pause_seconds >= deadline:
+                raise AnswererUnavailable(str(later)) from later
+            if cancelled.wait(later.pause_seconds):
+                raise NobodyWaits("nobody waits for the answer any more") from later
+        try:
+            return self._asked(body, deadline, cancelled)
+        except _Later as later:
+            raise AnswererUnavailable(f"{later}; it was asked twice") from later
+
+    def _asked(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
+        """In a thread of its own: nothing else bounds a server that sends a byte now and then, or hears a cancel. The
+        thread is left behind, and ends by the same deadline."""
+        done: Future[Answer] = Future()
+        unwanted = threading.Event()
+
+        def exchange() -> None:
+            try:
+                done.set_result(self._exchange(body, deadline, unwanted))
+            except BaseException as error:  # noqa: BLE001  (the top of a thread: who waits for it raises it)
+                done.set_exception(error)
+
+        threading.Thread(target=exchange, name="answerer", daemon=True).start()
+        while True:
+            left = deadline - time.monotonic()
+            wait([done], timeout=max(0.0, min(_LISTEN_SECONDS, left)))
+            if done.done():
+                return done.result()
+            if cancelled.is_set():
+                unwanted.set()
+                raise NobodyWaits("nobody waits for the answer any more")
+            if left <= 0:
+                unwanted.set()
+                raise AnswererUnavailable("the answerer did not answer in time")
+
+    def _exchange(self, body: bytes, deadline: float, unwanted: threading.Event) -> Answer:
+        left = max(_LISTEN_SECONDS, deadline - time.monotonic())
+        with (
+            _http_errors(),
+            self._client.stream(
+                "POST",
+                self._url,
+                content=body,
+                # As it is: what is not compressed cannot be a bomb.
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+                timeout=httpx2.Timeout(left, connect=min(left, _CONNECT_SECONDS_MAX)),
+            ) as response,
+        ):
+            _check_status(response)
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise BadAnswer("the answer is compressed, although that was not wanted")
+            return read_answer(b"".join(_bounded(response.iter_raw(), unwanted)))
+
+    def _sign(self, request: httpx2.Request) -> httpx2.Request:
+        request.headers["Authorization"] = f"Bearer {self._api_key}"
+        return request
+
+
+def _bounded(chunks: Iterator[bytes], unwanted: threading.Event) -> Generator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > ANSWER_BYTES_MAX:
+            raise BadAnswer(f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB")
+        if unwanted.is_set():
+            raise NobodyWaits("nobody waits for the answer any more")
+        yield chunk
+
+
+def _check_status(response: httpx2.Response) -> None:
+    status = response.status_code
+    if 200 <= status < 300:
+        return
+    if 300 <= status < 400:
+        raise AnswererRefused(f"the answerer sends elsewhere (HTTP {status}), and redirects are not followed")
+    if status in {408, 429} or status >= 500:
+        raise _Later(f"the answerer cannot answer now (HTTP {status})", _pause(response.headers.get("Retry-After")))
+    raise AnswererRefused(f"the answerer refused the question (HTTP {status})")
+
+
+def _pause(retry_after: str | None) -> float:
+    """A date says as little as nothing: clocks differ."""
+    return float(retry_after) if retry_after and _SECONDS.fullmatch(retry_after.strip()) else _PAUSE_SECONDS
+
+
+@contextlib.contextmanager
+def _http_errors() -> Iterator[None]:
+    """The only place where an error of httpx2 becomes one of ours. Its text is left out: it may quote the address."""
+    try:
+        yield
+    except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise _Later("the answerer cannot be reached") from error
+    except httpx2.TimeoutException as error:
+        raise AnswererUnavailable("the answerer did not answer in time") from error
+    except httpx2.TransportError as error:
+        raise _Later("the connection to the answerer failed") from error
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise BadAnswer("the answer cannot be read") from error
