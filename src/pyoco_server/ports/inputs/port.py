@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["InputHead", "Inputs"]
+__all__ = ["ANY_TYPE", "InputHead", "Inputs"]
+
+#: Of a file of which nobody has said what it is.
+ANY_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class InputHead:
 
 
 class Inputs(Protocol):
-    """An outage raises DependencyUnavailable, and never looks like a missing file. Memory does not grow with a file."""
+    """An outage raises DependencyUnavailable, and never looks like a missing file; so does a damaged file. Memory does
+    not grow with a file."""
 
     #: What a run's inputs name.
     bucket: str
@@ -30,13 +34,14 @@ class Inputs(Protocol):
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], size: int, content_type: str, sha256: str) -> None:
-        """All of it or nothing. Raises ValueError when the bytes are not those of the digest or of the size."""
+        """All of it or nothing, in place of what was there. Raises ValueError when the bytes are not those of the
+        digest or of the size."""
 
     async def head(self, key: str) -> InputHead | None: ...
 
     async def fetch(self, key: str, into: Path, bytes_max: int) -> InputHead | None:
-        """Write the file to `into`. None: there is none. Raises TooLarge when it has more than `bytes_max`; then
-        nothing is left at `into`."""
+        """Write the file to `into`, for its owner alone. None: there is none. Raises TooLarge when it has more than
+        `bytes_max`, NoRoom when the disk takes no more. Then, and after an outage, nothing is left at `into`."""
 
     async def delete(self, key: str) -> None:
         """Repeatable."""

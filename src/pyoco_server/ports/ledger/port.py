@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from pyoco_server.core.priced.journal import Closing, Txn
 from pyoco_server.core.priced.run import Intent, NewRun, PricedRun, Tenant, TenantStatus
 from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.priced.upload import NewUpload, Upload
 from pyoco_server.ports.budget.port import (
     AlreadyApplied,
     AlreadyReserved,
@@ -37,6 +38,7 @@ __all__ = [
     "Ends",
     "Exists",
     "Final",
+    "Full",
     "Journal",
     "JournalLine",
     "Leases",
@@ -53,6 +55,7 @@ __all__ = [
     "Spans",
     "Spend",
     "Tenants",
+    "Uploads",
 ]
 
 T = TypeVar("T")
@@ -197,6 +200,15 @@ class AuditReport:
     differences: tuple[Difference, ...]
     #: Each tenant's available money as the journal has it: what a budget elsewhere is compared with.
     available: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Full:
+    """The tenant's files take as much as they may, or would with one more."""
+
+    used_bytes: int
+    #: When the first of them goes, in microseconds; None: there is none.
+    first_expires_at: int | None
 
 
 class Tenants(Protocol):
@@ -398,6 +410,40 @@ class Rates(Protocol):
         """Ask for one token of the bucket `get` or `post`."""
 
 
+class Uploads(Protocol):
+    """Files that tenants bring. A row is there before the file is, and goes after it: so no file is ever forgotten.
+
+    What is over (`expires_at`) stays over: nobody revives it, and it may be removed at any time.
+    """
+
+    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
+        """Room for a file that is about to be stored, for `PENDING_SECONDS`. One at a time for each tenant, so that all
+        together never have more than `tenant_bytes_max`. O(files of the tenant). `Full`: nothing changed."""
+
+    def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
+        """The file is stored: it stays for the retention. When the tenant had stored the same bytes meanwhile, that
+        upload is returned, and this one is over. None: it is over, or was abandoned. Repeatable."""
+
+    def abandon(self, upload_id: str) -> None:
+        """It will not be stored: it takes no room any more. The row stays, since bytes may still turn up, until it is
+        over. Nothing for one that is confirmed. Repeatable."""
+
+    def find(self, tenant_id: str, sha256: str) -> Upload | None:
+        """A stored file of these bytes that has more than half of its time left."""
+
+    def lose(self, upload_id: str) -> None:
+        """Its file is not there any more: it is over, whatever it was."""
+
+    def used_bytes(self, tenant_id: str) -> int:
+        """What the tenant's files take, and those under way. O(files of the tenant), by an index."""
+
+    def expired(self, limit: int) -> list[Upload]:
+        """What is over, the oldest first. By an index: O(limit)."""
+
+    def remove(self, upload_id: str) -> bool:
+        """The row of a file that is gone. False: there was none, or it is not over."""
+
+
 @dataclass(frozen=True)
 class LedgerTx:
     """One transaction, in a thread. What it offers, by who needs it."""
@@ -413,6 +459,7 @@ class LedgerTx:
     modes: BudgetModes
     notes: Notes
     rates: Rates
+    uploads: Uploads
 
 
 class Ledger(Protocol):

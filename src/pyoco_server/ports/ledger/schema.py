@@ -30,6 +30,7 @@ __all__ = [
     "run_inputs",
     "runs",
     "tenants",
+    "uploads",
 ]
 
 metadata = MetaData()
@@ -257,5 +258,30 @@ rate_buckets = Table(
     #: Millionths of a token: whole numbers are enough.
     Column("tokens", BigInt, nullable=False),
     Column("updated_at", Instant, nullable=False),
+    sqlite_strict=True,
+)
+
+#: Files that tenants have put there for their packs, or are about to.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("upload_id", RunId, primary_key=True),
+    Column("tenant_id", Text, ForeignKey("tenants.tenant_id"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    #: What it counts for its tenant: nothing, once it was given up.
+    Column("size_bytes", BigInt, nullable=False),
+    Column("content_type", Text, nullable=False),
+    #: 1: its bytes are in the store, and somebody was told so.
+    Column("stored", SmallInt, nullable=False, server_default=text("0")),
+    Column("created_at", Instant, nullable=False),
+    #: From here on row and object may be removed, and nobody counts on them.
+    Column("expires_at", Instant, nullable=False),
+    CheckConstraint("size_bytes >= 0", name="ck_uploads_size"),
+    CheckConstraint("stored IN (0, 1)", name="ck_uploads_stored"),
+    #: What a tenant's files take: read from the index alone.
+    Index("idx_uploads_tenant", "tenant_id", "expires_at", "size_bytes"),
+    Index("idx_uploads_digest", "tenant_id", "sha256"),
+    Index("idx_uploads_expires", "expires_at"),
     sqlite_strict=True,
 )

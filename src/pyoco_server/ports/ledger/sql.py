@@ -32,6 +32,7 @@ from pyoco_server.ports.ledger.port import LedgerTx, Spans
 from pyoco_server.ports.ledger.rates import SqlRates
 from pyoco_server.ports.ledger.run_rows import SqlRunRows
 from pyoco_server.ports.ledger.tenants import SqlTenants
+from pyoco_server.ports.ledger.uploads import SqlUploads
 
 __all__ = ["SqlLedger"]
 
@@ -141,4 +142,5 @@ def _offer(sql: Sql) -> LedgerTx:
         modes=SqlBudgetModes(sql),
         notes=SqlNotes(sql),
         rates=SqlRates(sql),
+        uploads=SqlUploads(sql),
     )

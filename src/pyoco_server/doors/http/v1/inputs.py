@@ -1,0 +1,159 @@
+"""`/v1/inputs`: bring a file that packs may read."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
+from pyoco_server.core.priced.input_key import NAME_LENGTH_MAX
+from pyoco_server.core.priced.instants import iso
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import chunks_of
+from pyoco_server.doors.http.state import state_of
+from pyoco_server.doors.http.v1.documents import TRACE_PARAMETER
+from pyoco_server.doors.http.v1.limits import admit, priced_of
+from pyoco_server.doors.http.v1.strict_text import wrong
+from pyoco_server.errors import Problem, Refused, TooLarge, TooSlow
+from pyoco_server.ports.inputs.port import ANY_TYPE
+from pyoco_server.ports.spool import Spool
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_WORD: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
+_TYPE = re.compile(rf"{_WORD}/{_WORD}( *; *{_WORD}=({_WORD}|\"[ !#-\[\]-~]{{0,127}}\")){{0,4}}", re.ASCII)
+#: What comes more slowly than this, after a while, holds one of few places for hours.
+_PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
+
+
+async def upload_priced_input(request: Request) -> Response:
+    """PRICED-65: key, rate, validity. The bytes go to disk as they come; memory does not grow with them."""
+    visit, priced, state = await admit(request, "post"), priced_of(request), state_of(request)
+    assert visit.tenant_id is not None
+    said = _read_headers(request.headers)
+    with state.inputs.turn(visit.tenant_id):
+        async with Spool(Path(state.backend.config.data_dir) / "tmp") as content:
+            sha256 = await _receive(request, content, priced.config.pack_input_max_bytes)
+            if said is not None and said != sha256:
+                raise wrong((), "the bytes are not those of the header X-Content-SHA256; nothing was stored")
+            file = InputFile(
+                name=request.query_params.get("name", ""),
+                content_type=_content_type(request.headers),
+                sha256=sha256,
+                size_bytes=content.size_bytes,
+                chunks=content.chunks,
+            )
+            uploaded = await upload_input(priced, visit.tenant_id, file)
+    return json_answer(_shown(uploaded, priced.inputs.bucket), 201 if uploaded.is_new else 200, visit.headers())
+
+
+async def _receive(request: Request, content: Spool, bytes_max: int) -> str:
+    """The sha256 of all that came. Raises Refused as soon as it is too much, TooSlow, NoRoom."""
+    began = time.monotonic()
+    try:
+        async for chunk in chunks_of(request, bytes_max):
+            await content.write(chunk)
+            if content.size_bytes < (time.monotonic() - began - _PACE_GRACE_SECONDS) * _PACE_BYTES:
+                raise TooSlow("the file comes too slowly")
+    except TooLarge:
+        raise wrong((), f"a file has at most {bytes_max} bytes (PYOCO_PACK_INPUT_MAX_BYTES)") from None
+    if not content.size_bytes:
+        raise wrong((), "the body is the file itself, and it is empty")
+    return await content.finish()
+
+
+def _read_headers(headers: Headers) -> str | None:
+    """The digest that was announced, if any. Raises Refused with all that is wrong."""
+    problems = []
+    if any(each.strip().lower() not in {"", "identity"} for each in headers.getlist("content-encoding")):
+        problems.append(Problem((), "the header Content-Encoding is not understood: send the file as it is"))
+    said = headers.getlist("x-content-sha256")
+    if len(said) > 1 or not all(_DIGEST.fullmatch(each) for each in said):
+        problems.append(Problem((), "the header X-Content-SHA256 must be a SHA-256, in 64 hex digits"))
+    if problems:
+        raise Refused(problems=tuple(problems))
+    return said[0].lower() if said else None
+
+
+def _content_type(headers: Headers) -> str:
+    """As it was given, if it is one: nothing hangs on it, so nobody is refused for it."""
+    told = headers.getlist("content-type")
+    return told[0] if len(told) == 1 and _TYPE.fullmatch(told[0]) else ANY_TYPE
+
+
+def _shown(uploaded: Uploaded, bucket: str) -> dict[str, Any]:
+    upload = uploaded.upload
+    image = {"kind": "s3", "bucket": bucket, "key": upload.key}
+    return {
+        **image,
+        "sha256": upload.sha256,
+        "bytes": upload.size_bytes,
+        "content_type": upload.content_type,
+        "expires_at": iso(upload.expires_at),
+        "image": image,
+    }
+
+
+_SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_WHERE: dict[str, Any] = {"kind": {"type": "string", "enum": ["s3"]}, "bucket": schemas.TEXT, "key": schemas.TEXT}
+_BYTES = {"type": "string", "format": "binary", "minLength": 1}
+_STORED: dict[str, Any] = {
+    **_WHERE,
+    "sha256": _SHA256,
+    "bytes": schemas.COUNT,
+    "content_type": schemas.TEXT,
+    "expires_at": {"type": "string", "format": "date-time"},
+    "image": schemas.ref("PricedImage"),
+}
+
+SCHEMAS: dict[str, Any] = {
+    "PricedImage": schemas.object_of(_WHERE, list(_WHERE), "What a pack is told of a file: one of its `images`.")
+    | {"additionalProperties": False},
+    "PricedInput": schemas.object_of(_STORED, list(_STORED), "A file that packs of this tenant may read."),
+}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="POST",
+        path="/v1/inputs",
+        endpoint=upload_priced_input,
+        summary="Upload a file that packs read",
+        description="The body is the file itself, whatever its type: `Content-Type` is kept with it. `image` of the "
+        "answer goes into a submission as it is. Files belong to the tenant of the key, and expire. The same bytes "
+        "again are the same file, while more than half of its time is left: then the answer is 200.",
+        parameters=(
+            schemas.query(
+                "name",
+                {"type": "string"},
+                f"What the file is called. The end of its key is made of it: at most {NAME_LENGTH_MAX} of "
+                "`a-z 0-9 _ . -`.",
+            ),
+            {
+                "name": "X-Content-SHA256",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"},
+                "description": "The file's SHA-256. When other bytes arrive nothing is stored.",
+            },
+            TRACE_PARAMETER,
+        ),
+        body={"required": True, "content": {"application/octet-stream": {"schema": _BYTES}}},
+        status=201,
+        answer=schemas.json_response(schemas.ref("PricedInput"), "Stored."),
+        other_answers={
+            200: schemas.json_response(schemas.ref("PricedInput"), "These bytes were there already: the earlier file.")
+        },
+        errors=(422,),
+        problems=True,
+        tags=("priced",),
+    ),
+)

@@ -1,0 +1,123 @@
+"""A bucket of ours in S3: made when missing, closed to strangers, and forgetting what is old."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from pyoco_server.core.priced.constants import MULTIPART_ABORT_DAYS
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.aws.client import ANSWER_SECONDS, aws_errors, code_of
+
+if TYPE_CHECKING:
+    from types_aiobotocore_s3 import S3Client
+    from types_aiobotocore_s3.type_defs import PublicAccessBlockConfigurationTypeDef
+
+__all__ = ["BUCKET_NAME", "MISSING", "OwnBucket", "days_of"]
+
+log = get_logger(__name__)
+
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+#: AWS' words for an object that is not there.
+MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+
+_DAY = 86_400
+_UNSET = frozenset({"NoSuchLifecycleConfiguration", "NoSuchPublicAccessBlockConfiguration"})
+#: A store that cannot do it, or a bucket that is somebody else's to look after.
+_NOT_OURS = frozenset({"403", "AccessDenied", "MethodNotAllowed", "NotImplemented"})
+
+
+def days_of(seconds: int) -> int:
+    """Whole days, as S3 counts them, and never fewer than were asked for."""
+    return max(1, -(-seconds // _DAY))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnBucket:
+    """What one of our buckets should be like."""
+
+    s3: S3Client
+    name: str
+    region: str
+    #: The name of its lifecycle rule, which is ours alone.
+    rule: str
+    #: Below which objects expire.
+    prefix: str
+    #: After so many days.
+    days: int
+
+    async def ensure(self) -> None:
+        """May be repeated. Raises DependencyUnavailable."""
+        async with aws_errors(f"make the bucket {self.name}", 4 * ANSWER_SECONDS):
+            await self._ensure_bucket()
+            await self._if_we_may("access block", self._ensure_closed)
+            await self._if_we_may("lifecycle", self._ensure_expiry)
+
+    async def _ensure_bucket(self) -> None:
+        try:
+            await self.s3.head_bucket(Bucket=self.name)
+        except ClientError as error:
+            if code_of(error) not in {"404", "NoSuchBucket"}:
+                raise
+        else:
+            return
+        # The oldest region has no name here.
+        where: dict[str, Any] = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
+        try:
+            await self.s3.create_bucket(Bucket=self.name, **(where if self.region != "us-east-1" else {}))
+            log.info("made a bucket", bucket=self.name)
+        except ClientError as error:
+            if code_of(error) != "BucketAlreadyOwnedByYou":  # otherwise made by another of our processes a moment ago
+                raise
+
+    async def _ensure_closed(self) -> None:
+        """PRICED-213"""
+        wanted: PublicAccessBlockConfigurationTypeDef = {
+            "BlockPublicAcls": True,
+            "IgnorePublicAcls": True,
+            "BlockPublicPolicy": True,
+            "RestrictPublicBuckets": True,
+        }
+        try:
+            found = await self.s3.get_public_access_block(Bucket=self.name)
+            if found["PublicAccessBlockConfiguration"] == wanted:
+                return
+        except ClientError as error:
+            if code_of(error) not in _UNSET:
+                raise
+        await self.s3.put_public_access_block(Bucket=self.name, PublicAccessBlockConfiguration=wanted)
+
+    async def _ensure_expiry(self) -> None:
+        """PRICED-214. The rules of others stay."""
+        wanted: Any = {
+            "ID": self.rule,
+            "Status": "Enabled",
+            "Filter": {"Prefix": self.prefix},
+            "Expiration": {"Days": self.days},
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": MULTIPART_ABORT_DAYS},
+        }
+        rules: list[Any] = []
+        try:
+            rules = list((await self.s3.get_bucket_lifecycle_configuration(Bucket=self.name))["Rules"])
+        except ClientError as error:
+            if code_of(error) not in _UNSET:
+                raise
+        if wanted in rules:
+            return
+        others = [rule for rule in rules if rule.get("ID") != self.rule]
+        await self.s3.put_bucket_lifecycle_configuration(
+            Bucket=self.name, LifecycleConfiguration={"Rules": [*others, wanted]}
+        )
+
+    async def _if_we_may(self, what: str, ensure: Callable[[], Awaitable[None]]) -> None:
+        """A bucket that others look after can still be used."""
+        try:
+            await ensure()
+        except ClientError as error:
+            if code_of(error) not in _NOT_OURS:
+                raise
+            log.warning("a setting of the bucket is left to others", bucket=self.name, what=what, code=code_of(error))

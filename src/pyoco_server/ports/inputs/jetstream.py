@@ -1,0 +1,127 @@
+"""Inputs in a JetStream object store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pyoco_server.config import PricedConfig
+from pyoco_server.errors import Corrupt, DependencyUnavailable, ObjectNotFound, TooLarge
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.inputs.landing import Landing
+from pyoco_server.ports.inputs.port import ANY_TYPE, InputHead
+from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.resources import ensure, inputs_resources, keep_as_long
+from pyoco_server.ports.objects.port import ObjectInfo, Objects
+
+__all__ = ["JetStreamInputs"]
+
+log = get_logger(__name__)
+
+_CONTENT_TYPE = "Content-Type"
+_PING_SECONDS = 2.0
+
+
+class _Info(msgspec.Struct):
+    config: dict[str, Any]
+
+
+class JetStreamInputs:
+    """Each file is an object under its key. The store lets everything expire after the retention."""
+
+    def __init__(self, link: Link, objects: Objects, config: PricedConfig, replicas: int) -> None:
+        """`objects` is the store named by `config.pack_input_bucket`."""
+        self._link, self._objects = link, objects
+        self._resources = inputs_resources(config, replicas)
+        self.bucket = config.pack_input_bucket
+
+    async def start(self) -> None:
+        with dependency_errors("make the store of inputs"):
+            await keep_as_long(self._link, self._resources)
+            await ensure(self._link, self._resources)
+
+    async def close(self) -> None:
+        """The connection is somebody else's."""
+
+    async def put(self, key: str, data: AsyncIterator[bytes], size: int, content_type: str, sha256: str) -> None:
+        try:
+            with dependency_errors("store an input"):
+                await self._objects.put(key, _checked(data, size, sha256), size, {_CONTENT_TYPE: content_type})
+        except TooLarge as error:
+            raise ValueError("there are more bytes than were announced") from error
+
+    async def head(self, key: str) -> InputHead | None:
+        info = await self._info(key)
+        return None if info is None else _head(info)
+
+    async def fetch(self, key: str, into: Path, bytes_max: int) -> InputHead | None:
+        info = await self._info(key)
+        if info is None:
+            return None
+        if info.size_bytes > bytes_max:
+            raise TooLarge(f"the file has {info.size_bytes} bytes, and may have {bytes_max}")
+        try:
+            async with Landing(into, bytes_max) as landing, aclosing(self._read(info)) as chunks:
+                async for chunk in chunks:
+                    await landing.write(chunk)
+                await landing.finish(info.sha256_hex)
+        except ObjectNotFound:
+            return None
+        except Corrupt as error:
+            raise _damaged(error) from error
+        return _head(info)
+
+    async def delete(self, key: str) -> None:
+        try:
+            with dependency_errors("delete an input"):
+                await self._objects.delete(key)
+        except Corrupt as error:
+            raise _damaged(error) from error
+
+    async def ping(self) -> None:
+        with dependency_errors("reach the store of inputs"):
+            await self._link.api(f"STREAM.INFO.OBJ_{self.bucket}", {}, _Info, seconds=_PING_SECONDS)
+
+    async def _read(self, info: ObjectInfo) -> AsyncGenerator[bytes, None]:
+        """Its errors are the store's alone, and none of the disk's."""
+        with dependency_errors("read an input"):
+            async with aclosing(self._objects.read(info)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    async def _info(self, key: str) -> ObjectInfo | None:
+        try:
+            with dependency_errors("look for an input"):
+                return await self._objects.info(key)
+        except ObjectNotFound:
+            return None
+        except Corrupt as error:
+            raise _damaged(error) from error
+
+
+async def _checked(data: AsyncIterator[bytes], size: int, sha256: str) -> AsyncIterator[bytes]:
+    """The same bytes. Raises ValueError at their end, before the object shows, when they are others than was said."""
+    digest, count = hashlib.sha256(), 0
+    async for chunk in data:
+        await asyncio.to_thread(digest.update, chunk)
+        count += len(chunk)
+        yield chunk
+    if count != size or digest.hexdigest() != sha256:
+        raise ValueError("the bytes are not those of the size and the digest")
+
+
+def _head(info: ObjectInfo) -> InputHead:
+    return InputHead(info.size_bytes, info.headers.get(_CONTENT_TYPE, ANY_TYPE), info.sha256_hex or None)
+
+
+def _damaged(error: Corrupt) -> DependencyUnavailable:
+    """What cannot be read is not missing."""
+    log.error("a stored input is damaged", error=error)
+    return DependencyUnavailable(f"cannot read an input: {error}")

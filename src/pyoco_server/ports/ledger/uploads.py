@@ -1,0 +1,136 @@
+"""Files of tenants, and the room that each tenant has for them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Integer, bindparam, delete, func, select, update
+
+from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload
+from pyoco_server.ports.ledger.dialect import Sql
+from pyoco_server.ports.ledger.port import Full
+from pyoco_server.ports.ledger.schema import tenants, uploads
+from pyoco_server.ports.ledger.tenants import SqlTenants
+
+__all__ = ["SqlUploads"]
+
+_U = uploads.c
+#: Of an upload that is as good as ours: half of the time it had.
+_HALF: Final = 2
+
+
+class SqlUploads:
+    """See `port.Uploads`. Files are few and large beside runs: statements are made as they are needed."""
+
+    def __init__(self, sql: Sql) -> None:
+        self._sql = sql
+
+    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
+        self._lock(ask.tenant_id)
+        used, first = self._used(ask.tenant_id)
+        if used + ask.size_bytes > tenant_bytes_max:
+            return Full(used_bytes=used, first_expires_at=first)
+        seconds = min(PENDING_SECONDS, self._sql.spans.retention_seconds)
+        row = self._sql.connection.execute(
+            uploads.insert()
+            .values(
+                upload_id=ask.upload_id,
+                tenant_id=ask.tenant_id,
+                key=ask.key,
+                sha256=ask.sha256,
+                size_bytes=ask.size_bytes,
+                content_type=ask.content_type,
+                created_at=self._sql.now(),
+                expires_at=self._sql.ahead(seconds),
+            )
+            .returning(*uploads.columns)
+        ).one()
+        return _upload(row)
+
+    def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
+        self._lock(tenant_id)
+        mine = self._sql.connection.execute(select(uploads).where(_U.upload_id == upload_id)).first()
+        if mine is None:
+            return None
+        if mine.stored:
+            return _upload(mine)
+        other = self.find(tenant_id, mine.sha256)
+        if other is not None:
+            self.lose(upload_id)
+            return other
+        row = self._sql.connection.execute(
+            update(uploads)
+            # Who has looked for what is over may be removing it already: it stays over.
+            .where(_U.upload_id == upload_id, _U.size_bytes == mine.size_bytes, _U.expires_at > self._sql.now())
+            # From before its bytes were stored: a store that counts by itself lets them go no earlier.
+            .values(stored=1, expires_at=mine.created_at + self._sql.spans.retention_seconds * SECOND_US)
+            .returning(*uploads.columns)
+        ).first()
+        return None if row is None else _upload(row)
+
+    def abandon(self, upload_id: str) -> None:
+        self._sql.connection.execute(
+            update(uploads).where(_U.upload_id == upload_id, _U.stored == 0).values(size_bytes=0)
+        )
+
+    def find(self, tenant_id: str, sha256: str) -> Upload | None:
+        row = self._sql.connection.execute(
+            select(uploads)
+            .where(_U.tenant_id == tenant_id, _U.sha256 == sha256, _U.stored == 1)
+            .where(_U.expires_at > self._sql.ahead(-(-self._sql.spans.retention_seconds // _HALF)))
+            .order_by(_U.expires_at.desc())
+            .limit(1)
+        ).first()
+        return None if row is None else _upload(row)
+
+    def lose(self, upload_id: str) -> None:
+        self._sql.connection.execute(
+            update(uploads).where(_U.upload_id == upload_id).values(size_bytes=0, expires_at=self._sql.now())
+        )
+
+    def used_bytes(self, tenant_id: str) -> int:
+        return self._used(tenant_id)[0]
+
+    def expired(self, limit: int) -> list[Upload]:
+        rows = self._sql.connection.execute(
+            select(uploads)
+            .where(_U.expires_at <= self._sql.now_us())  # a clock that is read row by row would read them all
+            .order_by(_U.expires_at)
+            .limit(bindparam(None, limit, type_=Integer()))
+        )
+        return [_upload(row) for row in rows]
+
+    def remove(self, upload_id: str) -> bool:
+        gone = self._sql.connection.execute(
+            delete(uploads).where(_U.upload_id == upload_id, _U.expires_at <= self._sql.now())
+        )
+        return bool(gone.rowcount == 1)
+
+    def _lock(self, tenant_id: str) -> None:
+        """One at a time for each tenant. Not in the way of who names the tenant in a row of its own: runs."""
+        SqlTenants(self._sql).add(tenant_id)
+        if self._sql.is_postgres:
+            chosen = select(tenants.c.tenant_id).where(tenants.c.tenant_id == tenant_id)
+            self._sql.connection.execute(chosen.with_for_update(key_share=True))
+
+    def _used(self, tenant_id: str) -> tuple[int, int | None]:
+        row = self._sql.connection.execute(
+            select(func.coalesce(func.sum(_U.size_bytes), 0), func.min(_U.expires_at)).where(
+                _U.tenant_id == tenant_id, _U.expires_at > self._sql.now(), _U.size_bytes > 0
+            )
+        ).one()
+        return int(row[0]), row[1]
+
+
+def _upload(row: Any) -> Upload:
+    return Upload(
+        upload_id=row.upload_id,
+        tenant_id=row.tenant_id,
+        key=row.key,
+        sha256=row.sha256,
+        size_bytes=row.size_bytes,
+        content_type=row.content_type,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+    )

@@ -1,0 +1,98 @@
+"""Settings in, the queue of priced runs and their stores of bytes out: in JetStream, or in SQS and S3."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+from pyoco_server.errors import UsageError
+from pyoco_server.ports.inputs.jetstream import JetStreamInputs
+from pyoco_server.ports.inputs.port import Inputs
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.objects.jetstream import JetStreamObjects
+from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
+from pyoco_server.ports.pack_queue.port import PackQueue
+from pyoco_server.ports.results.jetstream import JetStreamResults
+from pyoco_server.ports.results.port import Results
+from pyoco_server.ports.results.secret import signing_secret
+
+__all__ = ["Stores", "need", "open_stores"]
+
+#: Which extra brings what.
+_EXTRAS = {"psycopg": "postgres", "redis": "redis", "aiobotocore": "aws"}
+
+
+def need(module: str, variable: str) -> None:
+    """Raises UsageError when the package that this setting asks for is not installed."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS[module]
+        raise UsageError(f"{variable} needs more packages; example: pip install 'pyoco-server[{extra}]'") from error
+
+
+class _Settings(Protocol):
+    """What of `PricedSettings` is gone by."""
+
+    @property
+    def config(self) -> NatsBackendConfig: ...
+    @property
+    def priced(self) -> PricedConfig: ...
+    @property
+    def aws(self) -> AwsSettings: ...
+    @property
+    def signs(self) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    queue: PackQueue
+    results: Results
+    #: Beside the results, wherever those are.
+    inputs: Inputs
+
+
+@contextlib.asynccontextmanager
+async def open_stores(settings: _Settings, link: Link) -> AsyncIterator[Stores]:
+    """Opened as objects; what they need in the world is made by their `start`. Raises UsageError, SettingError."""
+    async with AsyncExitStack() as opened:
+        queue = await _queue(opened, settings, link)
+        opened.push_async_callback(queue.close)
+        results, inputs = await _bytes(opened, settings, link)
+        opened.push_async_callback(inputs.close)
+        opened.push_async_callback(results.close)
+        yield Stores(queue=queue, results=results, inputs=inputs)
+
+
+async def _queue(opened: AsyncExitStack, settings: _Settings, link: Link) -> PackQueue:
+    priced = settings.priced
+    if not priced.pack_queue_url:
+        return JetStreamPackQueue(link, priced, settings.config.jetstream_replicas)
+    need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
+    from pyoco_server.ports.aws.client import open_sqs  # noqa: PLC0415 - of an extra
+    from pyoco_server.ports.pack_queue.sqs import SqsPackQueue  # noqa: PLC0415
+
+    sqs = await opened.enter_async_context(open_sqs(settings.aws))
+    return SqsPackQueue(sqs, priced.pack_queue_url, priced.priced_lease_ttl_sec)
+
+
+async def _bytes(opened: AsyncExitStack, settings: _Settings, link: Link) -> tuple[Results, Inputs]:
+    config, priced = settings.config, settings.priced
+    if not priced.results_url:
+        replicas = config.jetstream_replicas
+        secret = await signing_secret(link, config, priced) if settings.signs else b""
+        results = JetStreamResults(link, JetStreamObjects(link, priced.results_bucket), priced, replicas, secret)
+        return results, JetStreamInputs(link, JetStreamObjects(link, priced.pack_input_bucket), priced, replicas)
+    need("aiobotocore", "PYOCO_RESULTS_URL")
+    from pyoco_server.ports.aws.client import open_s3  # noqa: PLC0415 - of an extra
+    from pyoco_server.ports.inputs.s3 import S3Inputs  # noqa: PLC0415
+    from pyoco_server.ports.results.s3 import S3Results  # noqa: PLC0415
+
+    s3 = await opened.enter_async_context(open_s3(settings.aws))
+    region = settings.aws.region
+    return S3Results(s3, priced.results_url, region, priced.priced_retention_sec), S3Inputs(s3, priced, region)
