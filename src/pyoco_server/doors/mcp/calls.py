@@ -1,0 +1,146 @@
+"""One call of a tool: from its arguments to the document that the agent reads. Knows no transport."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyoco_server.client.calls import Repeat
+from pyoco_server.client.retry import Failure, How, Patience, read_retry_after
+from pyoco_server.core.priced.reasons import Reason
+from pyoco_server.doors.mcp.problems import ArgumentsRefused, problem, refusal
+from pyoco_server.doors.mcp.tools import Ask, Tool
+from pyoco_server.logs import get_logger
+
+__all__ = ["PATIENCE", "Answer", "Reply", "Send", "Unreachable", "call_tool"]
+
+log = get_logger(__name__)
+
+#: Agents give a tool half a minute or more. A gateway that is being restarted is back within this.
+PATIENCE = Patience(retries=8, seconds=10.0)
+
+_NOT_OURS = (
+    "What answers there is not a pyoco-server gateway with priced runs, or something on the way changed its answer."
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server answered."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class Unreachable(Exception):
+    """The server gave no whole answer. The text is for the agent, and says where it was looked for."""
+
+    def __init__(self, detail: str, *, is_unsent: bool = False) -> None:
+        super().__init__(detail)
+        self.is_unsent = is_unsent
+
+
+class Send(Protocol):
+    """The way to `/v1`, with the caller's key. Raises Unreachable."""
+
+    async def __call__(self, ask: Ask, trace_id: str) -> Reply: ...
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tool says."""
+
+    document: dict[str, Any]
+    is_error: bool = False
+    #: Beside an error: how to go on without paying twice.
+    hint: str | None = None
+
+
+async def call_tool(
+    tool: Tool,
+    arguments: dict[str, Any],
+    send: Send,
+    trace_id: str,
+    patience: Patience = PATIENCE,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> Answer:
+    """Never raises for what a caller or the server did. Nothing is sent for arguments that are refused.
+
+    One idempotency key for all tries (PRICED-217). The server away, a submission under way with the same key, and too
+    many requests are tried again as long as there is patience; everything else is the answer.
+    """
+    try:
+        ask = tool.ask(arguments)
+    except ArgumentsRefused as error:
+        log.info("a tool was called with arguments that are not valid", tool=tool.name, problems=len(error.problems))
+        return Answer(refusal(error, trace_id), is_error=True)
+    try:
+        reply = await _tried(send, ask, trace_id, patience, sleep)
+    except Unreachable as error:
+        log.warning("a tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
+        return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
+    document, is_ok = _document(reply.body), 200 <= reply.status < 300
+    if document is None or is_ok == ("reason_code" in document):
+        log.warning("the answer to a tool was not understood", tool=tool.name, trace_id=trace_id, status=reply.status)
+        return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
+    if not is_ok:
+        return _no(ask, document)
+    return Answer(document if ask.idempotency_key is None else {**document, "idempotency_key": ask.idempotency_key})
+
+
+async def _tried(
+    send: Send, ask: Ask, trace_id: str, patience: Patience, sleep: Callable[[float], Awaitable[object]]
+) -> Reply:
+    """The first answer that is not worth another try, or the last there was time for. Raises Unreachable."""
+    began, tries = time.monotonic(), 0
+    while True:
+        tries += 1
+        lost: Unreachable | None = None
+        reply = Reply(0, b"")
+        try:
+            reply = await send(ask, trace_id)
+        except Unreachable as error:
+            lost = error
+            failure = Failure(How.UNSENT if error.is_unsent else How.LOST)
+        else:
+            if reply.status < 400:
+                return reply
+            failure = Failure(
+                How.REFUSED,
+                reply.status,
+                read_retry_after(reply.retry_after, time.time()),
+                is_passing=reply.status == 409 and _reason(reply) == Reason.IDEMPOTENCY_IN_PROGRESS,
+            )
+        pause = patience.pause(Repeat.SAFE, failure, tries, time.monotonic() - began, random.random())  # noqa: S311
+        if pause is not None:
+            await sleep(pause)
+        elif lost is not None:
+            raise lost
+        else:
+            return reply
+
+
+def _no(ask: Ask, document: dict[str, Any]) -> Answer:
+    hint = None
+    if ask.idempotency_key is not None:
+        hint = f"idempotency_key of this call: {ask.idempotency_key}"
+    return Answer(document, is_error=True, hint=hint)
+
+
+def _reason(reply: Reply) -> object:
+    return (_document(reply.body) or {}).get("reason_code")
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    """None: it is no JSON object."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None

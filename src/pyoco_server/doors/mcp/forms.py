@@ -1,0 +1,198 @@
+"""The forms of the tools' arguments and answers (contract section 22), and what does not fit into them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pyoco_server.errors import Problem
+
+__all__ = ["DECISION", "GET", "OCR", "RECEIPT", "RUN", "URL", "misfits"]
+
+Schema = dict[str, Any]
+Loc = tuple[str | int, ...]
+
+_MAX_COST: Final[Schema] = {"type": "number", "minimum": 0.01}
+_TIMEBOX: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 90}
+_SCORE: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 1}
+_KEY: Final[Schema] = {"type": "string", "minLength": 8, "maxLength": 64}
+
+# Word for word as in the contract. How a tool is used stands in its description.
+URL: Final[Schema] = {
+    "type": "object",
+    "required": ["urls", "max_cost_usd"],
+    "properties": {
+        "urls": {"type": "array", "items": {"type": "string", "format": "uri"}, "minItems": 1, "maxItems": 30},
+        "max_cost_usd": _MAX_COST,
+        "timebox_sec": _TIMEBOX,
+        "min_reliability_score": _SCORE,
+        "idempotency_key": _KEY,
+    },
+    "additionalProperties": False,
+}
+OCR: Final[Schema] = {
+    "type": "object",
+    "required": ["input_files", "max_cost_usd"],
+    "properties": {
+        "input_files": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 10},
+        "max_cost_usd": _MAX_COST,
+        "ocr_profile": {"type": "string", "enum": ["P1", "P2A", "P2B", "P3"]},
+        "language": {"type": "string", "default": "kor+eng"},
+        "timebox_sec": _TIMEBOX,
+        "artifacts": {
+            "type": "object",
+            "properties": {"include_markdown": {"type": "boolean"}, "include_docx": {"type": "boolean"}},
+        },
+        "idempotency_key": _KEY,
+    },
+    "additionalProperties": False,
+}
+DECISION: Final[Schema] = {
+    "type": "object",
+    "required": ["question", "max_cost_usd"],
+    "properties": {
+        "question": {"type": "string"},
+        "context": {"type": "string"},
+        "max_cost_usd": _MAX_COST,
+        "timebox_sec": _TIMEBOX,
+        "min_reliability_score": _SCORE,
+        "idempotency_key": _KEY,
+    },
+    "additionalProperties": False,
+}
+GET: Final[Schema] = {
+    "type": "object",
+    "required": ["run_id"],
+    "properties": {"run_id": {"type": "string", "minLength": 1, "maxLength": 64}},
+    "additionalProperties": False,
+}
+
+_TEXT: Final[Schema] = {"type": "string"}
+_PROBLEM: Final[Schema] = {
+    "type": "object",
+    "description": "With isError: why not (RFC 9457).",
+    "required": ["type", "title", "status", "detail", "instance", "reason_code", "trace_id"],
+    "properties": {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "instance": _TEXT,
+        "reason_code": _TEXT,
+        "trace_id": _TEXT,
+        "run_id": _TEXT,
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "message"],
+                "properties": {"pointer": _TEXT, "message": _TEXT},
+            },
+        },
+    },
+}
+
+
+def _or_problem(answer: Schema) -> Schema:
+    """Some clients hold an error against the form of the answer, too."""
+    return {"type": "object", "anyOf": [answer, _PROBLEM]}
+
+
+RECEIPT: Final[Schema] = _or_problem(
+    {
+        "type": "object",
+        "description": "The run was accepted; its result is not there yet. Poll it with dpp_run_get.",
+        "required": ["run_id", "status", "reservation", "poll", "meta", "idempotency_key"],
+        "properties": {
+            "run_id": _TEXT,
+            "status": {"const": "QUEUED"},
+            "reservation": {"type": "object"},
+            "poll": {"type": "object"},
+            "meta": {"type": "object"},
+            "idempotency_key": _TEXT,
+        },
+    }
+)
+RUN: Final[Schema] = _or_problem(
+    {
+        "type": "object",
+        "description": "The run as it is now.",
+        "required": ["run_id", "status", "money_state", "cost", "result", "meta"],
+        "properties": {
+            "run_id": _TEXT,
+            "status": {"enum": ["QUEUED", "PROCESSING", "COMPLETED", "FAILED"]},
+            "money_state": _TEXT,
+            "cost": {"type": "object"},
+            "result": {"type": ["object", "null"]},
+            "meta": {"type": "object"},
+        },
+    }
+)
+
+
+def _is_number(value: object) -> bool:
+    """NaN and the infinities are none, though some readers of JSON let them in."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    """As JSON Schema has it: 90.0 is one."""
+    return _is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+_TYPES: Final[dict[str, tuple[Callable[[object], bool], str]]] = {
+    "object": (lambda value: isinstance(value, dict), "must be an object"),
+    "array": (lambda value: isinstance(value, list), "must be a list"),
+    "string": (lambda value: isinstance(value, str), "must be a string"),
+    "boolean": (lambda value: isinstance(value, bool), "must be true or false"),
+    "number": (_is_number, "must be a number"),
+    "integer": (_is_whole, "must be a whole number"),
+}
+#: The limits that the forms above use: whether they hold, and what is said if not.
+_LIMITS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "minimum": (lambda value, limit: value >= limit, "must be at least {}"),
+    "maximum": (lambda value, limit: value <= limit, "must be at most {}"),
+    "minLength": (lambda value, limit: len(value) >= limit, "must have at least {} characters"),
+    "maxLength": (lambda value, limit: len(value) <= limit, "must have at most {} characters"),
+    "minItems": (lambda value, limit: len(value) >= limit, "must have at least {} items"),
+    "maxItems": (lambda value, limit: len(value) <= limit, "must have at most {} items"),
+    "enum": (lambda value, words: value in words, "must be one of: {}"),
+}
+#: A name that may be shown again: most likely a slip of the pen.
+_SHOWABLE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+def misfits(value: object, form: Mapping[str, Any], loc: Loc = ()) -> Iterator[Problem]:
+    """What is wrong with a value, and where; never what it was. O(size). Knows the words that are used above."""
+    fits, rule = _TYPES[form["type"]]
+    if not fits(value):
+        yield Problem(loc, rule, "type")
+        return
+    for word, (holds, said) in _LIMITS.items():
+        if word in form and not holds(value, form[word]):
+            limit = form[word]
+            yield Problem(loc, said.format(", ".join(limit) if isinstance(limit, list) else limit), "value")
+    if isinstance(value, list):
+        for index, item in enumerate(value[: form.get("maxItems")]):
+            yield from misfits(item, form["items"], (*loc, index))
+    if isinstance(value, dict):
+        yield from _members(value, form, loc)
+
+
+def _members(value: dict[str, Any], form: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    known = form["properties"]
+    for name in form.get("required", ()):
+        if name not in value:
+            yield Problem((*loc, name), "is required", "missing")
+    rule = f"is unknown; there may be: {', '.join(known)}"
+    for name, item in value.items():
+        if name in known:
+            yield from misfits(item, known[name], (*loc, name))
+        elif _SHOWABLE.fullmatch(name):
+            yield Problem((*loc, name), rule, "unknown")
+        else:
+            yield Problem(loc, f"a member of it {rule}", "unknown")

@@ -1,0 +1,201 @@
+"""`/mcp/`: the tools over streamable HTTP, on the gateway itself. Keys are those of `/v1`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import read_body
+from pyoco_server.doors.http.v1.limits import priced_of
+from pyoco_server.doors.http.v1.visit import MCP
+from pyoco_server.doors.mcp.sessions import Sessions
+from pyoco_server.errors import TooLarge
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
+#: No client numbers its messages so far; and whatever an id is, it is sent back.
+_ID_LENGTH_MAX = 256
+_ID_MAX = 2**53 - 1
+_METHOD_LENGTH_MAX = 256
+
+_JSON = "application/json"
+
+
+async def call_tools(request: Request) -> Response:
+    """One message in, one answer out. Raises DependencyUnavailable on a gateway without priced runs, TooSlow."""
+    priced_of(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+        return _no(415, _INVALID_REQUEST, "the header Content-Type must be application/json")
+    try:
+        body = await read_body(request, REQUEST_BODY_MAX_BYTES)
+    except TooLarge:
+        return _no(413, _INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes")
+    wrong = _misfit(body)
+    if wrong is not None:
+        return _no(400, *wrong)
+    sessions: Sessions = request.app.state.agent_sessions
+    return await _answered(request, body, sessions)
+
+
+async def call_tools_without_slash(request: Request) -> Response:
+    """The same: a redirect would lose the body with many clients."""
+    return await call_tools(request)
+
+
+async def _answered(request: Request, body: bytes, sessions: Sessions) -> Response:
+    """What the SDK answers. It is one message, never a stream: no tool sends anything before its result."""
+    app = await sessions.app()
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    start: Message = {}
+    parts: list[bytes] = []
+
+    async def receive() -> Message:
+        return waiting.pop() if waiting else await request.receive()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(message)
+        else:
+            parts.append(message.get("body", b""))
+
+    await app(request.scope, receive, send)
+    status: int = start["status"]
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start["headers"]}
+    content = b"".join(parts)
+    if status >= 400 and not headers.get("content-type", "").startswith(_JSON):
+        return _no(status, _INVALID_REQUEST, _PLAIN.get(status, "the request is not valid"))
+    answer = Response(content, status, {"Cache-Control": "no-store"}, headers.get("content-type") if content else None)
+    if "allow" in headers:
+        answer.headers["Allow"] = headers["allow"]
+    return answer
+
+
+#: What the SDK says without words, or in words that are no JSON.
+_PLAIN = {406: "the header Accept must name application/json and text/event-stream"}
+
+
+def _no(status: int, code: int, message: str) -> Response:
+    """A refusal of the message as a whole: its id is not looked at."""
+    document = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return json_answer(document, status, {"Cache-Control": "no-store"})
+
+
+def _misfit(body: bytes) -> tuple[int, str] | None:
+    """What is wrong with a message: code and words, and nothing of it. The SDK's own words quote what was sent."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):  # no UTF-8, no JSON, a number of thousands of digits; too deep
+        return _PARSE_ERROR, "the body is not JSON in UTF-8"
+    if b"\\ud" in body.lower() and not _is_text(message):
+        return _PARSE_ERROR, "the body has half a surrogate pair"
+    rule = next((rule for holds, rule in _RULES if not holds(message)), None)
+    return None if rule is None else (_INVALID_REQUEST, rule)
+
+
+#: Each is looked at only when those before it hold.
+_RULES: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda message: not isinstance(message, list), "send one message at a time: batches are not served"),
+    (
+        lambda message: isinstance(message, dict) and message.get("jsonrpc") == "2.0",
+        'the body must be one JSON-RPC message: {"jsonrpc": "2.0", ...}',
+    ),
+    (
+        lambda message: isinstance(message.get("method"), str) and len(message["method"]) <= _METHOD_LENGTH_MAX,
+        "the message needs a method; answers are not expected here",
+    ),
+    (lambda message: isinstance(message.get("params", {}), dict), "params must be an object"),
+    (
+        lambda message: "id" not in message or _is_id(message["id"]),
+        f"id must be a whole number or a text of at most {_ID_LENGTH_MAX} characters",
+    ),
+)
+
+
+def _is_id(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _ID_LENGTH_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _ID_MAX
+
+
+def _is_text(message: object) -> bool:
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
+
+
+_VERSION = {"type": "string", "enum": ["2.0"]}
+_ID = {
+    "anyOf": [
+        {"type": "string", "maxLength": _ID_LENGTH_MAX},
+        {"type": "integer", "minimum": -_ID_MAX, "maximum": _ID_MAX},
+    ]
+}
+SCHEMAS: dict[str, Any] = {
+    "AgentMessage": schemas.object_of(
+        {
+            "jsonrpc": _VERSION,
+            "id": _ID,
+            "method": {"type": "string", "maxLength": _METHOD_LENGTH_MAX},
+            "params": schemas.OBJECT,
+        },
+        ["jsonrpc", "method"],
+        "One JSON-RPC message of the Model Context Protocol. Without an id it is a notification.",
+    ),
+    "AgentAnswer": schemas.object_of(
+        {
+            "jsonrpc": _VERSION,
+            "id": schemas.or_null(_ID),
+            "result": schemas.OBJECT,
+            "error": schemas.object_of({"code": {"type": "integer"}, "message": schemas.TEXT}, ["code"], "Why not."),
+        },
+        ["jsonrpc", "id"],
+        "The JSON-RPC answer to a message: a result, also of a tool that was refused; or an error.",
+    ),
+}
+
+_ANSWER = schemas.ref("AgentAnswer")
+_REFUSALS = {
+    400: "It is no JSON-RPC message, or one of a version that is not served.",
+    404: "There is no such method (2026-07-28 and later).",
+    406: "The caller does not accept JSON.",
+    413: "The body is larger than it may be.",
+    415: "The body is said to be no JSON.",
+}
+
+
+def _operation(path: str, endpoint: Any, more: str) -> Operation:
+    return Operation(
+        method="POST",
+        path=path,
+        endpoint=endpoint,
+        summary="Tools for agents (MCP)",
+        description=(
+            "The Model Context Protocol over streamable HTTP, without sessions and with JSON answers: `initialize`, "
+            "`tools/list` and `tools/call` of `dpp_url_run_submit`, `dpp_ocr_run_submit`, `dpp_decision_run_submit` "
+            f"and `dpp_run_get`. A tool asks `/v1` with the key of this request.{more}"
+        ),
+        body={"required": True, "content": {_JSON: {"schema": schemas.ref("AgentMessage")}}},
+        answer=schemas.json_response(_ANSWER, "The answer to the message; also when a tool was refused."),
+        more_answers={202: "A notification was taken."},
+        other_answers={status: schemas.json_response(_ANSWER, words) for status, words in _REFUSALS.items()},
+        problems=True,
+        tags=("agents",),
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    _operation(MCP, call_tools, ""),
+    _operation(MCP.rstrip("/"), call_tools_without_slash, f" The same as `{MCP}`."),
+)

@@ -1,0 +1,81 @@
+"""The tools as a server of the MCP SDK. Importing it takes half a second: whoever does not serve agents does not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from pyoco_server.client.retry import Patience
+from pyoco_server.doors.mcp.calls import PATIENCE, Answer, Send, call_tool
+from pyoco_server.doors.mcp.tools import INSTRUCTIONS, TOOLS, Tool
+
+__all__ = ["build_server"]
+
+#: Gives the way to `/v1` for a request, and the trace id it came with, if any.
+WayOf = Callable[[ServerRequestContext[Any, Any]], tuple[Send, str | None]]
+
+
+def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
+    """A server with the four tools and nothing else. It takes no handler of the log away, and adds none."""
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # the SDK has a line for every request
+
+    async def list_tools(
+        _: ServerRequestContext[Any, Any], __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_shown(tool) for tool in TOOLS.values()])
+
+    async def call(
+        context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool; there are: {', '.join(TOOLS)}")
+        send, trace_id = way_of(context)
+        trace_id = trace_id or f"t_{uuid.uuid4().hex}"
+        return _result(await call_tool(tool, params.arguments or {}, send, trace_id, patience))
+
+    return Server(
+        "pyoco-server",
+        version=metadata.version("pyoco-server"),
+        title="pyoco-server: priced runs",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda name: TOOLS[name].input_form if name in TOOLS else None,
+        on_list_tools=list_tools,
+        on_call_tool=call,
+    )
+
+
+def _shown(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_form,
+        output_schema=tool.output_form,
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.is_reading,
+            destructive_hint=False,
+            # A submission is one only with an idempotency_key of the caller's.
+            idempotent_hint=tool.is_reading,
+            open_world_hint=tool.is_of_the_world,
+        ),
+    )
+
+
+def _result(answer: Answer) -> types.CallToolResult:
+    texts = [json.dumps(answer.document, ensure_ascii=False), *([answer.hint] if answer.hint else [])]
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text) for text in texts],
+        structured_content=answer.document,
+        is_error=answer.is_error,
+    )

@@ -1,0 +1,75 @@
+"""The MCP SDK's part of `/mcp/`: begun by the first agent, ended with the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import ASGIApp
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from pyoco_server.doors.mcp.calls import Send
+
+__all__ = ["Sessions"]
+
+
+class Sessions:
+    """Without state: each request stands alone, and any gateway can answer the next one.
+
+    The SDK takes half a second to import, and memory; a gateway that no agent uses pays neither. What it runs in is
+    owned by a task of its own: who enters a task group has to be the one who leaves it.
+    """
+
+    def __init__(self) -> None:
+        self._gate = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._app: ASGIApp | None = None
+
+    async def app(self) -> ASGIApp:
+        """What answers requests. The first caller waits until it is there."""
+        async with self._gate:
+            if self._app is None:
+                await asyncio.to_thread(_load)
+                begun: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+                self._task = asyncio.create_task(self._run(begun), name="mcp sessions")
+                self._app = await begun
+            return self._app
+
+    async def stop(self) -> None:
+        """Returns once nothing runs. It does not begin again."""
+        self._stopping.set()
+        async with self._gate:
+            if self._task is not None:
+                await self._task
+                self._task = None
+
+    async def _run(self, begun: asyncio.Future[ASGIApp]) -> None:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415 - see above
+
+        from pyoco_server.doors.mcp.server import build_server  # noqa: PLC0415
+
+        # Who may ask, from which page and how much is decided before: by the guard, and in `http.py`.
+        manager = StreamableHTTPSessionManager(build_server(_way_of), json_response=True, stateless=True)
+        async with manager.run():
+            begun.set_result(manager.handle_request)
+            await self._stopping.wait()
+
+
+def _load() -> None:
+    """In a thread: everybody else is served meanwhile."""
+    import mcp.server.streamable_http_manager  # noqa: F401, PLC0415
+
+    import pyoco_server.doors.mcp.server  # noqa: F401, PLC0415
+
+
+def _way_of(context: ServerRequestContext[Any, Any]) -> tuple[Send, str | None]:
+    from pyoco_server.doors.http.v1.visit import TRACE_ID  # noqa: PLC0415
+    from pyoco_server.doors.mcp.inside import Inside  # noqa: PLC0415
+
+    request = context.request
+    assert request is not None  # this transport always has one
+    told = request.headers.get("x-trace-id", "")
+    return Inside(request), told if TRACE_ID.fullmatch(told) else None

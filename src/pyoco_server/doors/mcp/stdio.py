@@ -1,0 +1,63 @@
+"""`pyoco-mcp`: the tools for an agent on this machine, over stdin and stdout."""
+
+from __future__ import annotations
+
+import click
+
+from pyoco_server.doors.cli.shell import Command, run
+
+__all__ = ["cli", "main"]
+
+
+@click.command(
+    cls=Command,
+    example="""\
+pyoco-mcp --server http://127.0.0.1:8000
+pyoco-mcp --profile staging""",
+)
+@click.version_option(package_name="pyoco-server")
+@click.option("--server", metavar="URL", help="The gateway. [env: PYOCO_SERVER_URL; default: http://127.0.0.1:8000]")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="Server and key under this name in ~/.config/pyoco/client.toml. [env: PYOCO_PROFILE]",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(0, 600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a tool keeps trying while the gateway is away or busy.",
+)
+def cli(server: str | None, profile: str | None, patience: float) -> int:
+    """Offer priced runs to an agent as tools (Model Context Protocol over stdin and stdout).
+
+    An agent starts this command itself, as its settings say. The key comes from PYOCO_API_KEY or the config file of
+    `pyoco-client`, never from the command line. stdout is the protocol's; logs are JSON lines on stderr. It ends when
+    stdin closes, and on SIGTERM and Ctrl-C. While the gateway is away the tools say so, and work again once it is
+    back."""
+    import asyncio  # noqa: PLC0415 - not for --help
+    import contextlib  # noqa: PLC0415
+    import logging  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    from pyoco_server.doors.cli.client.connection import Asked, resolve, shown_address  # noqa: PLC0415
+    from pyoco_server.doors.mcp.pipe import offer  # noqa: PLC0415
+    from pyoco_server.logs import configure_logging, get_logger  # noqa: PLC0415
+
+    connection = resolve(Asked(server=server, profile=profile))
+    with contextlib.redirect_stdout(sys.stderr):  # where the log goes is decided now, and stdout is taken
+        configure_logging("pyoco-server:mcp")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    log = get_logger(__name__)
+    for warning in connection.warnings:
+        log.warning("the settings of this command can be read by others", reason=warning)
+    if connection.api_key is None:
+        log.warning("there is no API key: every call will be refused; set PYOCO_API_KEY")
+    log.info("tools are offered", server=shown_address(connection.server))
+    return asyncio.run(offer(connection, patience))
+
+
+def main() -> None:
+    run(cli, "pyoco-mcp")

@@ -1,0 +1,198 @@
+"""The four tools: one table for both transports (contract section 22).
+
+A tool turns its arguments into one request to `/v1`. What the server checks anyway is left to the server; what would be
+lost or changed on the way to it is checked here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from pyoco_server.core.priced.constants import TIMEBOX_SEC_DEFAULT
+from pyoco_server.core.priced.usd_number import usd_of_number
+from pyoco_server.doors.mcp import forms
+from pyoco_server.doors.mcp.problems import RUNS, ArgumentsRefused
+from pyoco_server.errors import Problem
+
+__all__ = ["INSTRUCTIONS", "TOOLS", "Ask", "Tool"]
+
+Arguments = dict[str, Any]
+
+_SCORE_DEFAULT = 0.8
+_KEY = re.compile(r"[!-~]+", re.ASCII)
+#: PRICED-218. What a key may be is known to the store; a bucket has no slash and no blank.
+_S3 = re.compile(r"s3://(?P<bucket>[A-Za-z0-9._-]{1,255})/(?P<key>.+)", re.ASCII | re.DOTALL)
+
+INSTRUCTIONS = (
+    "Runs packs that are paid for from a budget: read pages of the web (url), read text in images (ocr), answer a "
+    "question (decision). Submit with dpp_*_run_submit; at most max_cost_usd is charged. The answer is a receipt, "
+    "never the result: call dpp_run_get with its run_id every 1.5 seconds (n runs at once: each every n seconds) until "
+    "status is COMPLETED or FAILED. The result is the JSON document at result.presigned_url, readable for ten minutes "
+    "without a key. An error is a problem document: act on its reason_code."
+)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request to the server. However often it is sent, a submission is paid for once: it carries its key."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    name: str
+    title: str
+    #: For the agent: what it is for, how it goes on, what to do when it is refused.
+    description: str
+    input_form: dict[str, Any]
+    output_form: dict[str, Any]
+    #: It reads only: it can be called as often as one likes.
+    is_reading: bool = False
+    #: What it touches lies outside the service.
+    is_of_the_world: bool = False
+    write: Callable[[Arguments], Ask]
+
+    def ask(self, arguments: Arguments) -> Ask:
+        """The request for these arguments. Raises ArgumentsRefused with everything that is wrong."""
+        problems = tuple(forms.misfits(arguments, self.input_form))
+        if problems:
+            raise ArgumentsRefused(problems)
+        return self.write(arguments)
+
+
+def _submission(pack_type: str, arguments: Arguments, inputs: Arguments, **more: Any) -> Ask:
+    """Raises ArgumentsRefused."""
+    problems: list[Problem] = []
+    key = arguments.get("idempotency_key") or str(uuid.uuid4())  # PRICED-217
+    if not _KEY.fullmatch(key):  # it becomes a header
+        problems.append(Problem(("idempotency_key",), "must have visible ASCII characters only"))
+    max_cost_usd = ""
+    try:
+        max_cost_usd = usd_of_number(arguments["max_cost_usd"])  # PRICED-216
+    except ValueError as error:
+        problems.append(Problem(("max_cost_usd",), str(error)))
+    if problems:
+        raise ArgumentsRefused(problems)
+    document = {
+        "pack_type": pack_type,
+        "inputs": inputs,
+        "reservation": {
+            "max_cost_usd": max_cost_usd,
+            "timebox_sec": int(arguments.get("timebox_sec", TIMEBOX_SEC_DEFAULT)),
+            "min_reliability_score": arguments.get("min_reliability_score", _SCORE_DEFAULT),
+        },
+        **more,
+    }
+    return Ask("POST", RUNS, json.dumps(document).encode(), key)
+
+
+def _given(arguments: Arguments, *names: str) -> Arguments:
+    return {name: arguments[name] for name in names if name in arguments}
+
+
+def _url(arguments: Arguments) -> Ask:
+    return _submission("url", arguments, _given(arguments, "urls"))
+
+
+def _decision(arguments: Arguments) -> Ask:
+    return _submission("decision", arguments, _given(arguments, "question", "context"))
+
+
+def _ocr(arguments: Arguments) -> Ask:
+    problems: list[Problem] = []
+    images = list(_images(arguments["input_files"], problems))
+    if problems:
+        raise ArgumentsRefused(problems)
+    inputs = {"images": images, **_given(arguments, "ocr_profile", "language")}
+    return _submission("ocr", arguments, inputs, **_given(arguments, "artifacts"))
+
+
+def _images(files: list[str], problems: list[Problem]) -> Iterator[dict[str, str]]:
+    """PRICED-218"""
+    for index, file in enumerate(files):
+        match = _S3.fullmatch(file)
+        if match is None:
+            problems.append(Problem(("input_files", index), "must be s3://bucket/key"))
+        else:
+            yield {"kind": "s3", "bucket": match["bucket"], "key": match["key"]}
+
+
+def _get(arguments: Arguments) -> Ask:
+    """Which ids there are is known to the server alone: whatever is no id is one that it does not find."""
+    try:
+        return Ask("GET", f"{RUNS}/{quote(arguments['run_id'], safe='')}")
+    except UnicodeEncodeError:
+        raise ArgumentsRefused([Problem(("run_id",), "is not text")]) from None
+
+
+_PAYING = (
+    " max_cost_usd (dollars, at least 0.01, at most four decimals) is set aside now and charged at most; what is not "
+    "used comes back. timebox_sec (1 to 90) limits how long it works."
+)
+_AFTERWARDS = (
+    " Returns a receipt at once, never the result: poll dpp_run_get with run_id every 1.5 seconds until COMPLETED or "
+    "FAILED. After an error or a lost answer, call again with the same idempotency_key (it is in the receipt and in "
+    "the error): the run is accepted and paid for once. BUDGET_DRAINED: lower max_cost_usd or ask for a top-up."
+)
+
+TOOLS: dict[str, Tool] = {
+    each.name: each
+    for each in (
+        Tool(
+            name="dpp_url_run_submit",
+            title="Read pages of the web",
+            description="Fetches 1 to 30 https pages and extracts title and text of each." + _PAYING + _AFTERWARDS,
+            input_form=forms.URL,
+            output_form=forms.RECEIPT,
+            is_of_the_world=True,
+            write=_url,
+        ),
+        Tool(
+            name="dpp_ocr_run_submit",
+            title="Read text in images",
+            description=(
+                "Reads the text in 1 to 10 images. input_files are s3://bucket/key, as the upload of inputs "
+                "(POST /v1/inputs) returns them; language is for example eng, jpn or kor+eng (the default); artifacts "
+                "asks for Markdown or DOCX files besides." + _PAYING + _AFTERWARDS
+            ),
+            input_form=forms.OCR,
+            output_form=forms.RECEIPT,
+            write=_ocr,
+        ),
+        Tool(
+            name="dpp_decision_run_submit",
+            title="Answer a question",
+            description=(
+                "Answers a question, from the text in context if it is given, with a confidence."
+                + _PAYING
+                + _AFTERWARDS
+            ),
+            input_form=forms.DECISION,
+            output_form=forms.RECEIPT,
+            write=_decision,
+        ),
+        Tool(
+            name="dpp_run_get",
+            title="Look at a run",
+            description=(
+                "Shows a run: status, cost and, once COMPLETED, where its result is: fetch the JSON at "
+                "result.presigned_url (good for ten minutes; call again for a new one). FAILED has "
+                "result.reason_code instead. Poll every 1.5 seconds; n runs at once, each every n seconds. Free."
+            ),
+            input_form=forms.GET,
+            output_form=forms.RUN,
+            is_reading=True,
+            write=_get,
+        ),
+    )
+}

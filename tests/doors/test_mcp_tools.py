@@ -1,0 +1,274 @@
+"""The four tools without a server: their forms, the requests they make, and how often they ask."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from agents import CONTRACT
+from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, title_of
+from pyoco_server.doors.mcp.calls import Answer, Reply, Unreachable, call_tool
+from pyoco_server.doors.mcp.tools import TOOLS, Ask
+
+VALID: dict[str, dict[str, Any]] = {
+    "dpp_url_run_submit": {"urls": ["https://example.org"], "max_cost_usd": 0.1},
+    "dpp_ocr_run_submit": {"input_files": ["s3://dpp-inputs/team/a b.png"], "max_cost_usd": 0.1},
+    "dpp_decision_run_submit": {"question": "Ship on Friday?", "max_cost_usd": 0.1},
+    "dpp_run_get": {"run_id": "5b0c"},
+}
+DECISION = "dpp_decision_run_submit"
+RECEIPT = json.dumps({"run_id": "5b0c", "status": "QUEUED"}).encode()
+
+
+class Script:
+    """A server that answers as written, one line per try; and what it was asked."""
+
+    def __init__(self, *replies: Reply | Unreachable) -> None:
+        self._replies = list(replies)
+        self.asked: list[Ask] = []
+        self.slept: list[float] = []
+
+    async def __call__(self, ask: Ask, trace_id: str) -> Reply:
+        self.asked.append(ask)
+        reply = self._replies.pop(0)
+        if isinstance(reply, Unreachable):
+            raise reply
+        return reply
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def call(self, name: str = DECISION, **arguments: Any) -> Answer:
+        return await call_tool(TOOLS[name], VALID[name] | arguments, self, "t_1", sleep=self.sleep)
+
+
+def refused(status: int, reason: Reason, retry_after: str | None = None) -> Reply:
+    return Reply(status, json.dumps({"reason_code": reason, "status": status}).encode(), retry_after)
+
+
+def body_of(name: str, **arguments: Any) -> dict[str, Any]:
+    ask = TOOLS[name].ask(VALID[name] | arguments)
+    assert (ask.method, ask.path) == ("POST", "/v1/runs")
+    document: dict[str, Any] = json.loads(ask.body)
+    return document
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_a_form_is_the_one_of_the_contract(name: str) -> None:
+    """Section 22: the schemas to the letter"""
+    assert TOOLS[name].input_form == CONTRACT[name] | {"additionalProperties": False}
+
+
+def test_there_are_four_tools_and_their_forms_are_json_schema() -> None:
+    """Section 22"""
+    assert set(TOOLS) == {*CONTRACT, "dpp_run_get"}
+    for tool in TOOLS.values():
+        Draft202012Validator.check_schema(tool.input_form)
+        Draft202012Validator.check_schema(tool.output_form)
+        assert "dpp_run_get" in tool.description or tool.is_reading
+
+
+def test_a_question_becomes_a_submission_with_the_defaults_written_out() -> None:
+    """The mapping of section 22"""
+    reservation = {"max_cost_usd": "0.1000", "timebox_sec": 90, "min_reliability_score": 0.8}
+    inputs = {"question": "Ship on Friday?"}
+    assert body_of(DECISION) == {"pack_type": "decision", "inputs": inputs, "reservation": reservation}
+    told = body_of(DECISION, context="c", timebox_sec=30.0, min_reliability_score=0.95, max_cost_usd=2)
+    assert told["inputs"] == inputs | {"context": "c"}
+    assert told["reservation"] == {"max_cost_usd": "2.0000", "timebox_sec": 30, "min_reliability_score": 0.95}
+
+
+def test_addresses_and_files_become_inputs() -> None:
+    """PRICED-218, the mapping of section 22"""
+    assert body_of("dpp_url_run_submit")["inputs"] == {"urls": ["https://example.org"]}
+    plain = body_of("dpp_ocr_run_submit")
+    assert plain["inputs"] == {"images": [{"kind": "s3", "bucket": "dpp-inputs", "key": "team/a b.png"}]}
+    assert "artifacts" not in plain
+    told = body_of("dpp_ocr_run_submit", ocr_profile="P2A", language="jpn", artifacts={"include_docx": True})
+    assert (told["inputs"]["ocr_profile"], told["inputs"]["language"]) == ("P2A", "jpn")
+    assert told["artifacts"] == {"include_docx": True}
+    assert told["reservation"]["min_reliability_score"] == 0.8
+
+
+def test_a_run_id_stays_within_its_part_of_the_path() -> None:
+    """PRICED-79: whether there is such a run is for the server to say"""
+    for run_id, path in (("5b0c", "5b0c"), ("../budgets", "..%2Fbudgets"), ("a?b#c", "a%3Fb%23c"), ("é", "%C3%A9")):
+        ask = TOOLS["dpp_run_get"].ask({"run_id": run_id})
+        assert ask == Ask("GET", f"/v1/runs/{path}")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "pointer"),
+    [
+        *((DECISION, {"max_cost_usd": cost}, "/max_cost_usd")
+          for cost in (0.12345, 0.005, float("nan"), float("inf"), True, "0.1", None, 1e22, 10**30, -1, [0.1])),
+        (DECISION, {"question": 1}, "/question"),
+        (DECISION, {"timebox_sec": 91}, "/timebox_sec"),
+        (DECISION, {"timebox_sec": 1.5}, "/timebox_sec"),
+        (DECISION, {"timebox_sec": True}, "/timebox_sec"),
+        (DECISION, {"min_reliability_score": float("nan")}, "/min_reliability_score"),
+        (DECISION, {"min_reliability_score": 1.01}, "/min_reliability_score"),
+        (DECISION, {"idempotency_key": "short"}, "/idempotency_key"),
+        (DECISION, {"idempotency_key": "x" * 65}, "/idempotency_key"),
+        (DECISION, {"idempotency_key": "new\nline: header"}, "/idempotency_key"),
+        (DECISION, {"idempotency_key": "schlüssel-eins"}, "/idempotency_key"),
+        (DECISION, {"idempotency_key": ""}, "/idempotency_key"),
+        (DECISION, {"max_cost": 1}, "/max_cost"),
+        (DECISION, {"a secret text": 1}, ""),
+        ("dpp_url_run_submit", {"urls": []}, "/urls"),
+        ("dpp_url_run_submit", {"urls": ["https://a"] * 31}, "/urls"),
+        ("dpp_url_run_submit", {"urls": "https://a"}, "/urls"),
+        ("dpp_url_run_submit", {"urls": ["https://a", 7]}, "/urls/1"),
+        *(("dpp_ocr_run_submit", {"input_files": ["s3://b/k", file]}, "/input_files/1")
+          for file in ("b/k", "s3://b", "s3://b/", "s3:///k", "S3://b/k", "https://b/k", "s3://b b/k", "")),
+        ("dpp_ocr_run_submit", {"ocr_profile": "P4"}, "/ocr_profile"),
+        ("dpp_ocr_run_submit", {"artifacts": {"include_pdf": True}}, "/artifacts/include_pdf"),
+        ("dpp_ocr_run_submit", {"artifacts": {"include_docx": 1}}, "/artifacts/include_docx"),
+        ("dpp_ocr_run_submit", {"min_reliability_score": 0.5}, "/min_reliability_score"),
+        ("dpp_run_get", {"run_id": ""}, "/run_id"),
+        ("dpp_run_get", {"run_id": "x" * 65}, "/run_id"),
+        ("dpp_run_get", {"run_id": "\ud800"}, "/run_id"),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_bad_arguments_are_told_where_and_nothing_is_sent(
+    name: str, arguments: dict[str, Any], pointer: str
+) -> None:
+    """PRICED-216, PRICED-218: an error of the tool, in the form of the server's own; it never repeats a value"""
+    script = Script()
+    answer = await script.call(name, **arguments)
+    assert answer.is_error
+    assert script.asked == []
+    document = answer.document
+    [error] = document.pop("errors")
+    assert error["pointer"] == pointer
+    assert error["message"].startswith(("must ", "is unknown", "is not text", "a member of it is unknown"))
+    assert document == {
+        "type": "urn:dpp:problem:validation-failed",
+        "title": title_of(Reason.VALIDATION_FAILED),
+        "status": 422,
+        "detail": "The arguments are not valid. Nothing was submitted.",
+        "instance": "/v1/runs",
+        "reason_code": "VALIDATION_FAILED",
+        "trace_id": "t_1",
+    }
+    assert answer.hint is None
+
+
+async def test_everything_that_is_wrong_is_told_at_once() -> None:
+    """PRICED-216"""
+    answer = await call_tool(TOOLS[DECISION], {"context": 1, "timebox_sec": 0}, Script(), "t_1")
+    assert [each["pointer"] for each in answer.document["errors"]] == [
+        "/question", "/max_cost_usd", "/context", "/timebox_sec",
+    ]  # fmt: skip
+
+
+async def test_a_receipt_comes_back_with_its_key_beside_it() -> None:
+    """PRICED-217, PRICED-219: the caller's key, or one UUID per call"""
+    given = await Script(Reply(202, RECEIPT)).call(idempotency_key="my-own-key")
+    assert given == Answer({"run_id": "5b0c", "status": "QUEUED", "idempotency_key": "my-own-key"})
+    first, second = Script(Reply(202, RECEIPT)), Script(Reply(202, RECEIPT))
+    keys = [(await each.call()).document["idempotency_key"] for each in (first, second)]
+    assert len({str(uuid.UUID(key)) for key in keys}) == 2
+    assert first.asked[0].idempotency_key == keys[0]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Unreachable("away", is_unsent=True),
+        Unreachable("cut off"),
+        Reply(502, b"<html>"),
+        refused(503, Reason.DEPENDENCY_UNAVAILABLE, "5"),
+        refused(503, Reason.QUEUE_ENQUEUE_FAILED),
+        refused(409, Reason.IDEMPOTENCY_IN_PROGRESS, "1"),
+        refused(429, Reason.RATE_LIMITED, "2"),
+    ],
+    ids=str,
+)
+async def test_what_may_pass_is_tried_again_with_the_same_key(trouble: Reply | Unreachable) -> None:
+    """PRICED-217"""
+    script = Script(trouble, Reply(202, RECEIPT))
+    answer = await script.call()
+    assert not answer.is_error
+    assert len(script.asked) == 2
+    assert script.asked[0] == script.asked[1]
+    told = getattr(trouble, "retry_after", None)
+    assert script.slept[0] >= (float(told) if told else 0.1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refused(402, Reason.BUDGET_DRAINED),
+        refused(409, Reason.IDEMPOTENCY_CONFLICT),
+        refused(422, Reason.VALIDATION_FAILED),
+        refused(429, Reason.RATE_LIMITED, "30"),
+        refused(500, Reason.DEPENDENCY_UNAVAILABLE),
+        refused(401, Reason.AUTH_INVALID),
+    ],
+    ids=str,
+)
+async def test_what_will_not_pass_is_the_answer(reply: Reply) -> None:
+    """PRICED-219: the document as the server wrote it; the key stands beside it"""
+    script = Script(reply)
+    answer = await script.call(idempotency_key="my-own-key")
+    assert answer.is_error
+    assert answer.document == json.loads(reply.body)
+    assert answer.hint == "idempotency_key of this call: my-own-key"
+    assert script.slept == []
+
+
+async def test_patience_ends() -> None:
+    """PRICED-217: at most nine tries, all with one key"""
+    away = Script(*[Unreachable("The gateway at http://x cannot be reached.")] * 20)
+    answer = await away.call()
+    assert answer.is_error
+    assert answer.document["reason_code"] == "DEPENDENCY_UNAVAILABLE"
+    assert answer.document["detail"] == "The gateway at http://x cannot be reached."
+    assert len(away.asked) == 9
+    assert len({each.idempotency_key for each in away.asked}) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(200, b"<html>hello"),
+        Reply(302, b"{}"),
+        Reply(202, b"[1]"),
+        Reply(404, b'{"detail": "not found"}'),
+        Reply(200, b'{"reason_code": "x"}'),
+        Reply(200, b"[" * 100_000),
+    ],
+    ids=lambda reply: str(reply.status),
+)
+async def test_an_answer_that_is_not_ours_is_not_passed_on(reply: Reply) -> None:
+    """PRICED-219"""
+    answer = await Script(reply).call("dpp_run_get")
+    assert answer.is_error
+    assert answer.document["reason_code"] == "DEPENDENCY_UNAVAILABLE"
+    assert "not a pyoco-server gateway" in answer.document["detail"]
+    assert answer.document["instance"] == "/v1/runs/5b0c"
+
+
+@pytest.mark.parametrize("module", ["http_api", "doors.mcp.http", "doors.cli.client.group", "doors.mcp.stdio"])
+def test_who_serves_no_agent_does_not_load_the_sdk(module: str) -> None:
+    """Half a second, and its memory: not for a gateway that no agent uses, nor for `--help`"""
+    code = f"import sys, pyoco_server.{module}; sys.exit('mcp' in sys.modules or 'mcp_types' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_guide_tells_of_every_tool_argument_and_reason() -> None:
+    """Section 22: the page for whoever connects an agent"""
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "use-from-an-agent.md").read_text(encoding="utf-8")
+    for tool in TOOLS.values():
+        assert f"`{tool.name}`" in guide
+        assert all(f"`{name}`" in guide for name in tool.input_form["properties"])
+    assert all(f"| `{reason}` |" in guide for reason in HTTP_STATUS)
