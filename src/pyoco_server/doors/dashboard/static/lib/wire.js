@@ -183,7 +183,7 @@ export {};
  * @property {string} [ended_by]
  * @property {LastChange} [last_change]
  * @property {Waiting} [waiting]
- * @property {string} [pack_type]                   this and the next nine: of priced runs
+ * @property {string} [pack_type]                   this and the next ten: of priced runs
  * @property {string} [priced_status]
  * @property {string} [money_state]
  * @property {boolean} [finalizing]
@@ -191,6 +191,7 @@ export {};
  * @property {Cost} [cost]
  * @property {number} [tokens_consumed]
  * @property {number} [timebox_sec]
+ * @property {number} [min_reliability_score]
  * @property {string | null} [trace_id]
  * @property {number} [ledger_version]
  * @property {boolean} [worker_alive]

@@ -74,8 +74,8 @@ export const en = {
   "pack.reason": "Reason code",
   "pack.trace": "Trace id",
   "pack.cost": "{used} of {reserved}",
-  "pack.result": "The result",
-  "pack.result.note": "Results are read with the tenant's API key, not through this page.",
+  "pack.result": "Read it elsewhere",
+  "pack.result.note": "A result is read with an API key of its tenant, once the run has completed:",
   "pack.result.none": "It left no result. What became of it, and what it cost, is told so:",
 };
 
@@ -156,7 +156,7 @@ export const ja = {
   "pack.reason": "理由コード",
   "pack.trace": "トレースID",
   "pack.cost": "{used} / {reserved}",
-  "pack.result": "結果",
-  "pack.result.note": "結果はこの画面ではなく、テナントのAPIキーで取得します。",
+  "pack.result": "ほかの方法で読む",
+  "pack.result.note": "結果はrunの完了後に、テナントのAPIキーで取得できます:",
   "pack.result.none": "結果はありません。経過と料金は次のコマンドで確認できます:",
 };

@@ -4,8 +4,10 @@ import { AttemptsSection } from "./run_attempts.js";
 import { CommandsSection, ParamsSection } from "./run_aside.js";
 import { DagSection } from "./run_dag.js";
 import { ErrorSection } from "./run_error.js";
+import { EnvelopeSection } from "./run_envelope.js";
 import { GanttSection } from "./run_gantt.js";
 import { PackCommandsSection, PackResultSection, PackSection } from "./run_pack.js";
+import { PackFailureSection } from "./run_pack_failure.js";
 import { RecordSection } from "./run_record.js";
 import { TasksSection } from "./run_tasks.js";
 import { WaitSection } from "./run_wait.js";
@@ -33,7 +35,7 @@ const COMMON_ASIDE = [ParamsSection, AttemptsSection, CommandsSection];
 /** @type {Map<string, Sections>} */
 const KINDS = new Map([
   ["flow", { main: [...COMMON_MAIN, DagSection, GanttSection, TasksSection], aside: [RecordSection, ...COMMON_ASIDE] }],
-  ["pack", { main: [WaitSection, PackSection, ErrorSection], aside: [PackResultSection, PackCommandsSection] }],
+  ["pack", { main: [WaitSection, PackFailureSection, EnvelopeSection, PackSection], aside: [PackResultSection, PackCommandsSection] }],
 ]);
 
 /**

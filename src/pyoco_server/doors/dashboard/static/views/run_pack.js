@@ -47,7 +47,7 @@ function statusWords(run) {
   return run.finalizing === true ? `${words} · ${t("pack.status.finalizing")}` : words;
 }
 
-/** How to get the result: what is in it is the tenant's alone. */
+/** The same in a terminal: what is in the result is the tenant's alone, so a key is needed there, too. */
 export class PackResultSection {
   /** @param {import("./run_kinds.js").RunPage} page */
   constructor(page) {
@@ -60,11 +60,12 @@ export class PackResultSection {
   show(run) {
     const failed = run.status === "FAILED";
     refill(this.body, failed, () => {
-      const address = new URL(`v1/runs/${encodeURIComponent(this.id)}`, location.href.replace(/#.*$/s, "")).href;
+      const path = `v1/runs/${encodeURIComponent(this.id)}${failed ? "" : "/envelope"}`;
+      const address = new URL(path, location.href.replace(/#.*$/s, "")).href;
       return [
         h("p", { class: "dim" }, t(failed ? "pack.result.none" : "pack.result.note")),
         commandBox(`curl -H "Authorization: Bearer $PYOCO_API_KEY" ${address}`),
-        commandBox(`pyoco-client price get ${this.id}`),
+        commandBox(`pyoco-client price ${failed ? "get" : "result"} ${this.id}`),
       ];
     });
   }

@@ -9,6 +9,7 @@ import { t } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { actButton, commandBox, copy, iconButton, refill, shellWord } from "../lib/parts.js";
 import { href } from "../lib/router.js";
+import { save } from "../lib/save.js";
 import { cell, opener, showSince, tagLinks } from "./fleet_parts.js";
 
 /** @typedef {import("../lib/wire.js").Wheel} Wheel */
@@ -160,17 +161,6 @@ export class WheelRow {
     const done = await act(() => send("DELETE", `wheels/${encodeURIComponent(name)}`), () => t("wheels.deleted", { name }));
     if (done !== undefined) this.tell.changed();
   }
-}
-
-/**
- * @param {Blob} file
- * @param {string} name
- */
-function save(file, name) {
-  const address = URL.createObjectURL(file);
-  const link = h("a", { href: address, download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 60_000); // the browser may still be asking where to put it
 }
 
 /** @param {WheelEvent | undefined} event */

@@ -1,0 +1,91 @@
+"""`/v1/runs/{run_id}/envelope`: the result of a run itself, for who holds the tenant's key and no signed address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.priced.read_envelope import read_envelope
+from pyoco_server.core.priced.envelope import ENVELOPE_CONTENT_TYPE
+from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.state import state_of
+from pyoco_server.doors.http.v1.documents import TRACE_PARAMETER
+from pyoco_server.doors.http.v1.limits import admit, priced_of
+from pyoco_server.errors import Problem, Refused
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+async def get_priced_envelope(request: Request) -> Response:
+    """PRICED-78, PRICED-80, PRICED-130: the stored bytes, compared with the hash that the row has."""
+    visit, state = await admit(request, "get"), state_of(request)
+    assert visit.tenant_id is not None
+    with state.downloads.turn():  # each is in memory whole
+        reading = await read_envelope(priced_of(request), request.path_params["run_id"], visit.tenant_id)
+    owned = reading.owned
+    visit.costs = visit.costs.left_with(owned.balance_usd_micros).of_run(owned.run)
+    if reading.data is None:
+        raise _nothing_published(owned.run)
+    assert owned.result is not None
+    headers = visit.headers() | {
+        "ETag": f'"{owned.result.sha256}"',
+        "Content-Type": ENVELOPE_CONTENT_TYPE,
+        # What a pack wrote is read by programs and by our page; as a page of its own it is nothing.
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox",
+    }
+    return Response(reading.data, headers=headers)
+
+
+def _nothing_published(run: PricedRun) -> Refused:
+    """Its owner may know that the run is there, so this is no 404; of the reasons there are (contract 10.2) it is a
+    request that does not fit the run: 422, with the status in `errors`."""
+    message = f"the run is {run.status.value}; only a COMPLETED one has an envelope"
+    return Refused(message, problems=(Problem((), message, "status"),))
+
+
+_ARTIFACT = schemas.object_of(
+    {"key": schemas.TEXT, "sha256": schemas.TEXT, "bytes": schemas.COUNT, "content_type": schemas.TEXT},
+    ["key", "sha256", "bytes", "content_type"],
+    "A file beside the envelope. Its signed address is in the answer of `GET /v1/runs/{run_id}`.",
+)
+_COST = ("reserved_usd", "used_usd", "minimum_fee_usd")
+_LOGS = ("discard_log", "blocked_log")
+_ENVELOPE: dict[str, Any] = {
+    "schema_version": schemas.TEXT,
+    "run_id": {"type": "string", "format": "uuid"},
+    "pack_type": schemas.TEXT,
+    "status": {"type": "string", "enum": ["COMPLETED"]},
+    "generated_at": {"type": "string", "format": "date-time"},
+    "cost": schemas.object_of(dict.fromkeys(_COST, schemas.TEXT), list(_COST), "US dollars, with four decimals."),
+    "data": schemas.OBJECT | {"description": 'The pack\'s own. A member that was too large is `{"$artifact": name}`.'},
+    "artifacts": {"type": "object", "additionalProperties": _ARTIFACT},
+    "logs": schemas.object_of(
+        dict.fromkeys(_LOGS, schemas.array_of(schemas.OBJECT)), list(_LOGS), "What was left out."
+    ),
+    "meta": schemas.OBJECT,
+}
+
+SCHEMAS: dict[str, Any] = {
+    "PricedEnvelope": schemas.object_of(_ENVELOPE, list(_ENVELOPE), "The one document that a priced run leaves.")
+}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/v1/runs/{run_id}/envelope",
+        endpoint=get_priced_envelope,
+        summary="Read the result of a priced run",
+        description="The stored bytes, compared with the SHA-256 that was recorded when the run ended (it is the "
+        "`ETag`), wherever results lie. A run that is not COMPLETED has none: 422, and `errors` tells its status.",
+        parameters=(schemas.path_run_id, TRACE_PARAMETER),
+        answer=schemas.json_response(schemas.ref("PricedEnvelope"), "The envelope."),
+        errors=(404, 410, 422),
+        problems=True,
+        tags=("priced",),
+    ),
+)
