@@ -17,11 +17,14 @@ from bench import (
     drain,
     latency,
     lists,
+    mcp_calls,
     memory,
+    ocr_pack,
     parts,
     priced,
     scrape,
     submit,
+    url_pack,
     watching,
     wheel_sync,
     wheels,
@@ -44,6 +47,9 @@ _MEASURES = {
     "wheelsync": wheel_sync.main,
     "dashboard": dashboard.main,
     "priced": priced.main,
+    "ocr": ocr_pack.main,
+    "url": url_pack.main,
+    "mcp": mcp_calls.main,
 }
 
 

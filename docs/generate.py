@@ -404,7 +404,8 @@ def python_page() -> str:
     return _page(
         "Python",
         "What programs import from `pyoco_server`. A name that is not on this page is not public and may change "
-        "without notice. `examples/run_worker.py` and `examples/submit_and_wait.py` are programs that use it.",
+        "without notice. `examples/run_worker.py` and `examples/submit_and_wait.py` are programs that use it. "
+        "What authors of packs import from `pyoco_server.packs` is told in [Write a pack](../packs/writing-a-pack.md).",
         *(_name(name) for name in pyoco_server.__all__),
     )
 

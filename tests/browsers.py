@@ -44,7 +44,7 @@ def browser_path() -> str:
     """$CHROMIUM, or the first one on the PATH. Missing: a failure in CI, a skipped test on a laptop."""
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
-        why = "there is no browser: run `make browser`, or set CHROMIUM to a Chromium or Chrome"
+        why = "there is no browser: run `make programs`, or set CHROMIUM to a Chromium or Chrome"
         if os.environ.get("CI"):
             pytest.fail(why, pytrace=False)
         pytest.skip(why)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from pyoco_server import wiring_packs
 from pyoco_server.core.priced.envelope import Artifact, PackResult
-from pyoco_server.executors.packs import decision
 from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.pack_config import PackConfig
 
-__all__ = ["EXECUTORS", "REGISTRY"]
+__all__ = ["EXECUTORS", "LOADER", "executors"]
 
-REGISTRY = "naughty_packs:EXECUTORS"
+LOADER = "naughty_packs:executors"
 
 
 def result(data: Any = None, cost: Any = 7, **more: Any) -> PackResult:
@@ -39,6 +40,8 @@ def tells(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
             "artifacts": dict(ctx.artifacts),
             "is_cancelled": ctx.cancelled.is_set(),
             "pid": os.getpid(),
+            "environment": dict(os.environ),
+            "arguments": sys.argv,
         },
         artifacts=(
             Artifact(name="a.md", content_type="text/markdown", data=b"# a"),
@@ -47,6 +50,7 @@ def tells(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
         discard_log=({"url": "u", "reason": "r"},),
         tokens_consumed=3,
         reliability_score=0.5,
+        meta={"how": ["slowly", 1]},
     )
 
 
@@ -156,6 +160,8 @@ WRONG: dict[str, Callable[[], Any]] = {
     "a half character": lambda: result({"n": "\ud800"}),
     "a number as a name": lambda: result({1: 1}),
     "an object inside": lambda: result({"n": object()}),
+    "a list as meta": lambda: result(meta=[]),
+    "a number as a name in meta": lambda: result(meta={"a": {1: 1}}),
     "text as a log": lambda: result(discard_log="text"),
     "text in a log": lambda: result(blocked_log=["text"]),
     "text as an artifact": lambda: result(artifacts=("text",)),
@@ -196,8 +202,20 @@ def chosen(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     """For the worker's tests: a decision whose question names what happens; any other is the real one."""
     word, _, rest = str(inputs.get("question", "")).partition(" ")
     if word not in EXECUTORS:
-        return decision.execute(inputs, ctx)
+        return wiring_packs.executors({"decision": ""}, PackConfig())["decision"](inputs, ctx)
     return EXECUTORS[word]({**inputs, "begun": rest} if rest else inputs, ctx)
 
 
 EXECUTORS["decision"] = chosen
+
+
+def executors(packs: Mapping[str, str], config: PackConfig) -> dict[str, Execute]:
+    """What a process is told to call. A place is that of an executor which every process has; or a word."""
+    if "bad import" in packs.values():
+        sys.exit("I will not be imported")
+    if "slow import" in packs.values():
+        time.sleep(60)
+    told: dict[str, Execute] = {
+        "knows": lambda inputs, ctx: result({"packs": dict(packs), "key": config.decision_api_key, "pid": os.getpid()})
+    }
+    return {name: (told | EXECUTORS)[place or name] for name, place in packs.items()}

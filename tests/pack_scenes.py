@@ -17,18 +17,34 @@ import pytest
 import naughty_packs
 from priced_stacks import SQLITE, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.patience import Patience
+from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.result_key import envelope_key
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.loops.priced import fitness as fitness_module
+from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.staging import Tries, prefix_of
+from pyoco_server.pack_config import PackConfig
+from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.priced import Priced
 from waiting import eventually
 
-__all__ = ["CREDIT", "FEE", "FOR_EVER", "Scene", "Watched", "check_failed", "is_gone", "open_scene", "pack_processes"]
+__all__ = [
+    "CREDIT",
+    "FEE",
+    "FOR_EVER",
+    "Scene",
+    "Watched",
+    "check_failed",
+    "is_gone",
+    "naughty_hosts",
+    "open_scene",
+    "pack_processes",
+    "spec",
+]
 
 TESTS = Path(__file__).parent
 CREDIT = 10_000_000
@@ -77,12 +93,13 @@ class Scene:
 
     def __init__(self, stack: Stack, tmp_path: Path) -> None:
         priced = stack.priced
-        self.ledger, self.queue, self.results = (
-            Watched(port) for port in (priced.ledger, priced.queue, priced.results)
+        self.ledger, self.queue, self.results, self.inputs = (
+            Watched(port) for port in (priced.ledger, priced.queue, priced.results, priced.inputs)
         )
-        watched: Any = {"ledger": self.ledger, "queue": self.queue, "results": self.results}
+        watched: Any = {"ledger": self.ledger, "queue": self.queue, "results": self.results, "inputs": self.inputs}
         self.priced: Priced = replace(priced, **watched)
         self.stack, self._tmp_path = stack, tmp_path
+        self.files = Files(Scratch(tmp_path / "pack-files"), QUICK)
 
     def begun(self, name: str = "begun") -> Path:
         return self._tmp_path / name
@@ -93,7 +110,7 @@ class Scene:
     async def row(self, run: PricedRun) -> PricedRun:
         return await self.stack.row(run.run_id)
 
-    async def ended(self, run: PricedRun, seconds: float = 15.0) -> PricedRun:
+    async def ended(self, run: PricedRun, seconds: float = 40.0) -> PricedRun:
         async def has_ended() -> bool:
             return (await self.row(run)).has_ended
 
@@ -114,13 +131,24 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def worker(self, slots: int = 1, *packs: str, drain_seconds: float = 0.5) -> AsyncIterator[PackWorker]:
-        executor = PackHosts(slots, 0, naughty_packs.REGISTRY)
-        worker = PackWorker(self.priced, executor, slots, packs, tries=QUICK, patience=BRIEFLY)
+        executor = naughty_hosts(slots)
+        worker = PackWorker(self.priced, executor, slots, packs, files=self.files, tries=QUICK, patience=BRIEFLY)
         await worker.start()
         try:
             yield worker
         finally:
             await worker.stop(drain_seconds)
+
+
+def naughty_hosts(slots: int, memory_bytes_max: int = 0, **own: str) -> PackHosts:
+    """All naughty packs in shared processes; and with processes of their own, `own` by name, each with its place."""
+    shared = [spec(name, has_own_process=False) for name in naughty_packs.EXECUTORS]
+    others = [spec(name, executor=place) for name, place in own.items()]
+    return PackHosts(slots, memory_bytes_max, [*shared, *others], PackConfig(), naughty_packs.LOADER)
+
+
+def spec(name: str, **more: Any) -> PackSpec:
+    return PackSpec(name=name, inputs=lambda _: (), **more)
 
 
 @contextlib.asynccontextmanager

@@ -19,7 +19,7 @@ from ledgers import a_new_run
 from pyoco_server import wiring
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
-from pyoco_server.wiring_priced import pack_worker
+from pyoco_server.wiring_offer import pack_worker
 
 _PATIENCE_SECONDS = 60
 
@@ -37,7 +37,7 @@ async def _go_as_far_as(point: str, tenant_id: str) -> None:
         if _submits(point):
             await submit(priced, a_new_run(tenant_id=tenant_id, idempotency_key=point))
             return
-        worker = pack_worker(priced, config)
+        worker = await pack_worker(priced, config)
         await worker.start()
         await asyncio.sleep(_PATIENCE_SECONDS)
 

@@ -33,6 +33,7 @@ from pyoco_server.doors.http.app import build_app
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.budget.sql import SqlBudget
+from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.ledger.port import Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.nats.link import Link, Rejected
@@ -248,6 +249,7 @@ async def _open_priced(link: Link, config: NatsBackendConfig, skew: Skew) -> Asy
         pack_stream=name.upper(),
         pack_subject=f"{name}.runs",
         results_bucket=f"{name}-results",
+        pack_input_bucket=f"{name}-inputs",
         results_secret="a secret of the tests",
         priced_rate_limit_per_min=1_000_000,
     )
@@ -263,8 +265,9 @@ async def _open_priced(link: Link, config: NatsBackendConfig, skew: Skew) -> Asy
     queue = JetStreamPackQueue(link, settings, 1)
     objects = JetStreamObjects(link, settings.results_bucket)
     results = JetStreamResults(link, objects, settings, 1, settings.results_secret.encode())
+    inputs = JetStreamInputs(link, JetStreamObjects(link, settings.pack_input_bucket), settings, 1)
     try:
-        for each in (ledger, queue, results):
+        for each in (ledger, queue, results, inputs):
             await each.start()
         yield Priced(
             config=settings,
@@ -272,6 +275,7 @@ async def _open_priced(link: Link, config: NatsBackendConfig, skew: Skew) -> Asy
             budget=SqlBudget(ledger),
             queue=queue,
             results=results,
+            inputs=inputs,
             hints=None,
             new_id=lambda: str(uuid.uuid4()),
             show=lambda _: None,

@@ -39,6 +39,8 @@ from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.hints.redis import RedisHints
+from pyoco_server.ports.inputs.jetstream import JetStreamInputs
+from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import Balances, Ledger, Lost, Spans
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
@@ -255,7 +257,11 @@ async def open_stack(kind: str, request: pytest.FixtureRequest, **settings: Any)
     it empties Redis and the emulators.
     """
     config = PricedConfig(
-        pack_stream=unique("DPP"), pack_subject=unique("dpp"), results_bucket=unique("results"), **settings
+        pack_stream=unique("DPP"),
+        pack_subject=unique("dpp"),
+        results_bucket=unique("results"),
+        pack_input_bucket=unique("inputs") if kind in BOTH_MODES else "dpp-inputs",
+        **settings,
     )
     skew, points, shown = Skew(), Points(), list[PricedRun]()
     async with contextlib.AsyncExitStack() as opened:
@@ -297,6 +303,8 @@ class _Ports:
         self._queue: JetStreamPackQueue | SqsPackQueue = JetStreamPackQueue(link, config, 1)
         objects = JetStreamObjects(link, config.results_bucket)
         self._results: JetStreamResults | S3Results = JetStreamResults(link, objects, config, 1, b"secret")
+        files = JetStreamObjects(link, config.pack_input_bucket)
+        self._inputs: JetStreamInputs | S3Inputs = JetStreamInputs(link, files, config, 1)
 
     async def use_aws(
         self, opened: contextlib.AsyncExitStack, request: pytest.FixtureRequest, *, with_queue: bool
@@ -308,6 +316,7 @@ class _Ports:
         settings = AwsSettings(endpoint_url=aws.endpoint_url)
         s3 = await opened.enter_async_context(open_s3(settings))
         self._results = S3Results(s3, "s3://dpp-results", settings.region, self._config.priced_retention_sec)
+        self._inputs = S3Inputs(s3, self._config, settings.region)
         if with_queue:
             sqs = await opened.enter_async_context(open_sqs(settings))
             self._queue = SqsPackQueue(sqs, "sqs://dpp-runs", self._config.priced_lease_ttl_sec)
@@ -321,7 +330,7 @@ class _Ports:
         self._budget, self._hints = RedisBudget(redis), RedisHints(redis)
 
     async def start(self, opened: contextlib.AsyncExitStack) -> None:
-        for port in (self._queue, self._results):
+        for port in (self._queue, self._results, self._inputs):
             await port.start()
             opened.push_async_callback(port.close)
 
@@ -332,6 +341,7 @@ class _Ports:
             budget=self._budget,
             queue=self._queue,
             results=self._results,
+            inputs=self._inputs,
             hints=self._hints,
             new_id=lambda: str(uuid.uuid4()),
             show=show,
@@ -349,7 +359,8 @@ async def _link(url: str) -> AsyncIterator[Link]:
 
 
 async def _delete(link: Link, config: PricedConfig) -> None:
-    for stream in (config.pack_stream, f"{config.pack_stream}_DLQ", f"OBJ_{config.results_bucket}"):
+    stores = (f"OBJ_{config.results_bucket}", f"OBJ_{config.pack_input_bucket}")
+    for stream in (config.pack_stream, f"{config.pack_stream}_DLQ", *stores):
         with contextlib.suppress(Rejected):  # never made
             await link.api(f"STREAM.DELETE.{stream}", {}, dict[str, Any])
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,8 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 import psutil
+
+from warm_processes import started
 
 __all__ = ["ROOT", "Stack", "aside", "until"]
 
@@ -189,15 +190,26 @@ class Stack:
 
     def make_key(self, tenant: str = "team-a") -> str:
         """A new API key, made as an operator makes one."""
-        found = re.search(r"pyoco_[0-9a-f]{16}_[\w-]+", self._admin("create", "--tenant", tenant))
+        found = re.search(r"pyoco_[0-9a-f]{16}_[\w-]+", self._admin("api-key", "create", "--tenant", tenant))
         assert found is not None
         return found[0]
 
     def revoke_key(self, key: str) -> None:
-        self._admin("revoke", "--key-id", key.split("_")[1])
+        self._admin("api-key", "revoke", "--key-id", key.split("_")[1])
+
+    def credit(self, tenant: str, usd: str) -> None:
+        """Give it money to spend on priced runs."""
+        self._admin("budget", "credit", "--tenant", tenant, "--usd", usd)
 
     def _admin(self, *words: str) -> str:
-        command = [str(_BIN / "pyoco-server-admin"), "--nats-url", self.nats_url, "api-key", *words]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        settings = {**self.environment(), "PYOCO_DATA_DIR": str(self.data_dir)}
+
+        async def run() -> str:
+            command = ["-m", "pyoco_server.admin_cli", "--nats-url", self.nats_url, *words]
+            process = await started(command, env=settings, cwd=self.folder)
+            async with asyncio.timeout(60):
+                out, err = await process.communicate()
+            assert process.returncode == 0, err
+            return (out or b"").decode()
+
+        return aside(run)

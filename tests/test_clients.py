@@ -235,7 +235,7 @@ class TestPyocoHttpClient:
         began = time.monotonic()
         with pytest.raises(TimeoutError, match="PENDING"):
             client.wait_run(run_id, 0.2)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10
         asyncio.run(end(config, run_id))
         assert client.wait_run(run_id)["status"] == "COMPLETED"
 
@@ -340,6 +340,7 @@ class TestPyocoNatsClient:
         await client.close()
         await client.close()
 
+    @pytest.mark.usefixtures("hasty_links")
     async def test_without_nats_it_does_not_connect(self, unused_port: int) -> None:
         """FLOW-286"""
         with pytest.raises(Unavailable) as raised:

@@ -157,7 +157,7 @@ async def test_end_kills_what_does_not_go(tmp_path: Path) -> None:
         f"pathlib.Path({str(ready)!r}).touch(); signal.pause()"
     )
     process = await spawn([sys.executable, "-c", script])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not ready.exists():
             await asyncio.sleep(0.01)
     assert not await end(process, 0.1)

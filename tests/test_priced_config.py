@@ -89,11 +89,13 @@ def test_redis_must_not_forget_a_reservation_that_may_still_be_used() -> None:
     assert read(PYOCO_PRICED_RESERVATION_TTL_SEC="2505600", **there).is_split
 
 
-def test_unknown_packs_are_refused() -> None:
+def test_what_is_no_name_of_a_pack_is_refused() -> None:
+    """Which names there are is known where packs are installed, and not here."""
     assert read(PYOCO_PACKS="decision, url").packs == ("decision", "url")
     assert read().packs == ()
-    with pytest.raises(SettingError, match="may hold ocr, url, decision, compliance, eval only"):
-        read(PYOCO_PACKS="decision,magic")
+    assert read(PYOCO_PACKS="decision,magic").packs == ("decision", "magic")
+    with pytest.raises(SettingError, match="must hold names of packs, with commas between"):
+        read(PYOCO_PACKS="decision,My-Pack")
 
 
 def test_the_ledger_lies_in_the_data_directory_unless_it_is_named() -> None:

@@ -215,7 +215,7 @@ async def test_a_conflict_is_not_the_end_of_it(backend: Backend, kv: KeyValue, h
     context = context_of(held)
     trace = NatsKvTraceBackend(asyncio.get_running_loop(), cast("KeyValue", Racing()), context)
     await run_in_thread(Flow(name="f") >> task(fine), trace, context)
-    await eventually(lambda: _shows(backend, held, {"fine": "SUCCEEDED"}), 3.0)
+    await eventually(lambda: _shows(backend, held, {"fine": "SUCCEEDED"}))
 
 
 async def test_a_large_output_does_not_make_a_record_above_the_cap(backend: Backend, kv: KeyValue, held: Held) -> None:

@@ -106,7 +106,7 @@ async def told(gateway: Gateway, worker: PyocoNatsWorker) -> str:
     """What the next run says: its output, or its error."""
     answer = await submit_yaml(gateway, f"tasks: {{it: {{callable: '{MODULE}:tell'}}}}\nflow: {{graph: it}}")
     run_id = answer.json()["run_id"]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         assert await worker.run_once(5.0) == run_id
     run = (await gateway.client.get(f"/runs/{run_id}", params={"include": "records"})).json()
     return str(run["task_records"]["it"]["output"] if run["status"] == "COMPLETED" else run["error"])

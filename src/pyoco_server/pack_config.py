@@ -64,7 +64,7 @@ class PackConfig:
     decision_model: str = declare("", _TEXT, "W", "Model that is asked there.")
     decision_api_key: str = declare("", _TEXT, "W", "Key that is sent there.", secret=True)
 
-    url_pack_allow_http: bool = declare(False, FLAG, "GW", "`1`: the url pack also fetches `http://`, from port 80.")
+    url_pack_allow_http: bool = declare(False, FLAG, "GW", "`1`: the url pack also fetches plain http, from port 80.")
     url_pack_ca_file: str = declare("", _FILE, "W", "PEM file of more certificates that the url pack trusts.")
     url_pack_test_allow: str = declare(
         "",

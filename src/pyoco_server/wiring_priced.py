@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.actions.priced.change_mode import agree_on_mode
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+from pyoco_server.core.packs import PACKS
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
-from pyoco_server.executors.host.limits import memory_bytes
-from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.logs import get_logger, redact_url
-from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.projector import Projector
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.budget.sql import SqlBudget
@@ -30,14 +26,11 @@ from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import BudgetMode, Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.objects.jetstream import JetStreamObjects
-from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.priced import Priced
-from pyoco_server.ports.results.jetstream import JetStreamResults
-from pyoco_server.ports.results.port import Results
-from pyoco_server.ports.results.secret import signing_secret
 from pyoco_server.ports.runs.port import Runs
+from pyoco_server.wiring_offer import offered_packs
+from pyoco_server.wiring_stores import need, open_stores
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
@@ -54,7 +47,6 @@ __all__ = [
     "open_money_of_any_mode",
     "open_pack_queue",
     "open_priced",
-    "pack_worker",
     "priced_looks",
 ]
 
@@ -66,9 +58,6 @@ _AGAIN_SECONDS = 2.0
 _QUIET_SECONDS = 30.0
 #: Connections to PostgreSQL that write at once, and half as many that read: it has a hundred for all processes.
 _GATEWAY_THREADS, _THREADS = 8, 4
-
-#: Which extra brings what.
-_EXTRAS = {"psycopg": "postgres", "redis": "redis", "aiobotocore": "aws"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +81,6 @@ class PricedSettings:
         return self.priced.ledger_address(self.config.data_dir)
 
 
-def _need(module: str, variable: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS[module]
-        raise UsageError(f"{variable} needs more packages; example: pip install 'pyoco-server[{extra}]'") from error
-
-
 def spans_of(priced: PricedConfig) -> Spans:
     return Spans(
         lease_seconds=priced.priced_lease_ttl_sec,
@@ -114,7 +95,7 @@ def spans_of(priced: PricedConfig) -> Spans:
 def _ledger(settings: PricedSettings) -> SqlLedger:
     url = settings.ledger_url
     if url.startswith("postgresql"):
-        _need("psycopg", "PYOCO_LEDGER_URL")
+        need("psycopg", "PYOCO_LEDGER_URL")
     threads = _GATEWAY_THREADS if settings.signs else _THREADS
     return SqlLedger(url, spans_of(settings.priced), make_missing=settings.makes_tables, threads=threads)
 
@@ -124,7 +105,7 @@ async def _redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
     if not priced.is_split:
         yield None
         return
-    _need("redis", "PYOCO_BUDGET_URL")
+    need("redis", "PYOCO_BUDGET_URL")
     from pyoco_server.ports.redis.link import RedisLink  # noqa: PLC0415 - of an extra
 
     link = RedisLink(priced.budget_url)
@@ -144,38 +125,6 @@ def _budget(redis: RedisLink | None, ledger: SqlLedger, priced: PricedConfig) ->
 
 
 @contextlib.asynccontextmanager
-async def _queue_and_results(settings: PricedSettings, link: Link) -> AsyncIterator[tuple[PackQueue, Results]]:
-    """Opened as objects; what they need in the world is made by their `start`."""
-    config, priced = settings.config, settings.priced
-    replicas = config.jetstream_replicas
-    async with AsyncExitStack() as opened:
-        queue: PackQueue = JetStreamPackQueue(link, priced, replicas)
-        if priced.pack_queue_url:
-            _need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
-            from pyoco_server.ports.aws.client import open_sqs  # noqa: PLC0415 - of an extra
-            from pyoco_server.ports.pack_queue.sqs import SqsPackQueue  # noqa: PLC0415
-
-            sqs = await opened.enter_async_context(open_sqs(settings.aws))
-            queue = SqsPackQueue(sqs, priced.pack_queue_url, priced.priced_lease_ttl_sec)
-        results: Results
-        if priced.results_url:
-            _need("aiobotocore", "PYOCO_RESULTS_URL")
-            from pyoco_server.ports.aws.client import open_s3  # noqa: PLC0415 - of an extra
-            from pyoco_server.ports.results.s3 import S3Results  # noqa: PLC0415
-
-            s3 = await opened.enter_async_context(open_s3(settings.aws))
-            results = S3Results(s3, priced.results_url, settings.aws.region, priced.priced_retention_sec)
-        else:
-            secret = await signing_secret(link, config, priced) if settings.signs else b""
-            results = JetStreamResults(link, JetStreamObjects(link, priced.results_bucket), priced, replicas, secret)
-        try:
-            yield queue, results
-        finally:
-            await results.close()
-            await queue.close()
-
-
-@contextlib.asynccontextmanager
 async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> AsyncIterator[Priced]:
     """What a gateway, worker or keeper reaches. A store that does not answer yet is tried again for as long as it
     takes, beside everything else: flows do not wait for a ledger. `Priced.until_open` tells when all answer.
@@ -183,9 +132,11 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     Raises UsageError for a missing package, SettingError, and LedgerOutdated when the tables are there and of another
     version.
     """
+    # A worker looks for itself when it begins to execute, and a keeper needs none.
+    packs = await asyncio.to_thread(offered_packs, settings.priced) if settings.signs else PACKS
     ledger = _ledger(settings)
     projector = Projector(runs)
-    async with _redis(settings.priced) as redis, _queue_and_results(settings, link) as (queue, results):
+    async with _redis(settings.priced) as redis, open_stores(settings, link) as stores:
         budget, hints = _budget(redis, ledger, settings.priced)
 
         steps: list[Callable[[], Awaitable[None]]] = [
@@ -194,7 +145,7 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
         ]
         if redis is not None:
             steps.append(redis.start)
-        opening = _Opening([*steps, queue.start, results.start])
+        opening = _Opening([*steps, stores.queue.start, stores.results.start, stores.inputs.start])
         try:
             await projector.start()
             await opening.begin()
@@ -202,9 +153,11 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
                 config=settings.priced,
                 ledger=ledger,
                 budget=budget,
-                queue=queue,
-                results=results,
+                queue=stores.queue,
+                results=stores.results,
+                inputs=stores.inputs,
                 hints=hints,
+                packs=packs,
                 new_id=settings.new_id,
                 show=projector.show,
                 until_open=opening.is_open.wait,
@@ -310,7 +263,7 @@ async def open_money_of_any_mode(
     priced = replace(priced, pack_queue_url="", results_url="")
     settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "", makes_tables=False)
     ledger, link = _ledger(settings), Link(Patience())
-    async with _redis(priced) as redis, _queue_and_results(settings, link) as (queue, results):
+    async with _redis(priced) as redis, open_stores(settings, link) as stores:
         budget, hints = _budget(redis, ledger, priced)
         try:
             if priced.ledger_url:
@@ -322,8 +275,9 @@ async def open_money_of_any_mode(
                 config=priced,
                 ledger=ledger,
                 budget=budget,
-                queue=queue,
-                results=results,
+                queue=stores.queue,
+                results=stores.results,
+                inputs=stores.inputs,
                 hints=hints,
                 new_id=settings.new_id,
                 show=lambda _: None,  # the keeper sees the change
@@ -354,7 +308,7 @@ def make_named_ledger(priced: PricedConfig) -> str | None:
     if not url:
         return None
     if url.startswith("postgresql"):
-        _need("psycopg", "PYOCO_LEDGER_URL")
+        need("psycopg", "PYOCO_LEDGER_URL")
     if migrate.status(url).version is not None:
         return None
     shown = _shown(url)
@@ -374,9 +328,9 @@ async def open_pack_queue(
     settings = PricedSettings(config=config, priced=replace(priced, results_url=""), aws=aws, new_id=lambda: "")
     link = await open_link(config.nats_url, "pyoco-admin", Patience())
     try:
-        async with _queue_and_results(settings, link) as (queue, _):
-            await queue.start()
-            yield queue
+        async with open_stores(settings, link) as stores:
+            await stores.queue.start()
+            yield stores.queue
     finally:
         await link.close()
 
@@ -396,7 +350,7 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
 
     @contextlib.asynccontextmanager
     async def sqs() -> AsyncIterator[SQSClient]:
-        _need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
+        need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
         from pyoco_server.ports.aws.client import aws_errors, open_sqs  # noqa: PLC0415 - of an extra
 
         async with aws_errors("ask SQS"), open_sqs(aws) as client:
@@ -404,7 +358,7 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
 
     @contextlib.asynccontextmanager
     async def s3() -> AsyncIterator[S3Client]:
-        _need("aiobotocore", "PYOCO_RESULTS_URL")
+        need("aiobotocore", "PYOCO_RESULTS_URL")
         from pyoco_server.ports.aws.client import aws_errors, open_s3  # noqa: PLC0415 - of an extra
 
         async with aws_errors("ask S3"), open_s3(aws) as client:
@@ -420,7 +374,7 @@ def ledger_status(config: NatsBackendConfig, priced: PricedConfig) -> dict[str, 
     """Raises DependencyUnavailable, UsageError."""
     url = priced.ledger_address(config.data_dir)
     if url.startswith("postgresql"):
-        _need("psycopg", "PYOCO_LEDGER_URL")
+        need("psycopg", "PYOCO_LEDGER_URL")
     found = migrate.status(url)
     return {"version": found.version, "wanted": found.wanted, "up_to_date": found.is_current}
 
@@ -429,13 +383,6 @@ def migrate_ledger(config: NatsBackendConfig, priced: PricedConfig) -> tuple[str
     """The versions before and after. Raises DependencyUnavailable, LedgerOutdated, UsageError."""
     url = priced.ledger_address(config.data_dir)
     if url.startswith("postgresql"):
-        _need("psycopg", "PYOCO_LEDGER_URL")
+        need("psycopg", "PYOCO_LEDGER_URL")
     walked = migrate.upgrade(url)
     return walked.before, walked.after
-
-
-def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:
-    """The lane of priced runs in a worker."""
-    slots = priced.config.pack_slots or config.slots
-    hosts = PackHosts(slots, config.host_memory_max_bytes or memory_bytes() * 8 // 10)
-    return PackWorker(priced, hosts, slots, priced.config.packs)

@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from backends import BERT, opened_backend, recorded, run_now, submitted
 from pyoco_server.actions.claim import claim_run
 from pyoco_server.actions.examine import Surroundings, examine
@@ -14,6 +16,7 @@ from pyoco_server.core.diagnosis import diagnose
 from pyoco_server.core.diagnosis.facts import Facts, Machine, Unknown, Unreachable, Workers
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_worker
+from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.port import Deployment
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
@@ -97,7 +100,8 @@ async def test_a_run_that_a_silent_worker_left_behind_is_found_and_no_other(
     assert remarked(replace(facts, now=facts.now + 3600), "runs.stuck") == [left]
 
 
-async def test_without_nats_nothing_else_is_asked(unused_port: int) -> None:
+async def test_without_nats_nothing_else_is_asked(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jetstream, "_CONNECT_SECONDS", 1.0)
     config = NatsBackendConfig(nats_url=f"nats://u:p@127.0.0.1:{unused_port}")
     steps: list[str] = []
     async with open_deployment(config) as deployment:

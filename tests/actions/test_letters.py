@@ -367,7 +367,7 @@ class TestManyAtOnce:
 
         began = time.monotonic()
         walked = await walk_letters(backend, NOBODY, LetterFilter(), Span(10, seconds=0.3), slow)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert (walked.matched, walked.next_before) == (1, newest + 1)
 
     async def test_a_walk_has_a_bounded_number_of_letters_in_hand(self, backend: GatewayBackend) -> None:

@@ -75,7 +75,7 @@ async def gateway(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[Ga
 
 
 async def listed(backend: GatewayBackend, *packs: Stored) -> None:
-    await eventually(lambda: backend.index.applied(max(pack.revision for pack in packs), 1), 5)
+    await eventually(lambda: backend.index.applied(max(pack.revision for pack in packs), 1))
 
 
 INSTEAD = {
@@ -145,7 +145,7 @@ class TestNothingWrites:
         orphan = await stored(gateway.runs, age(a_run(), LONG_AGO))
         async with opened_backend(quick) as backend:
             feeder = IndexFeeder(backend.runs, gateway.index)
-            await eventually(lambda: gateway.index.applied(orphan.revision, 1), 5)
+            await eventually(lambda: gateway.index.applied(orphan.revision, 1))
             rescuer = Rescuer(backend, gateway.index, _Listed(feeder), submit_seconds=0.0)
             canceller = Canceller(backend, gateway.index, _Listed(feeder), quiet_seconds=0.0)
             await rescuer.turn()
@@ -166,7 +166,9 @@ class _Listed(IndexFeeder):
         return True
 
 
-async def register(backend: GatewayBackend, *, alive: bool = True) -> None:
+async def register(
+    backend: GatewayBackend, *, alive: bool = True, packs: tuple[str, ...] | None = ("decision", "url")
+) -> None:
     at = time.time() - (0 if alive else 10_000)
     record = WorkerRecord(
         worker_id="anna",
@@ -176,13 +178,14 @@ async def register(backend: GatewayBackend, *, alive: bool = True) -> None:
         last_seen_at=at,
         last_heartbeat_at=at,
         slots=2,
+        packs=packs,
     )
     await backend.registry.announce(record)
 
     async def is_known() -> bool:
         return bool(await backend.registry.all())
 
-    await eventually(is_known, 5)
+    await eventually(is_known)
 
 
 class TestWaiting:
@@ -208,6 +211,26 @@ class TestWaiting:
         assert (wait.reason, wait.position) == (reason, 1)
         assert text in wait.message
         assert "tag" not in wait.message
+
+    @pytest.mark.parametrize(
+        ("packs", "reason"),
+        [(("url",), WaitReason.NO_WORKER), ((), WaitReason.NO_WORKER), (None, WaitReason.STARTING)],
+        ids=["another", "none", "does not tell"],
+    )
+    async def test_a_worker_that_does_not_execute_the_pack_is_none_for_it(
+        self, gateway: GatewayBackend, packs: tuple[str, ...] | None, reason: WaitReason
+    ) -> None:
+        """One of an older version does not tell, and may."""
+        await register(gateway, packs=packs)
+        found = await shown(gateway, age(a_pack(), 5))
+        await listed(gateway, found)
+        wait = await explain_wait(gateway, NOBODY, found.run)
+        assert wait is not None
+        assert (wait.reason, wait.workers_alive) == (reason, 1)
+        if reason is WaitReason.NO_WORKER:
+            for message in (wait.message, wait.message_ja):
+                assert "decision" in message
+                assert "PYOCO_PACKS" in message
 
     async def test_packs_that_came_first_are_counted_and_flows_are_not(self, gateway: GatewayBackend) -> None:
         await register(gateway)

@@ -198,7 +198,7 @@ class TestEvents:
         for _ in range(2):
             began = time.monotonic()
             assert (await told(watching))[0] == "heartbeat"
-            assert 0.25 < time.monotonic() - began < 1.0
+            assert 0.25 < time.monotonic() - began < 10.0
         watching.close()
 
     async def test_it_ends_after_its_time(self, place: Place) -> None:
@@ -206,7 +206,7 @@ class TestEvents:
         began = time.monotonic()
         watching = await place.watch(timeout_seconds=0.3, heartbeat_seconds=10.0)
         assert len(await rest(watching)) == 1
-        assert 0.29 < time.monotonic() - began < 1.5
+        assert 0.29 < time.monotonic() - began < 9.0  # and not after a heartbeat
         watching.close()
 
     async def test_it_ends_when_the_run_is_no_longer_stored(self, place: Place) -> None:

@@ -389,6 +389,7 @@ async def test_a_run_is_submitted_paid_and_read_with_a_real_gateway(make: MakeCl
         assert run["result"]["inline"]["data"]["answer_text"] == "yes"
         envelope = json.loads(await client.read_pack_result(run))
         assert (envelope["run_id"], envelope["data"]) == (run["run_id"], run["result"]["inline"]["data"])
+        assert await client.get_envelope(run["run_id"]) == envelope
 
         failing = await client.submit_pack(*ASK)
         await door.failed(failing["run_id"], Reason.PACK_FAILED, "no")

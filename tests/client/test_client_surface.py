@@ -57,6 +57,8 @@ CALLS: dict[str, Call[Any]] = {
     "delete_wheel": calls.delete_wheel("{wheel_name}"),
     "submit_pack": priced_calls.submit_pack({}, None),
     "get_pack_run": priced_calls.get_pack_run("{run_id}"),
+    "get_envelope": priced_calls.get_envelope("{run_id}"),
+    "upload_input": priced_calls.upload_input(None, None),
     "list_budgets": priced_calls.list_budgets({}),
     "get_budget": priced_calls.get_budget("{tenant_id}"),
     "get_budget_journal": priced_calls.get_budget_journal("{tenant_id}", {}),
@@ -111,8 +113,9 @@ def test_the_synchronous_client_knows_no_event_loop() -> None:
 def test_there_is_a_method_for_every_route() -> None:
     asked = {(call.method, call.path.replace("%7B", "{").replace("%7D", "}")) for call in CALLS.values()}
     asked |= set(FOLLOWED.values())
-    # The dashboard's page and its files are for browsers.
-    assert asked == {(each.method, each.path) for each in OPERATIONS if "dashboard" not in each.tags}
+    # The dashboard's page and its files are for browsers, and `/mcp/` is for clients of its own protocol.
+    others = {"dashboard", "agents"}
+    assert asked == {(each.method, each.path) for each in OPERATIONS if others.isdisjoint(each.tags)}
     assert set(public(PyocoHttpClient)) == set(CALLS) | MORE | set(FOLLOWED)
 
 
@@ -139,6 +142,9 @@ SCHEMA_OF = {
     "DlqProblem": "DeadLetterProblem",
     "ErrorBody": "Error",
     "PackArtifact": "PricedArtifact",
+    "PackEnvelope": "PricedEnvelope",
+    "PackImage": "PricedImage",
+    "PackInput": "PricedInput",
     "PackProblemBody": "ProblemDetails",
     "PackProblemPlace": "ProblemAt",
     "PackReceipt": "PricedReceipt",

@@ -26,6 +26,7 @@ from pyoco_server.core.diagnosis.facts import (
     Off,
     Orphans,
     OwnNats,
+    Packs,
     Peer,
     Queue,
     Server,
@@ -115,9 +116,15 @@ RUN = Run(
     status=RunState.RUNNING,
     worker_id="bert",
 )
+PACKS = Packs(offered=("decision", "ocr"), known=("decision", "ocr"), ocr_engine="tesseract")
 LEDGER = Ledger(where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal")
 PRICED = PricedFacts(
-    ledger=LEDGER, redis=Redis(), sqs=Sqs("dpp-runs", 3, 0), bucket=Bucket("dpp-results"), secret_length=32
+    ledger=LEDGER,
+    redis=Redis(),
+    sqs=Sqs("dpp-runs", 3, 0),
+    bucket=Bucket("dpp-results"),
+    inputs_bucket=Bucket("dpp-inputs"),
+    secret_length=32,
 )
 
 
@@ -144,7 +151,7 @@ HEALTHY = Facts(
     orphans=(Orphans(bucket="pyoco_wheels", count=0, size_bytes=0),),
     left_behind=(),
     clock_ahead_seconds=0.1,
-    machine=Machine(disks=(DISK,), own_nats=OWN, versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"}),
+    machine=Machine(disks=(DISK,), own_nats=OWN, versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"}, packs=PACKS),
     priced=PRICED,
 )
 
@@ -208,6 +215,10 @@ def money(**more: Any) -> Change:
 
 def ledger(**more: Any) -> Change:
     return money(ledger=replace(LEDGER, **more))
+
+
+def packs(**more: Any) -> Change:
+    return of("machine", packs=replace(PACKS, **more))
 
 
 def disk(**more: Any) -> Change:
@@ -390,7 +401,12 @@ SICK: list[tuple[str, Change, str, Level]] = [
         "packs.letters",
         NOTE,
     ),
+    ("packs that do not work", packs(left_out=(("words", "words 1.0", "it raises"),)), "packs.installed", WARNING),
+    ("no such pack", packs(strangers=("wrods",)), "packs.installed", DANGER),
+    ("nobody reads", packs(ocr_engine=None), "packs.ocr", NOTE),
+    ("a hole for tests", packs(test_allow="127.0.0.1:8443"), "packs.test_allow", WARNING),
     ("silent S3", money(bucket=Unknown("no answer")), "results.bucket", DANGER),
+    ("silent S3 of inputs", money(inputs_bucket=Unknown("no answer")), "inputs.bucket", DANGER),
     ("short secret", money(secret_length=8), "settings.secret", WARNING),
     ("no gateway", gateway(health=0, ready=0), "gateway.ready", DANGER),
     ("sick gateway", gateway(health=500), "gateway.ready", DANGER),
@@ -426,7 +442,7 @@ def test_what_was_looked_at_and_is_well_is_said() -> None:
     said = {finding.check for finding in diagnose(HEALTHY)}
     quiet = {"queue.strangers", "queue.repeats", "worker.hearing", "worker.default_tag", "worker.wheels"}
     quiet |= {"worker.records", "keeper.notices", "runs.stuck", "objects.orphans", "settings.pepper", "settings.typos"}
-    quiet |= {"ledger.disputed", "ledger.overdue", "packs.letters", "settings.secret"}
+    quiet |= {"ledger.disputed", "ledger.overdue", "packs.letters", "packs.test_allow", "settings.secret"}
     elsewhere = {"stream.peers", "gateway.ready", "gateway.open", "gateway.tls"}
     assert {check.id for check in CHECKS} - said == quiet | elsewhere
 

@@ -8,17 +8,63 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server import wiring_packs
 from pyoco_server.core.packs import PACKS
-from pyoco_server.core.packs.spec import Member, Members, text
+from pyoco_server.core.packs.spec import Here, Member, Members, PackSpec, flag, is_pack_name, text, whole
 from pyoco_server.core.priced.constants import PACK_TYPES
+from pyoco_server.errors import Problem
 
 MARKER = "marker-7a1f"
-check = PACKS["decision"].check
+HERE = Here(tenant_id="acme", input_bucket="dpp-inputs")
 
 
-def test_every_pack_has_a_name_that_a_submission_may_carry() -> None:
+def check(inputs: Any) -> tuple[Problem, ...]:
+    return PACKS["decision"].check(inputs, HERE)
+
+
+def test_the_packs_of_the_product_are_the_contracts() -> None:
+    """The names of 14.1; and each has an executor."""
     assert set(PACKS) <= set(PACK_TYPES)
-    assert all(name == spec.name for name, spec in PACKS.items())
+    assert all(name == spec.name and is_pack_name(name) and not spec.executor for name, spec in PACKS.items())
+    assert set(PACKS) == set(wiring_packs._BUILT_IN)
+
+
+@pytest.mark.parametrize("name", ["", "1st", "_x", "Words", "a-b", "a b", "ä", "a" * 33, "words\n"])
+def test_a_pack_is_not_named_like_that(name: str) -> None:
+    assert not is_pack_name(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(1, None), (9, None), (3.0, None), (0, "range"), (10, "range"), (True, "type"), (2.5, "type"), ("3", "type")],
+)
+def test_a_whole_number_is_one_however_it_is_written(value: Any, kind: str | None) -> None:
+    assert [problem.type for problem in whole(1, 9)(value, ("n",))] == ([] if kind is None else [kind])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+def test_what_is_no_number_at_all_is_no_whole_one(value: float) -> None:
+    assert len(whole(1, 9)(value, ("n",))) == 1
+
+
+def test_a_flag_is_true_or_false() -> None:
+    assert flag(True, ()) == flag(False, ()) == ()
+    assert [problem.type for value in (0, 1, "true", None) for problem in flag(value, ())] == ["type"] * 4
+
+
+def test_what_a_pack_asks_beyond_the_form_is_asked_of_the_right_form_alone() -> None:
+    seen: list[tuple[Any, Here]] = []
+
+    def beyond(inputs: Any, here: Here) -> tuple[Problem, ...]:
+        seen.append((inputs, here))
+        return (Problem(("name",), "is somebody else's", "value"),)
+
+    spec = PackSpec(name="some", inputs=Members({"name": Member(text(1, 2), is_required=True)}), beyond=beyond)
+    assert [problem.type for problem in spec.check({"name": "abc"}, HERE)] == ["length"]
+    assert [problem.type for problem in spec.check([], HERE)] == ["type"]
+    assert seen == []
+    assert [problem.type for problem in spec.check({"name": "a"}, HERE)] == ["value"]
+    assert seen == [({"name": "a"}, HERE)]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ CALLS = {
     "price submit": ["decision", "--max-cost-usd", "0.2500"],
     "price get": ["x", "--output", "table"],
     "price wait": ["x"],
+    "price upload": ["{file}"],
     "budget": ["--output", "table"],
     "budget --journal": [],
     "queues": ["--output", "table"],

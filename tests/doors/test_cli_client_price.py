@@ -15,6 +15,7 @@ import pytest_asyncio
 from client_commands import Client, Ended, terminal
 from gateways import listening
 from priced_gateways import Payer, PricedDoor
+from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
 from strangers import response, somebody
 from waiting import eventually
@@ -297,3 +298,41 @@ def test_a_person_sees_a_table_and_that_something_happens() -> None:
             shown.until(lambda sent: "run x is PROCESSING" in sent)
             assert shown.left() == 1
             assert "run x is still PROCESSING after 1 s" in shown.sent
+
+
+@in_its_loop
+async def test_a_result_is_printed_for_people_and_for_programs(
+    priced_door: PricedDoor, call: Callable[..., Any]
+) -> None:
+    """PRICED-130: lists become tables, nothing in it reaches the terminal, and who has no result is told why"""
+    payer = await priced_door.payer("1.0000")
+    run_id = await priced_door.submitted(payer)
+    early = await call(payer, "price", "result", run_id)
+    assert early.code != 0
+    assert "the run is QUEUED; only a COMPLETED one has an envelope" in early.err
+    rows = [{"rule_id": f"r{at}", "passed": at == 1, "first_offset": None} for at in range(2)]
+    data = {
+        "verdict": "FAIL",
+        "findings": rows,
+        "deep": [{"a": {"b": [1, []]}}],
+        "note": "two\nlines \x1b[31m",
+        "none": {},
+    }
+    await priced_door.completed(run_id, data, [Artifact(name="x.md", content_type="text/markdown", data=b"#")])
+    whole = await call(payer, "price", "result", run_id, "--output", "json")
+    assert json.loads(whole.out)["data"] == data
+    shown = await call(payer, "price", "result", run_id, "--output", "table")
+    assert shown.code == 0
+    lines = [line.split() for line in shown.out.splitlines()]
+    for line in (
+        "used_usd: 0.0500",
+        "verdict: FAIL",
+        "rule_id passed first_offset",
+        "r0 no -",
+        "r1 yes -",
+        "note: two",
+    ):
+        assert line.split() in lines, shown.out
+    assert ["lines", "\\x1b[31m"] in lines
+    assert "\x1b" not in shown.out
+    assert any(line[:2] == ["x.md", "1"] for line in lines)

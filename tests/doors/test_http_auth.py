@@ -26,7 +26,7 @@ from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.slowdown import Slowdown
-from pyoco_server.doors.http.v1.visit import is_v1
+from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
 from servers import config_for
@@ -100,7 +100,7 @@ class TestEntrance:
         assert (answer.status_code == 401) == (path not in OPEN)
         if path not in OPEN:
             told = answer.json() if method != "HEAD" else {}
-            assert method == "HEAD" or told == MISSING or (is_v1(path) and told["reason_code"] == "AUTH_INVALID")
+            assert method == "HEAD" or told == MISSING or (is_of_payers(path) and told["reason_code"] == "AUTH_INVALID")
             assert answer.headers["www-authenticate"] == "Bearer"
 
     @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ class TestEntrance:
         )
         body = b'{"hidden":true}'
         ask = b"%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body)
-        async with listening(gateway.app, "h11") as port, asyncio.timeout(5):
+        async with listening(gateway.app, "h11") as port, asyncio.timeout(30):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(ask)
             answer = await reader.read()
@@ -309,10 +309,10 @@ class TestEntrance:
             async def is_answered(status: int) -> bool:
                 return (await other.client.get("/runs", headers=headers)).status_code == status
 
-            await eventually(lambda: is_answered(200), 1)
+            await eventually(lambda: is_answered(200))
             await gateway.backend.keys.revoke(key_id(headers), time.time())
             assert (await gateway.client.get("/runs", headers=headers)).status_code == 403
-            await eventually(lambda: is_answered(403), 1)
+            await eventually(lambda: is_answered(403), 5)  # a second, on a machine that is not busy
 
     async def test_no_key_is_ever_logged(self, gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
         """FLOW-49, FLOW-268, FLOW-531"""

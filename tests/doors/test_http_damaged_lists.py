@@ -48,7 +48,7 @@ async def test_lists_of_runs_come_back_by_themselves(
         answer = await gateway.client.get("/ready")
         return answer.status_code == 503 and answer.json()["index"] is False and answer.json()["nats"] is True
 
-    await eventually(says_so, 0.5)
+    await eventually(says_so)
     assert (await comes_back(gateway, "/ready")).json()["index"] is True
     assert (await gateway.client.get("/runs?limit=50")).json() == before
     assert "built anew" in caplog.text

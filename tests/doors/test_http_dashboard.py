@@ -77,7 +77,7 @@ class TestAFile:
             for path in paths:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET /static/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     answer = await reader.read()
                 writer.close()
                 assert answer.startswith(b"HTTP/1.1 404 "), (path, answer)

@@ -43,7 +43,7 @@ class TestOtherGateways:
         async def is_seen() -> bool:
             return first not in await ids(gateway)
 
-        await eventually(is_seen, 5.0)
+        await eventually(is_seen)
 
     async def test_a_restart_finds_its_list_again(self, gateway: Gateway) -> None:
         letter_ids = await bury_letters(gateway.backend, *[a_letter()] * 3)

@@ -60,7 +60,7 @@ async def shows(gateway: Gateway, name: str, wanted: float | None, *labels: str)
         return seen[-1] == wanted
 
     try:
-        await eventually(is_shown, 5)
+        await eventually(is_shown)
     except AssertionError:
         raise AssertionError(f"{name}{labels} is {seen[-1]}, not {wanted}") from None
 
@@ -125,7 +125,7 @@ class TestText:
             found = values(await text_of(gateway), "pyoco_run_duration_seconds_count")
             return found == {(name, "COMPLETED"): 1.0 for name in names}
 
-        await eventually(all_counted, 5)
+        await eventually(all_counted)
 
     async def test_the_version_is_told(self, gateway: Gateway) -> None:
         assert values(await text_of(gateway), "pyoco_build_info") == {(gateway.app.version,): 1.0}

@@ -72,10 +72,9 @@ async def test_an_outage_is_503_within_5_seconds_and_ends_by_itself(
         return time.monotonic() - began
 
     waits = asyncio.gather(*(ask(*request) for request in REQUESTS), *(ask(*REQUESTS[0]) for _ in range(50)))
-    began = time.monotonic()
     healthy = await gateway.client.get("/health")
     assert (healthy.status_code, healthy.json()) == (200, {"status": "ok"})
-    assert time.monotonic() - began < 0.5
+    assert not waits.done(), "it was answered before the others"
     assert max(await waits) < 5
     assert (await gateway.client.post("/runs", content=b"{")).status_code == 422  # what is wrong stays wrong
 

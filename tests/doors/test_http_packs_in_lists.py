@@ -45,7 +45,7 @@ async def show(gateway: Gateway, row: PricedRun) -> PricedRun:
     """As every process does after a commit; returns once lists have heard of it."""
     assert await show_row(gateway.backend.runs, row)
     revision = await gateway.backend.runs.newest()
-    await eventually(lambda: gateway.backend.index.applied(revision, 1), 5)
+    await eventually(lambda: gateway.backend.index.applied(revision, 1))
     return row
 
 
@@ -121,7 +121,7 @@ async def test_a_watch_shows_each_change(gateway: Gateway) -> None:
     row = await show(gateway, young(a_row()))
     watching = asyncio.create_task(gateway.client.get(f"/runs/{row.run_id}/watch", params={"timeout_sec": 30}))
     hub = gateway.app.state.gateway.hub
-    await eventually(lambda: hub.count == 1, 5)
+    await eventually(lambda: hub.count == 1)
     await show_row(gateway.backend.runs, completed(started(row)))
     data = [text for text in (await watching).text.splitlines() if text.startswith("data: ")]
     snapshots = [json.loads(text.removeprefix("data: "))["snapshot"] for text in data]
@@ -191,7 +191,7 @@ async def test_a_tenant_sees_its_own_packs_alone(link: Link, nats_url: str, tmp_
         async def is_let_in() -> bool:
             return (await gateway.client.get("/runs", headers=keys["other"])).status_code == 200
 
-        await eventually(is_let_in, 5)
+        await eventually(is_let_in)
         assert [line["run_id"] for line in await lines(gateway, keys["acme"], kind="pack")] == [row.run_id]
         assert await lines(gateway, keys["other"], kind="pack") == []
         assert (await gateway.client.get(f"/runs/{row.run_id}", headers=keys["other"])).status_code == 404

@@ -118,7 +118,7 @@ async def test_stores_that_do_not_answer_are_told_and_the_rest_is_told_all_the_s
     broken = replace(priced_door.priced, queue=cast(Any, _Queue(answers=False)), results=results)
     began = asyncio.get_running_loop().time()
     found = await told(priced_door, broken)
-    assert asyncio.get_running_loop().time() - began < 3
+    assert asyncio.get_running_loop().time() - began < 15
     assert found["priced_stores_silent"]["facts"] == {"stores": ["queue", "results"]}
     assert found["disputed_runs"]["facts"]["run_ids"] == [run_id]
     await resolve(priced_door.priced, run_id, Refund(), "a test")

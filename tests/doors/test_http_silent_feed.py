@@ -29,6 +29,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two heartbeats and a half: so that the tests need not wait for five."""
     monkeypatch.setattr(feeder, "SILENCE_SECONDS", 2.5)
     monkeypatch.setattr(letter_feeder, "SILENCE_SECONDS", 2.5)
+    monkeypatch.setattr(feeder, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.1)
 
 
 def state_of(gateway: Gateway) -> State:
@@ -69,7 +71,7 @@ async def answers(gateway: Gateway, path: str, status: int) -> httpx.Response:
         found.append(await gateway.client.get(path))
         return found[-1].status_code == status
 
-    await eventually(is_so, seconds=20)
+    await eventually(is_so)
     return found[-1]
 
 
@@ -150,7 +152,7 @@ async def test_a_bucket_made_anew_is_listed_though_its_revisions_are_small(gatew
         answer = await gateway.client.get(LISTS)
         return bool(answer.status_code == 200 and answer.json() == [])
 
-    await eventually(is_empty, seconds=20)
+    await eventually(is_empty)
     run_id = await submit(gateway)
     assert await listed(gateway) == [run_id]
 
@@ -166,7 +168,7 @@ async def test_a_watcher_is_told_the_truth_by_the_leader(gateway: Gateway, link:
     async with dead_feed(gateway, link, runs_stream(gateway)):
         await eventually(lambda: not state.hub.is_current)
         await claimed(gateway, run_id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (event := await watching.next()) is not None and event.kind != "snapshot":
                 """A heartbeat that was due."""
         assert event is not None
@@ -188,7 +190,7 @@ async def test_a_watch_ends_when_the_leader_cannot_be_asked_either(
     monkeypatch.setattr(own._link, "patience", type(own._link.patience)(0.2, 0.2, 0.2))
     async with dead_feed(gateway, link, runs_stream(gateway)):
         await link.api(f"STREAM.DELETE.{runs_stream(gateway)}", {}, dict[str, Any])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while await watching.next() is not None:
                 """What was on its way."""
     watching.close()

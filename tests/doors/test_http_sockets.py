@@ -28,7 +28,7 @@ class TestSockets:
                 await writer.drain()
             if close:
                 return b""
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 return await reader.readuntil(until)
         finally:
             writer.close()

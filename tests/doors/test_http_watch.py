@@ -275,7 +275,7 @@ class TestMerging:
             written = await claimed(gateway, run_id)
             events = await asyncio.gather(*(first(stream) for stream in streams))
             assert {event.status for event in events} == {written.status}
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 20
         await eventually(lambda: state_of(gateway).hub.count == 0)
 
 
@@ -426,7 +426,7 @@ class TestEnds:
         began = time.monotonic()
         async with watching(port, await submit(gateway), "?timeout_sec=1") as stream:
             assert [event.name for event in await stream.rest()] == ["snapshot"]
-        assert 0.9 < time.monotonic() - began < 3
+        assert 0.9 < time.monotonic() - began < 15
 
     async def test_it_ends_when_the_run_is_no_longer_stored(self, gateway: Gateway, port: int) -> None:
         """FLOW-128"""
@@ -443,7 +443,7 @@ class TestEnds:
             await first(stream)
             assert state_of(gateway).hub.count == 1
             getattr(stream, how)()
-            await eventually(lambda: state_of(gateway).hub.count == 0, seconds=2)
+            await eventually(lambda: state_of(gateway).hub.count == 0)
         await eventually(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "EventStream"])
 
     @pytest.mark.parametrize("how", ["leave", "reset", "stay"])
@@ -461,7 +461,7 @@ class TestEnds:
             if how != "stay":
                 getattr(stream, how)()
             await eventually(lambda: state_of(gateway).hub.count == 0, seconds=seconds + 3)
-            await eventually(lambda: not server.server_state.connections, seconds=1)
+            await eventually(lambda: not server.server_state.connections)
             if how == "stay":
                 with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                     await stream.rest()
@@ -476,7 +476,7 @@ class TestEnds:
             stream._writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             await first(stream)
             stream.reset()
-            await eventually(lambda: state_of(gateway).hub.count == 0, seconds=2)
+            await eventually(lambda: state_of(gateway).hub.count == 0)
 
     async def test_a_body_that_nobody_asked_for_is_passed_over(self, gateway: Gateway, port: int) -> None:
         run_id = await submit(gateway)
@@ -505,8 +505,8 @@ class TestEnds:
             for n in range(100):
                 await report(gateway, run_id, str(n), output="x" * 200_000)
             state_of(gateway).hub.close()
-            await eventually(lambda: state_of(gateway).hub.count == 0, seconds=3)
-            await eventually(lambda: not server.server_state.connections, seconds=1)
+            await eventually(lambda: state_of(gateway).hub.count == 0)
+            await eventually(lambda: not server.server_state.connections)
 
 
 class TestOutage:
@@ -580,10 +580,10 @@ class TestProcess:
                 await first(two)
                 began = time.monotonic()
                 process.terminate()
-                assert [await one.next(2), await two.next(2)] == [None, None]
-            async with asyncio.timeout(5):
+                assert [await one.next(20), await two.next(20)] == [None, None]
+            async with asyncio.timeout(30):
                 await process.wait()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 20
         finally:
             if process.returncode is None:
                 process.kill()

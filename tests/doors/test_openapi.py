@@ -20,6 +20,7 @@ from pyoco_server.core.outcome import Failed, Progress
 from pyoco_server.core.run import Owner, ask_cancel, claim, conclude
 from pyoco_server.doors.http.answers import STATUS, error_body, status_of
 from pyoco_server.doors.http.app import OPERATIONS
+from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.errors import CATALOGUE, Problem, PyocoError, Refused
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
@@ -206,8 +207,12 @@ class TestDocument:
             ("GET /healthz", "200"),
             ("GET /readyz", "200 503"),
             ("POST /v1/runs", "202 401 402 403 409 422 503"),
+            ("POST /v1/inputs", "201 401 403 422 503 200"),
             ("GET /v1/runs/{run_id}", "200 401 404 410 503"),
+            ("GET /v1/runs/{run_id}/envelope", "200 401 404 410 422 503"),
             ("GET /v1/results/{token}", "200 404 503"),
+            ("POST /mcp/", "200 202 401 403 503 400 404 406 413 415"),
+            ("POST /mcp", "200 202 401 403 503 400 404 406 413 415"),
             ("GET /budgets", "200 401 403 422 503"),
             ("GET /budgets/{tenant_id}", "200 401 403 404 503"),
             ("GET /budgets/{tenant_id}/journal", "200 401 403 404 422 503"),
@@ -221,14 +226,19 @@ class TestDocument:
         assert " ".join(status for status in item["responses"] if status not in {"408", "429"}) == statuses
         assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
         # The entrance gives both, or neither; under /v1 a bad key is a 401, and whoever asks too often is told, too.
-        assert ("429" in item["responses"]) == ("403" in item["responses"] or path == "/v1/runs/{run_id}")
+        assert ("429" in item["responses"]) == ("403" in item["responses"] or path.startswith("/v1/runs/{run_id}"))
         for status, answer in item["responses"].items():
-            assert (answer["content"] == {}) == (status in {"204", "304"})
-            if status in {"204", "304"}:
+            is_empty = status in {"204", "304"} or (path.startswith("/mcp") and status == "202")
+            assert (answer["content"] == {}) == is_empty
+            if is_empty:
                 continue
             assert len(answer["content"]) == 1 or path in {"/static/{path}", "/v1/results/{token}"}  # files of any type
             if path.startswith("/v1/") and status[0] != "2":
                 assert answer["content"] == {"application/problem+json": {"schema": PROBLEM}}
+                continue
+            if path.startswith("/mcp"):  # the guard's words, or an answer in those of the protocol
+                by_guard = answer["content"] == {"application/problem+json": {"schema": PROBLEM}}
+                assert by_guard == (status in {"401", "403", "408", "429", "503"})
                 continue
             is_error = status[0] != "2" and path != "/readyz"  # which has one shape for both
             for content in answer["content"].values():
@@ -247,7 +257,7 @@ class TestDocument:
         opened = {"/health", "/ready", "/healthz", "/readyz", "/", "/static/{path}", "/v1/results/{token}"}
         closed = [(path, item["security"]) for _, path, item in operations() if path not in opened]
         for path, security in closed:  # PRICED-170: where money is at stake, always
-            assert security == [*([] if path.startswith("/v1/") else [{}]), {"apiKey": []}, {"bearer": []}]
+            assert security == [*([] if is_of_payers(path) else [{}]), {"apiKey": []}, {"bearer": []}]
 
 
 #: Everything that can be raised towards a door.

@@ -72,7 +72,7 @@ async def test_probes_and_budgets_are_what_the_document_says(priced_door: Priced
         ({}, True),
         ({"reservation": {"max_cost_usd": "1.0000", "timebox_sec": 90, "min_reliability_score": 1}}, True),
         ({"meta": {"trace_id": "t", "client_version": "1"}, "artifacts": {"include_docx": True}}, True),
-        ({"pack_type": "nonsense"}, False),
+        ({"pack_type": "Nonsense"}, False),
         ({"reservation": {"max_cost_usd": "1.00"}}, False),
         ({"reservation": {"max_cost_usd": 1}}, False),
         ({"reservation": {"max_cost_usd": "1.0000", "timebox_sec": 0}}, False),

@@ -130,7 +130,7 @@ async def executor(slots: int = 1, environment: Environment = NO_WHEELS, **more:
 
 
 async def begun(hosts: HostExecutor, what: Work) -> Execution:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while True:
             execution: Execution | None = await hosts.begin(what, lambda: None)
             if execution is not None:
@@ -138,7 +138,7 @@ async def begun(hosts: HostExecutor, what: Work) -> Execution:
 
 
 async def outcome_of(hosts: HostExecutor, what: Work) -> Outcome:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         return await (await begun(hosts, what)).outcome()
 
 
@@ -170,7 +170,9 @@ class TestTheNextRun:
 
     async def test_waits_for_nobody(self, tmp_path: Path) -> None:
         """At no moment of a renewal is a slot without a host: whoever begins has one at once."""
+        starting = time.monotonic()
         async with executor(slots=1, environment=an_environment(tmp_path, "1.0")) as hosts:
+            starts_in = time.monotonic() - starting
             await told(hosts)
             seen: list[str] = []
             slowest = 0.0
@@ -182,7 +184,7 @@ class TestTheNextRun:
                 assert execution is not None
                 seen.append(output_of(await execution.outcome()))
             assert seen == sorted(seen)  # never back to the old one
-            assert slowest < 0.2  # a host takes longer than that to start
+            assert slowest < starts_in, "it had to wait for a host"
             assert await told(hosts) == "2.0"
 
     async def test_has_wheels_that_came_before_the_first_host(self, tmp_path: Path) -> None:
@@ -437,7 +439,7 @@ class TestAtOnce:
         renewing = asyncio.ensure_future(hosts.renew(an_environment(tmp_path, "2.0")))
         await asyncio.sleep(seconds)
         pids = {host.pid for host in hosts._hosts}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await hosts.stop()
         await asyncio.wait({renewing})
         assert renewing.exception() is None or isinstance(renewing.exception(), UsageError)

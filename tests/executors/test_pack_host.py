@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import naughty_packs
-from pack_scenes import pack_processes
+from pack_scenes import naughty_hosts, pack_processes
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.errors import UsageError
@@ -25,7 +25,8 @@ from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Execution, Faulted, Outcome, PackError, Stopped, TimedOut
-from pyoco_server.executors.packs.registry import EXECUTORS
+from pyoco_server.pack_config import PackConfig
+from pyoco_server.wiring_packs import LOADER
 from waiting import eventually
 
 TESTS = Path(__file__).parents[1]
@@ -64,7 +65,7 @@ def _naughty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(slots: int = 1, memory_bytes_max: int = 2 << 30) -> AsyncIterator[PackHosts]:
-    hosts = PackHosts(slots, memory_bytes_max, naughty_packs.REGISTRY)
+    hosts = naughty_hosts(slots, memory_bytes_max)
     try:
         await hosts.start()
         yield hosts
@@ -119,6 +120,7 @@ async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hos
     result, told = outcome.result, dict(outcome.result.data)
     assert 19 < told.pop("seconds_left") <= 20
     assert told.pop("pid") != os.getpid()
+    del told["environment"], told["arguments"]
     assert told == {
         "inputs": what.inputs,
         "run_id": what.run_id,
@@ -134,6 +136,7 @@ async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hos
     ]
     assert (result.actual_cost_usd_micros, result.tokens_consumed, result.reliability_score) == (7, 3, 0.5)
     assert (result.discard_log, result.blocked_log) == ([{"url": "u", "reason": "r"}], [])
+    assert result.meta == {"how": ["slowly", 1]}
 
 
 class TestAPackThatFails:
@@ -212,7 +215,7 @@ class TestAResult:
         assert len(outcome.result.data["text"]) == 8 << 20
         assert outcome.result.artifacts[0].data == bytes(1 << 20)
 
-    @pytest.mark.parametrize("what", ["data", "name", "log", "artifact", "type"])
+    @pytest.mark.parametrize("what", ["data", "name", "log", "meta", "artifact", "type"])
     def test_that_holds_half_a_character_cannot_be_stored(self, what: str) -> None:
         """PRICED-118: whoever writes to the line by himself is not kept from that; the run fails, and does not hang."""
         head = {
@@ -222,6 +225,7 @@ class TestAResult:
             "reliability_score": None,
             "discard_log": [{"url": "\ud800"}] if what == "log" else [],
             "blocked_log": [],
+            "meta": {"n": "\ud800"} if what == "meta" else {},
             "artifacts": [
                 {
                     "name": "\ud800" if what == "artifact" else "a",
@@ -330,7 +334,7 @@ class TestStopping:
         assert pack_processes() == []
 
     async def test_and_starting_may_be_repeated_and_at_once(self) -> None:
-        hosts = PackHosts(2, 0, naughty_packs.REGISTRY)
+        hosts = naughty_hosts(2)
         await hosts.stop()
         await asyncio.gather(hosts.start(), hosts.start(), hosts.stop(), hosts.start())
         await still_works(hosts)
@@ -343,7 +347,9 @@ async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts
     for child in pack_processes():
         child.kill()
         child.wait(5)
-    await eventually(lambda: not seat._host.is_alive)
+    waiting = seat._host
+    assert waiting is not None
+    await eventually(lambda: not waiting.is_alive)
     async with asyncio.timeout(20):
         execution = await seat.begin(call("tells"))
         assert isinstance(await execution.outcome(), Executed)
@@ -352,17 +358,18 @@ async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts
 
 
 async def test_packs_that_cannot_be_loaded_stop_the_worker() -> None:
-    hosts = PackHosts(1, 0, "no_such_module:EXECUTORS")
+    hosts = PackHosts(1, 0, PACKS.values(), PackConfig(), "no_such_module:executors")
     with pytest.raises(UsageError, match="no_such_module"):
         await hosts.start()
     assert pack_processes() == []
 
 
-async def test_without_being_told_otherwise_the_packs_are_those_of_the_product() -> None:
-    hosts = PackHosts(1, 0)
+async def test_the_packs_of_the_product_are_executed() -> None:
+    hosts = PackHosts(1, 0, [PACKS["decision"]], PackConfig(), LOADER)
     await hosts.start()
     try:
-        assert hosts.packs == set(EXECUTORS) == set(PACKS)
+        assert hosts.packs == {"decision"}
+        assert isinstance(await outcome_of(hosts, call("decision", {"question": "Shall we?"})), Executed)
     finally:
         await hosts.stop()
 

@@ -35,7 +35,7 @@ def work(flow_name: str, text: str | None = None, **params: Any) -> Work:
 
 
 async def outcome_of(threads: ThreadExecutor, what: Work) -> Outcome:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await (await threads.begin(what, lambda: None)).outcome()
 
 
@@ -118,7 +118,7 @@ async def test_a_cancel_is_asked_for_and_a_kill_is_not_possible(threads: ThreadE
     await eventually(runs)
     assert not execution.kill()
     execution.ask_cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert isinstance(await execution.outcome(), Cancelled)
 
 

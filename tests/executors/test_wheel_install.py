@@ -37,6 +37,8 @@ from pyoco_server.executors.wheels.worker_packages import WorkerPackages, look_a
 from waiting import eventually
 from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record, write_wheel
 
+pytestmark = pytest.mark.usefixtures("warm_pip")
+
 NOW = 1_700_000_000.0
 
 
@@ -445,6 +447,7 @@ async def test_a_pip_that_hangs_is_stopped(shelf: Shelf, silent_index: str) -> N
     assert not list((shelf.directory / ".tmp").iterdir())
 
 
+@pytest.mark.usefixtures("cold_pip")
 async def test_a_pip_whose_caller_gives_up_is_stopped_and_shows_no_password(shelf: Shelf, silent_index: str) -> None:
     """FLOW-236"""
     wheel, content = registered(requires=["lonely-lib"])
@@ -475,6 +478,7 @@ async def test_pip_dies_with_the_worker(shelf: Shelf, silent_index: str) -> None
     await eventually(lambda: not pips_in(shelf.directory))
 
 
+@pytest.mark.usefixtures("cold_pip")
 async def test_a_python_without_pip_is_told(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FLOW-236"""
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)

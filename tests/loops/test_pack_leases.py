@@ -12,6 +12,7 @@ import pytest
 
 from pack_scenes import CREDIT, FEE, FOR_EVER, Scene, Watched, check_failed, is_gone, open_scene, pack_processes
 from priced_stacks import an_ask
+from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.states import Stage, Status
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.packs.pool import PackHosts
@@ -21,6 +22,7 @@ from pyoco_server.loops.priced import heartbeat as heartbeat_module
 from pyoco_server.loops.priced.heartbeat import Heartbeat
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.reaper import Reaper
+from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.pack_queue.port import Delivery
 from waiting import eventually
 
@@ -261,7 +263,7 @@ class TestStopping:
     async def test_and_starting_at_random_leaves_nothing_behind(self, scene: Scene) -> None:
         """As every loop: ten tasks start and stop it at random."""
         chance = random.Random(7)
-        worker = PackWorker(scene.priced, Still(), 3)
+        worker = PackWorker(scene.priced, Still(), 3, files=scene.files)
 
         async def fiddle() -> None:
             for _ in range(10):
@@ -282,7 +284,8 @@ class TestStopping:
             assert (await scene.ended(await scene.submit())).status is Status.COMPLETED
 
     async def test_a_worker_that_cannot_load_its_packs_does_not_start(self, scene: Scene) -> None:
-        worker = PackWorker(scene.priced, PackHosts(1, 0, "no_such_module:EXECUTORS"), 1)
+        hosts = PackHosts(1, 0, PACKS.values(), PackConfig(), "no_such_module:executors")
+        worker = PackWorker(scene.priced, hosts, 1, files=scene.files)
         with pytest.raises(UsageError):
             await worker.start()
         await worker.stop()

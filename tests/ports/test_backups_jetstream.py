@@ -118,7 +118,7 @@ async def pulled(link: Link, stream: str, consumer: str) -> Raw:
     inbox, heard = link.nc.new_inbox(), asyncio.Queue[Raw]()
     await link.nc.listen(inbox, heard.put_nowait)
     await link.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", b"1", inbox)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await heard.get()
 
 

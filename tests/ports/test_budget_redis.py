@@ -232,7 +232,7 @@ async def test_a_server_that_stands_still_is_an_outage_in_time(own_redis_server:
         began = time.monotonic()
         with pytest.raises(DependencyUnavailable):
             await budget.reserve("t", run, 100, AT_US)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 15
 
     async def calls() -> int:
         return int((await keys.info("commandstats"))["cmdstat_evalsha"]["calls"])

@@ -18,6 +18,7 @@ from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Basis
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.deployment.priced import look_at_priced
+from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
 from pyoco_server.ports.results.s3 import S3Results
@@ -34,7 +35,7 @@ async def look(aws: AwsSettings | None = None, data_dir: Path | None = None, **s
 async def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     seen = await look(data_dir=tmp_path)
     assert seen.ledger == Absent(str(tmp_path / "ledger.db"))
-    assert (seen.redis, seen.sqs, seen.bucket) == (None, None, None)
+    assert (seen.redis, seen.sqs, seen.bucket, seen.inputs_bucket) == (None, None, None, None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,8 +128,11 @@ async def test_sqs_and_s3_are_seen_as_they_are(
         await queue.start()
         await queue.send(b"{}", "one")
         await S3Results(s3, "s3://looked-at", settings.region, 86_400).start()
+        assert isinstance((await look(settings, **asked)).inputs_bucket, Unknown)
+        await S3Inputs(s3, PricedConfig(), settings.region).start()
     seen = await look(settings, **asked)
     assert (seen.sqs, seen.bucket) == (Sqs("looked-at", 1, 0), Bucket("looked-at"))
+    assert seen.inputs_bucket == Bucket("dpp-inputs")
     gone = replace(settings, endpoint_url=f"http://127.0.0.1:{unused_port}")
     seen = await look(gone, **asked)
     assert isinstance(seen.sqs, Unknown)

@@ -65,7 +65,7 @@ async def test_a_page_of_many_runs_is_quick(tmp_path: Path) -> None:
                 began = time.perf_counter()
                 assert len((await index.page(wanted, 50)).items) == 50
                 took.append(time.perf_counter() - began)
-            assert min(took) < 0.02
+            assert min(took) < 0.1
 
 
 class TestAFileOfNoUse:

@@ -300,4 +300,4 @@ async def test_a_feed_leaves_no_consumer_behind(link: Link, prepared: NatsBacken
         info = await link.api(f"STREAM.INFO.{prepared.dlq_stream}", {}, dict[str, Any])
         return bool(info["state"]["consumer_count"] == 0)
 
-    await eventually(none_left, 5.0)
+    await eventually(none_left)

@@ -127,7 +127,7 @@ class TestWhatIsLeftInTheStream:
         async def no_consumers() -> bool:
             return not (await link.api(f"CONSUMER.LIST.{stream}", {}, dict[str, Any]))["consumers"]
 
-        await eventually(no_consumers, 3)
+        await eventually(no_consumers)
 
 
 class TestAWriteWithoutAnAnswer:
@@ -302,7 +302,7 @@ class TestACatalogue:
         await asyncio.gather(*(put(store, f"name{n:04}", b"x") for n in range(1000)))
         began = time.monotonic()
         catalogue = await store.catalogue()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0
         assert [info.name for info in catalogue.objects] == [f"name{n:04}" for n in range(1000)]
         assert catalogue.generation == (await put_and_look(store)).generation - 2  # one chunk, one meta
 
@@ -516,7 +516,7 @@ class TestAServerThatGoesAway:
         link, config = own
         store = JetStreamObjects(link, config.wheel_object_store_bucket)
         made = await put(store, "one", os.urandom(10_000_000))
-        async with asyncio.timeout(10), aclosing(store.read(made)) as chunks:
+        async with asyncio.timeout(30), aclosing(store.read(made)) as chunks:
             await anext(chunks)
             own_nats_server.kill()
             with pytest.raises(Unavailable):
@@ -537,6 +537,6 @@ class TestAServerThatGoesAway:
             await eventually(lambda: not link.is_up)
             yield bytes(1_000_000)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with pytest.raises(Unavailable):
                 await store.put("one", body(), 10_000_000)

@@ -84,7 +84,7 @@ class TestAfterACrash:
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             assert await process.stdout.readline() == b"half way\n"
             process.send_signal(signal.SIGKILL)
             await process.wait()

@@ -169,7 +169,7 @@ class TestAServerThatGoesAway:
                 while len(hand.deliveries) < count:
                     await intake.tick()
                     await asyncio.sleep(0.05)
-                assert time.monotonic() - back < 3
+                assert time.monotonic() - back < 15
             assert len(hand.deliveries) == 3
 
     async def test_a_take_without_a_connection_says_so(
@@ -207,7 +207,7 @@ class TestAServerThatGoesAway:
             own_nats_server.kill()
             await eventually(lambda: not link.is_up)
             began = time.monotonic()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15
 
 
 async def test_many_jobs_pass_a_small_hand_each_once(link: Link, prepared: NatsBackendConfig) -> None:

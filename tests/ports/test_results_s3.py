@@ -268,7 +268,7 @@ class TestOutages:
             began = time.monotonic()
             outcomes = await asyncio.gather(results.head(KEY), results.ping(), return_exceptions=True)
             assert {type(each) for each in outcomes} == {DependencyUnavailable}
-            assert time.monotonic() - began < 4
+            assert time.monotonic() - began < 15
 
     async def test_a_bucket_that_is_gone_is_not_a_missing_result(self, results: S3Results, client: S3Client) -> None:
         """PRICED-211"""

@@ -51,7 +51,7 @@ async def test_a_question_of_several_statements_is_answered_from_one_instant(fil
     def twice(connection: sqlite3.Connection) -> tuple[int, int]:
         first = count(connection)
         has_looked.set()
-        assert may_go_on.wait(5)
+        assert may_go_on.wait(30)
         return first, count(connection)
 
     asking = asyncio.create_task(file.read(twice))
@@ -140,7 +140,7 @@ async def test_a_reader_that_finds_the_file_cut_off_tells_it(path: Path, file: S
     assert not waiting.done()
     with pytest.raises(Unavailable, match="damaged"):
         await file.read(count)
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 30)
     assert await file.open() == Mark()
     assert await file.read(count) == 0
 
@@ -197,7 +197,7 @@ async def test_an_opening_that_is_given_up_leaves_nothing_open(path: Path, file:
 
     def takes_long(_: sqlite3.Connection) -> None:
         is_opening.set()
-        assert may_go_on.wait(5)
+        assert may_go_on.wait(30)
 
     slow = SqliteFile(path, LAYOUT, takes_long)
     opening = asyncio.create_task(slow.open())

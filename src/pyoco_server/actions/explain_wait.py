@@ -95,7 +95,11 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
         return None
     now = backend.clock()
     crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec)
-    reason, (message, message_ja) = _judge(run, ahead, crowd, now - run.updated_at)
+    serving = (
+        [each for each in workers if each.packs is None or run.flow_name in each.packs] if run.is_pack else workers
+    )
+    fit = crowd_of(serving, now, backend.config.worker_disconnect_timeout_sec)
+    reason, (message, message_ja) = _judge(run, ahead, crowd, fit, now - run.updated_at)
     return Wait(
         reason=reason,
         message=message,
@@ -109,14 +113,18 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
     )
 
 
-def _judge(run: Run, ahead: Ahead, crowd: Crowd, waited_seconds: float) -> tuple[WaitReason, tuple[str, str]]:
+def _judge(
+    run: Run, ahead: Ahead, crowd: Crowd, fit: Crowd, waited_seconds: float
+) -> tuple[WaitReason, tuple[str, str]]:
     if run.is_pack:
         pack = PackQueueing(
+            pack_type=run.flow_name,
             waited_seconds=waited_seconds,
             ahead=ahead.count,
             ahead_capped=ahead.count >= _AHEAD_MAX,
             workers_alive=crowd.alive,
             workers_gone=crowd.gone,
+            workers_serving=fit.alive,
         )
         return why_pack(pack), tell_pack(why_pack(pack), pack)
     facts = Queueing(

@@ -170,6 +170,34 @@ class AsyncWire:
             artifact = read_answer(call, await self.client.send(self._request(call, self._tries(), body)))
         return _compared(artifact, digest.hexdigest())
 
+    async def send_file(
+        self,
+        call: Call[T],
+        data: bytes | bytearray | memoryview | str | os.PathLike[str] | Readable,
+        progress: Progress | None,
+    ) -> tuple[T, str]:
+        """A call whose body is the file itself: the answer, and the sha256 of what was sent. Tried again only when the
+        file can be read once more from its beginning."""
+        source = await in_thread(Source, data)
+        try:
+            return await self._send_source(calls.with_length(call, source.size), source, progress)
+        finally:
+            source.close()
+
+    async def _send_source(self, call: Call[T], source: Source, progress: Progress | None) -> tuple[T, str]:
+        tries = self._tries()
+        while True:
+            digest = hashlib.sha256()
+            source.restart()
+            body = _counted(_chunks_of(source), digest, source.size, progress)
+            try:
+                async with self._gate:
+                    answer = read_answer(call, await self.client.send(self._request(call, tries, body)))
+                return cast(T, answer), digest.hexdigest()
+            except httpx.HTTPError as error:
+                pause = self._pause(tries, error, Repeat.SAFE if source.can_restart else Repeat.NEVER)
+            await sleep(pause)
+
     async def _find_uploaded(self, form: Form, sha256_hex: str) -> WheelArtifact | None:
         """Refused as not newer, after a try whose answer was lost: perhaps it is that one that is registered."""
         wheels = await self.call(calls.list_wheels())
@@ -244,8 +272,15 @@ async def _chunks_of(source: Source) -> Stream[bytes]:
 async def _body(
     form: Form, chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None
 ) -> Stream[bytes]:
-    """The form around the chunks. Each is digested and counted when the connection asks for the next one."""
+    """The form around the chunks."""
     yield form.head
+    async for chunk in _counted(chunks, digest, size, progress):
+        yield chunk
+    yield form.tail
+
+
+async def _counted(chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None) -> Stream[bytes]:
+    """The same chunks. Each is digested and counted when the connection asks for the next one."""
     done = 0
     async for chunk in chunks:
         if not chunk:
@@ -255,7 +290,6 @@ async def _body(
         done += len(chunk)
         if progress is not None:
             progress(done, size)
-    yield form.tail
 
 
 def _compared(artifact: Any, sha256_hex: str) -> WheelArtifact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -82,9 +82,11 @@ __all__ = [
     "upload_wheel",
     "watch_run",
     "wheel_form",
+    "with_length",
     "words",
 ]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -297,13 +299,14 @@ def list_wheel_history(filters: Mapping[str, Any]) -> Call[list[WheelHistoryEven
 
 
 def upload_wheel(form: Form, length: int | None) -> Call[WheelArtifact]:
-    """Its body is the form around the file. Without a length it is sent in chunks."""
-    headers = {"Content-Type": form.content_type}
-    if length is None:
-        headers["Transfer-Encoding"] = "chunked"
-    else:
-        headers["Content-Length"] = str(length)
-    return Call(method="POST", path="/wheels", headers=headers)
+    """Its body is the form around the file."""
+    return with_length(Call(method="POST", path="/wheels", headers={"Content-Type": form.content_type}), length)
+
+
+def with_length(call: Call[T], length: int | None) -> Call[T]:
+    """A call whose body comes piece by piece. Without a length it is sent in chunks."""
+    told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+    return replace(call, headers={**call.headers, **told})
 
 
 def wheel_form(file_name: str, replace: bool, tags: Sequence[str] | None) -> Form:

@@ -67,7 +67,7 @@ class Source:
         self._is_touched = True
         chunk = self._file.read(CHUNK_BYTES)
         if not isinstance(chunk, bytes | bytearray | memoryview):
-            raise TypeError("a wheel is bytes: open the file with mode 'rb'")
+            raise TypeError("a file is bytes: open it with mode 'rb'")
         self._count += len(chunk)
         if self.size is not None and (self._count > self.size or (not chunk and self._count < self.size)):
             found = "no more than" if self._count < self.size else "at least"

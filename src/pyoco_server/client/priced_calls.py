@@ -14,6 +14,8 @@ from pyoco_server.client.priced_results import (
     BudgetJournal,
     BudgetList,
     BudgetSpend,
+    PackEnvelope,
+    PackInput,
     PackReceipt,
     PackRun,
     PricedReady,
@@ -24,12 +26,14 @@ __all__ = [
     "get_budget",
     "get_budget_journal",
     "get_budget_spend",
+    "get_envelope",
     "get_pack_run",
     "healthz",
     "list_budgets",
     "pack_submission",
     "readyz",
     "submit_pack",
+    "upload_input",
     "usd_text",
 ]
 
@@ -74,6 +78,16 @@ def submit_pack(submission: Mapping[str, Any], key: str | None) -> Call[PackRece
 
 def get_pack_run(run_id: str) -> Call[PackRun]:
     return Call(method="GET", path=path_to("v1", "runs", run_id))
+
+
+def get_envelope(run_id: str) -> Call[PackEnvelope]:
+    return Call(method="GET", path=path_to("v1", "runs", run_id, "envelope"))
+
+
+def upload_input(name: str | None, content_type: str | None) -> Call[PackInput]:
+    """Its body is the file. The same bytes twice are one file, so it may be repeated."""
+    headers = {"Content-Type": content_type or "application/octet-stream"}
+    return Call(method="POST", path="/v1/inputs", query=only_given({"name": name}), headers=headers)
 
 
 def list_budgets(filters: Mapping[str, Any]) -> Call[BudgetList]:

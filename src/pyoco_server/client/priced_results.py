@@ -18,8 +18,11 @@ __all__ = [
     "PackArtifact",
     "PackCost",
     "PackCosts",
+    "PackEnvelope",
     "PackFailure",
+    "PackImage",
     "PackInline",
+    "PackInput",
     "PackPoll",
     "PackProblemBody",
     "PackProblemPlace",
@@ -127,6 +130,24 @@ class PackInline(TypedDict):
     data: Any
 
 
+class PackImage(TypedDict):
+    """What a pack is told of a file: one of its `images`."""
+
+    kind: str
+    bucket: str
+    key: str
+
+
+class PackInput(PackImage):
+    """A file that packs may read until it expires. `image` goes into a submission as it is."""
+
+    sha256: str
+    bytes: int
+    content_type: str
+    expires_at: str
+    image: PackImage
+
+
 class PackFailure(TypedDict):
     """Why a run failed."""
 
@@ -166,6 +187,28 @@ class PackRun(TypedDict):
     meta: PackRunMeta
 
 
+class PackEnvelope(TypedDict):
+    """The one document that a run leaves: `data` is the pack's own, everything else is ours.
+
+    A member of `data` that was too large stands in a file: `{"$artifact": name}`, and `artifacts[name]` has its size
+    and hash; `read_pack_result` fetches it.
+    """
+
+    schema_version: str
+    run_id: str
+    pack_type: str
+    status: Literal["COMPLETED"]
+    generated_at: str
+    #: `reserved_usd`, `used_usd`, `minimum_fee_usd`.
+    cost: dict[str, str]
+    data: dict[str, Any]
+    artifacts: dict[str, dict[str, Any]]
+    #: `discard_log` and `blocked_log`.
+    logs: dict[str, list[dict[str, Any]]]
+    #: `trace_id`, `profile_version`, `reliability_met`, `tokens_consumed`, and what the pack tells besides.
+    meta: dict[str, Any]
+
+
 class RunCost(TypedDict, total=False):
     """What a priced run was given, what it was charged, and what it is charged at least."""
 
@@ -189,6 +232,7 @@ class RunPackFields(TypedDict, total=False):
     finalizing: bool
     tokens_consumed: int
     timebox_sec: int
+    min_reliability_score: float
     trace_id: str | None
     ledger_version: int
 

@@ -412,6 +412,7 @@ class WorkerRecord(TypedDict):
     stopped_at: NotRequired[float | None]
     stop_reason: NotRequired[str | None]
     host_restarts: NotRequired[int]
+    packs: NotRequired[list[str] | None]
     versions: NotRequired[dict[str, str]]
     wheel_sync: NotRequired[dict[str, Any] | None]
 

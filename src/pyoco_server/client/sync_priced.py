@@ -10,6 +10,7 @@ from typing import Any
 from pyoco_server.client import priced_calls
 from pyoco_server.client.faults import PackProblem
 from pyoco_server.client.io_sync import sleep
+from pyoco_server.client.pack_input import Uploadable, compared, named_as
 from pyoco_server.client.pack_result import signed_in
 from pyoco_server.client.pack_waiting import INTERVAL_SECONDS, PackWaiting
 from pyoco_server.client.priced_results import (
@@ -17,13 +18,15 @@ from pyoco_server.client.priced_results import (
     BudgetJournal,
     BudgetList,
     BudgetSpend,
+    PackEnvelope,
+    PackInput,
     PackReceipt,
     PackRun,
     PricedReady,
 )
 from pyoco_server.client.results import Health
 from pyoco_server.client.retry import Patience
-from pyoco_server.client.sync_wire import Wire
+from pyoco_server.client.sync_wire import Progress, Wire
 
 __all__ = ["PricedRuns"]
 
@@ -113,6 +116,12 @@ class PricedRuns:
         except TimeoutError as error:
             raise TimeoutError(waiting.told(str(error))) from error.__cause__
 
+    def get_envelope(self, run_id: str) -> PackEnvelope:
+        """The result of a completed run, read through the gateway wherever it lies; the gateway compares its sha256.
+        Raises PackProblem: 422 for a run that is not COMPLETED, 410 for one past its retention.
+        """
+        return self._wire.call(priced_calls.get_envelope(run_id))
+
     def read_pack_result(self, run: PackRun, artifact: str | None = None) -> bytes:
         """The result of a completed run as it is stored, or one of its artifacts; the sha256 is compared.
 
@@ -120,6 +129,25 @@ class PricedRuns:
         without a result. An address is good for ten minutes: get the run once more when it has expired.
         """
         return self._wire.read_signed(signed_in(run, artifact))
+
+    def upload_input(
+        self,
+        data: Uploadable,
+        content_type: str | None = None,
+        *,
+        name: str | None = None,
+        progress: Progress | None = None,
+    ) -> PackInput:
+        """Bring a file that packs read. The `image` of the answer goes into the `images` of a submission.
+
+        `data` is bytes, a path or an open file; it is sent as it is read, and the answer's sha256 is compared with what
+        was sent. Type and `name` are a path's own unless given. The same bytes again are the same file, while more than
+        half of its time is left: so it is tried again, as other calls are. `progress` is called with the bytes sent so
+        far and with all there are, or None.
+        """
+        told_name, told_type = named_as(data, name, content_type)
+        sent = self._wire.send_file(priced_calls.upload_input(told_name, told_type), data, progress)
+        return compared(*sent)
 
     # Budgets
 

@@ -170,6 +170,34 @@ class Wire:
             artifact = read_answer(call, self.client.send(self._request(call, self._tries(), body)))
         return _compared(artifact, digest.hexdigest())
 
+    def send_file(
+        self,
+        call: Call[T],
+        data: bytes | bytearray | memoryview | str | os.PathLike[str] | Readable,
+        progress: Progress | None,
+    ) -> tuple[T, str]:
+        """A call whose body is the file itself: the answer, and the sha256 of what was sent. Tried again only when the
+        file can be read once more from its beginning."""
+        source = in_thread(Source, data)
+        try:
+            return self._send_source(calls.with_length(call, source.size), source, progress)
+        finally:
+            source.close()
+
+    def _send_source(self, call: Call[T], source: Source, progress: Progress | None) -> tuple[T, str]:
+        tries = self._tries()
+        while True:
+            digest = hashlib.sha256()
+            source.restart()
+            body = _counted(_chunks_of(source), digest, source.size, progress)
+            try:
+                with self._gate:
+                    answer = read_answer(call, self.client.send(self._request(call, tries, body)))
+                return cast(T, answer), digest.hexdigest()
+            except httpx.HTTPError as error:
+                pause = self._pause(tries, error, Repeat.SAFE if source.can_restart else Repeat.NEVER)
+            sleep(pause)
+
     def _find_uploaded(self, form: Form, sha256_hex: str) -> WheelArtifact | None:
         """Refused as not newer, after a try whose answer was lost: perhaps it is that one that is registered."""
         wheels = self.call(calls.list_wheels())
@@ -242,8 +270,14 @@ def _chunks_of(source: Source) -> Stream[bytes]:
 
 
 def _body(form: Form, chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None) -> Stream[bytes]:
-    """The form around the chunks. Each is digested and counted when the connection asks for the next one."""
+    """The form around the chunks."""
     yield form.head
+    yield from _counted(chunks, digest, size, progress)
+    yield form.tail
+
+
+def _counted(chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None) -> Stream[bytes]:
+    """The same chunks. Each is digested and counted when the connection asks for the next one."""
     done = 0
     for chunk in chunks:
         if not chunk:
@@ -253,7 +287,6 @@ def _body(form: Form, chunks: Stream[bytes], digest: Any, size: int | None, prog
         done += len(chunk)
         if progress is not None:
             progress(done, size)
-    yield form.tail
 
 
 def _compared(artifact: Any, sha256_hex: str) -> WheelArtifact:

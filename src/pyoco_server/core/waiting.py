@@ -33,7 +33,7 @@ STARTING_SECONDS_MAX = 30.0
 class WaitReason(StrEnum):
     """Why a run that nobody executes has to wait."""
 
-    #: No worker with its tag is known.
+    #: No worker with its tag is known. Of a pack: none at all, or none that executes it.
     NO_WORKER = "no_worker"
     #: Workers with its tag are known; each of them has stopped or gone silent.
     WORKERS_DISCONNECTED = "workers_disconnected"
@@ -70,9 +70,10 @@ class Queueing:
 
 @dataclass(frozen=True, kw_only=True)
 class PackQueueing:
-    """What is known of a waiting pack's surroundings. Any worker may take it, and in a lane of its own: so neither tags
-    nor the slots of flows tell when."""
+    """What is known of a waiting pack's surroundings. Any worker that has the pack may take it, and in a lane of its
+    own: so neither tags nor the slots of flows tell when."""
 
+    pack_type: str
     waited_seconds: float
     #: Packs that come before it.
     ahead: int
@@ -80,6 +81,8 @@ class PackQueueing:
     #: All workers there are: alive, and known but stopped or silent.
     workers_alive: int
     workers_gone: int
+    #: Of those alive: who executes this pack, or does not tell.
+    workers_serving: int
 
 
 def waits(run: Run) -> bool:
@@ -112,6 +115,8 @@ def why_pack(facts: PackQueueing) -> WaitReason:
     """The same of a pack."""
     if facts.workers_alive == 0:
         return WaitReason.WORKERS_DISCONNECTED if facts.workers_gone else WaitReason.NO_WORKER
+    if facts.workers_serving == 0:
+        return WaitReason.NO_WORKER
     if facts.ahead:
         return WaitReason.QUEUE
     return WaitReason.STARTING if facts.waited_seconds <= STARTING_SECONDS_MAX else WaitReason.UNCLEAR
@@ -173,6 +178,15 @@ _PACK_TEXTS: dict[WaitReason, tuple[str, str]] = {
     ),
 }
 
+#: There are workers, and none of them is for this pack.
+_NOT_SERVED = (
+    "No worker that is there now executes the pack {pack}. Workers alive: {alive}. Start one where the pack is "
+    "installed and PYOCO_PACKS does not leave it out; the log of a worker says what it takes, and why not others.",
+    "パック {pack} を実行するworkerが現在いません。稼働中のworker: {alive}。"
+    "パックがインストールされ、PYOCO_PACKSで対象外にされていないworkerを起動してください。"
+    "実行するパックと、除外されたパックの理由はworkerのログに記録されています",
+)
+
 _DISPUTED = (
     "What is known of its money contradicts itself: nobody goes on with it until an operator decides. It is listed by "
     "`pyoco-server-admin budget disputes`, and ended by `pyoco-server-admin budget resolve`.",
@@ -211,11 +225,13 @@ def tell_disputed() -> tuple[str, str]:
 def tell_pack(reason: WaitReason, facts: PackQueueing) -> tuple[str, str]:
     """The same of a pack."""
     words = {
+        "pack": facts.pack_type,
         "gone": facts.workers_gone,
         "alive": facts.workers_alive,
         "ahead": f"{facts.ahead} or more" if facts.ahead_capped else str(facts.ahead),
         "ahead_ja": f"{facts.ahead}件以上" if facts.ahead_capped else f"{facts.ahead}件",
         "waited": int(facts.waited_seconds),
     }
-    english, japanese = _PACK_TEXTS[reason]
+    is_unserved = reason is WaitReason.NO_WORKER and facts.workers_alive > 0
+    english, japanese = _NOT_SERVED if is_unserved else _PACK_TEXTS[reason]
     return english.format(**words), japanese.format(**words)

@@ -45,6 +45,8 @@ class WorkerRecord:
     #: When the queue last answered one of its pulls: a worker may be alive and deaf.
     last_pull_at: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    #: The packs it executes; none as long as it takes no priced runs. None: its version does not tell.
+    packs: tuple[str, ...] | None = None
 
     def derived_state(self, now: float, disconnect_seconds: float) -> WorkerState:
         """FLOW-27: an orderly stop is kept; a silent worker is disconnected."""
@@ -129,7 +131,7 @@ _FORMS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("last_seen_at", "last_heartbeat_at", "updated_at", "stopped_at", "last_pull_at"), _is_instant),
     **dict.fromkeys(("slots", "host_restarts"), _is_count),
     **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
-    **dict.fromkeys(("tags", "running"), _are_texts),
+    **dict.fromkeys(("tags", "running", "packs"), _are_texts),
     "state": lambda value: value in WorkerState.__members__,
     "hidden": lambda value: isinstance(value, bool),
 }
@@ -149,6 +151,7 @@ def read_worker(data: bytes) -> WorkerRecord:
         known["state"] = WorkerState(known["state"])
         known["tags"] = tuple(known.get("tags", ()))
         known["running"] = tuple(known.get("running", ()))
+        known["packs"] = tuple(known["packs"]) if "packs" in known else None
         known.setdefault("instance_id", "")
         known.setdefault("last_heartbeat_at", known["last_seen_at"])
         return WorkerRecord(**known)

@@ -43,7 +43,7 @@ _KILLED_SECONDS = 10.0
 class Lane(Protocol):
     """Something else that runs in this worker, and belongs into its record."""
 
-    #: Called whenever `running` or `last_status` has changed.
+    #: Called whenever `running`, `packs` or `last_status` has changed.
     when_changed: Callable[[], None]
     last_status: str | None
 
@@ -52,6 +52,9 @@ class Lane(Protocol):
 
     @property
     def restarts(self) -> int: ...
+
+    @property
+    def packs(self) -> tuple[str, ...]: ...
 
 
 class Badge:
@@ -64,6 +67,7 @@ class Badge:
         self.running: tuple[str, ...] = ()
         self.last_status: str | None = None
         self.host_restarts = 0
+        self.packs: tuple[str, ...] = ()
         self.intake: Intake | None = None
         #: What became of the last look at the wheel registry (FLOW-243); None: this worker takes no wheels.
         self.wheels: SyncReport | None = None
@@ -85,6 +89,7 @@ class Badge:
             host_restarts=self.host_restarts,
             last_pull_at=None if self.intake is None else now - (time.monotonic() - self.intake.heard_at),
             versions=self._versions,
+            packs=self.packs,
             wheel_sync=None if self.wheels is None else self.wheels.document(),
         )
 
@@ -196,6 +201,7 @@ class Worker:
         self._badge.running = (self._pulse.run_ids if self._pulse is not None else ()) + (
             self._lane.running if self._lane is not None else ()
         )
+        self._badge.packs = self._lane.packs if self._lane is not None else ()
         self._badge.wheels = self._wheels.report if self._wheels is not None else None
         return self._badge.describe()
 

@@ -9,6 +9,7 @@ from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.hints.port import Hints
+from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.ledger.port import Ledger
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.results.port import Results
@@ -34,6 +35,8 @@ class Priced:
     budget: Budget
     queue: PackQueue
     results: Results
+    #: Files that packs read.
+    inputs: Inputs
     #: Split mode alone; None in joint mode, where the ledger is all there is.
     hints: Hints | None
     #: The packs that are offered here, by name.

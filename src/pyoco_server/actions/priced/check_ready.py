@@ -22,6 +22,7 @@ class Readiness:
     ledger: bool
     budget: bool
     queue: bool
+    #: What packs make, and what they read.
     results: bool
 
     @property
@@ -47,13 +48,14 @@ NOT_READY = Readiness(ledger=False, budget=False, queue=False, results=False)
 
 async def check_ready(priced: Priced) -> Readiness:
     """All at once, each within `READY_SECONDS`. Never raises an outage: that is the answer."""
-    ledger, budget, queue, results = await asyncio.gather(
+    ledger, budget, queue, results, inputs = await asyncio.gather(
         _answers(priced.ledger.probe),
         _answers(priced.budget.ping),
         _answers(priced.queue.ping),
         _answers(priced.results.ping),
+        _answers(priced.inputs.ping),
     )
-    return Readiness(ledger=ledger, budget=budget, queue=queue, results=results)
+    return Readiness(ledger=ledger, budget=budget, queue=queue, results=results and inputs)
 
 
 async def _answers(ping: Callable[[], Awaitable[None]]) -> bool:

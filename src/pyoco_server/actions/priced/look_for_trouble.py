@@ -42,7 +42,7 @@ async def look_for_trouble(priced: Priced) -> Trouble:
         _within(priced.ledger.read(_look)),
         _within(priced.queue.depth()),
         _within(_nothing() if priced.budget.joins_ledger else priced.budget.ping()),
-        _within(priced.results.ping()),
+        _within(asyncio.gather(priced.results.ping(), priced.inputs.ping())),
     )
     answers = {"ledger": ledger, "budget": budget, "queue": queue, "results": results}
     disputed, audit = ledger[0] if ledger else ((), None)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.actions.priced import facts
+from pyoco_server.actions.priced.owned import find_owned, stored_envelope
 from pyoco_server.core.priced.constants import INLINE_MAX_BYTES, PRESIGNED_URL_TTL_SECONDS_DEFAULT
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Status
-from pyoco_server.errors import DependencyUnavailable, RunExpired, RunNotFound
+from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.priced import Priced
 
 __all__ = ["Inline", "Reading", "SignedArtifact", "SignedResult", "read_run"]
@@ -67,31 +65,14 @@ class Reading:
 
 
 async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
-    """One query by id and owner (PRICED-78); for a COMPLETED run, addresses made now that are stored nowhere.
+    """The row as `find_owned` gives it; for a COMPLETED run, addresses made now that are stored nowhere.
 
-    Raises RunNotFound: unknown, malformed or foreign, which nobody can tell apart. RunExpired: the owner's, past
-    retention, whatever the row says (PRICED-80). DependencyUnavailable.
+    Raises RunNotFound, RunExpired, DependencyUnavailable.
     """
-
-    def look(tx: LedgerTx) -> tuple[PricedRun | None, int, int]:
-        row, now_us = tx.runs.get_owned(run_id, tenant_id), tx.now_us()
-        return row, now_us, tx.money.balance(tenant_id) if row is not None and priced.budget.joins_ledger else 0
-
-    row, now_us, balance = await priced.ledger.read(look)
-    if row is None:
-        raise RunNotFound
-    if not priced.budget.joins_ledger:
-        balance = await priced.budget.balance(tenant_id)
-    if row.retention_until <= now_us or row.status is Status.EXPIRED:
-        raise RunExpired(
-            row.run_id,
-            reserved_usd_micros=row.reserved_usd_micros,
-            used_usd_micros=row.used_usd_micros,
-            tokens_consumed=row.tokens_consumed,
-        )
-    if row.status is not Status.COMPLETED or row.result is None:
-        return Reading(row, now_us, balance, None)
-    return Reading(row, now_us, balance, await _signed(priced, row, row.result, now_us))
+    owned = await find_owned(priced, run_id, tenant_id)
+    row, result = owned.run, owned.result
+    signed = None if result is None else await _signed(priced, row, result, owned.now_us)
+    return Reading(row, owned.now_us, owned.balance_usd_micros, signed)
 
 
 async def _signed(priced: Priced, run: PricedRun, result: ResultPointer, now_us: int) -> SignedResult:
@@ -121,11 +102,8 @@ async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> Inli
     if result.size_bytes > INLINE_MAX_BYTES:
         return Inline(omitted="TOO_LARGE")
     try:
-        found = await priced.results.get(result.key)
+        data = await stored_envelope(priced, run, result)
     except DependencyUnavailable as error:
         log.warning("a result could not be read to be shown inline", **facts.about(run), cause=error)
         return Inline(omitted="UNAVAILABLE")
-    if found is None or hashlib.sha256(found[0]).hexdigest() != result.sha256:
-        log.error("a stored result is missing or not the one that was published", **facts.about(run))
-        return Inline(omitted="UNAVAILABLE")
-    return Inline(data=json.loads(found[0])["data"])
+    return Inline(data=json.loads(data)["data"])

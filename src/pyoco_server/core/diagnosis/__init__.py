@@ -2,7 +2,7 @@
 
 facts.py      what is known
 finding.py    what is said about it
-nats.py, streams.py, work.py, priced.py, here.py    the rules: each looks at the facts and remarks on one matter
+nats.py, streams.py, work.py, priced.py, packs.py, here.py    the rules: each looks at the facts, and has one matter
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyoco_server.core.diagnosis import here, nats, priced, streams, work
+from pyoco_server.core.diagnosis import here, nats, packs, priced, streams, work
 from pyoco_server.core.diagnosis.facts import Facts
 from pyoco_server.core.diagnosis.finding import Finding, Level, Remark, danger, worst
 
@@ -73,7 +73,11 @@ CHECKS: tuple[Check, ...] = (
     Check("budget.redis", "the Redis of budgets answers, and forgets nothing", priced.redis),
     Check("packs.queue", "the queue of priced runs answers (SQS)", priced.queue),
     Check("packs.letters", "messages of priced runs that nobody could deal with", priced.letters),
+    Check("packs.installed", "the packs of others work, and those that are asked for are there", packs.installed),
+    Check("packs.ocr", "something here reads images", packs.reads_images),
+    Check("packs.test_allow", "the url pack keeps to its rules", packs.test_allow),
     Check("results.bucket", "the bucket of results answers (S3)", priced.bucket),
+    Check("inputs.bucket", "the bucket of files that packs read answers (S3)", priced.inputs_bucket),
     Check("gateway.ready", "the gateway answers and is ready (with --server)", here.ready),
     Check("gateway.open", "it asks for an API key, if other machines reach it (with --server)", here.open_gateway),
     Check("gateway.tls", "it is spoken to with TLS, if it is another machine (with --server)", here.plain_gateway),

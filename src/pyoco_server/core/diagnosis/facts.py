@@ -28,6 +28,7 @@ __all__ = [
     "Off",
     "Orphans",
     "OwnNats",
+    "Packs",
     "Peer",
     "Queue",
     "Server",
@@ -269,6 +270,23 @@ class Gateway:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Packs:
+    """The packs of this machine, by its settings."""
+
+    offered: tuple[str, ...]
+    #: Installed, whether they work or not.
+    known: tuple[str, ...]
+    #: Asked for by the settings, and not installed.
+    strangers: tuple[str, ...] = ()
+    #: Installed, and cannot be offered: name, package, why.
+    left_out: tuple[tuple[str, str, str], ...] = ()
+    #: What reads images; None: nothing does.
+    ocr_engine: str | None = None
+    #: What the url pack may fetch, whatever its rules say.
+    test_allow: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """Where the check itself runs."""
 
@@ -277,6 +295,8 @@ class Machine:
     #: Variables that look like a slip of the pen, each with what was probably meant.
     typos: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    #: None: priced runs are switched off here.
+    packs: Packs | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,19 @@ from pyoco_server.core.diagnosis.facts import Facts, Found, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, some, warning
 from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
 
-__all__ = ["bucket", "disputed", "file", "letters", "overdue", "queue", "reachable", "redis", "secret", "version"]
+__all__ = [
+    "bucket",
+    "disputed",
+    "file",
+    "inputs_bucket",
+    "letters",
+    "overdue",
+    "queue",
+    "reachable",
+    "redis",
+    "secret",
+    "version",
+]
 
 _NO_MONEY = "priced runs are neither accepted nor ended; flows go on"
 #: Whoever knows one address of a result can try so many secrets against it.
@@ -183,6 +195,20 @@ def bucket(facts: Facts) -> Iterator[Remark]:
             f"the bucket of results does not answer: {known.bucket.why}",
             "no priced run can complete, and no result can be read",
             "check PYOCO_RESULTS_URL, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway makes the bucket",
+        )
+
+
+def inputs_bucket(facts: Facts) -> Iterator[Remark]:
+    known = facts.priced
+    if not isinstance(known, PricedFacts) or known.inputs_bucket is None:
+        return
+    if isinstance(known.inputs_bucket, Bucket):
+        yield ok(f"{known.inputs_bucket.name} answers")
+    else:
+        yield danger(
+            f"the bucket of inputs does not answer: {known.inputs_bucket.why}",
+            "no file can be uploaded, and workers take no priced run",
+            "check PYOCO_PACK_INPUT_BUCKET, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway makes it",
         )
 
 

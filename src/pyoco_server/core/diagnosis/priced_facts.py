@@ -73,6 +73,7 @@ class PricedFacts:
     redis: Redis | Unknown | None = None
     sqs: Sqs | Absent | Unknown | None = None
     bucket: Bucket | Unknown | None = None
+    inputs_bucket: Bucket | Unknown | None = None
     #: The stream of dead letters, where the queue is in JetStream.
     letters_stream: str = "DPP_RUNS_DLQ"
     #: How long the secret is that signs addresses of results; None: it is made, and kept in NATS.

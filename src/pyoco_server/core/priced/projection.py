@@ -90,6 +90,7 @@ def _priced(row: PricedRun) -> dict[str, Any]:
         },
         "tokens_consumed": row.tokens_consumed,
         "timebox_sec": row.timebox_sec,
+        "min_reliability_score": row.min_reliability_e4 / 10_000,
         "trace_id": row.trace_id,
         "ledger_version": row.version,
     }

@@ -31,6 +31,7 @@ from pyoco_server.logs import redact_url
 from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, temporary_place
 from pyoco_server.ports.deployment.priced import look_at_priced
 from pyoco_server.wiring import ledger_file, open_deployment, versions
+from pyoco_server.wiring_offer import packs_here
 from pyoco_server.wiring_priced import priced_looks
 
 __all__ = ["DoctorOptions", "doctor"]
@@ -126,6 +127,7 @@ async def _look(settings: _Settings, own: OwnNats | None, options: DoctorOptions
         own_nats=own,
         typos=unknown_variables(os.environ),
         versions={**versions(), "Python": platform.python_version()},
+        packs=None if priced is None else await asyncio.to_thread(packs_here, priced),
     )
     money = None
     if priced is not None:

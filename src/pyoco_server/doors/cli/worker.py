@@ -106,9 +106,9 @@ async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> Non
     priced = backend.priced
     if priced is None:
         return
-    from pyoco_server.wiring_priced import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
+    from pyoco_server.wiring_offer import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
 
-    lane = pack_worker(priced, backend.config)
+    lane = await pack_worker(priced, backend.config)
     if not await _before(stop.wait(), priced.until_open()):
         return
     worker.add_lane(lane)

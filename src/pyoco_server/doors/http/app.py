@@ -41,10 +41,12 @@ from pyoco_server.doors.http.guard import Guard
 from pyoco_server.doors.http.operations import Operation, openapi_paths
 from pyoco_server.doors.http.requests import Malformed, MalformedQuery
 from pyoco_server.doors.http.state import State
-from pyoco_server.doors.http.v1 import documents, results
+from pyoco_server.doors.http.v1 import documents, envelopes, inputs, results
 from pyoco_server.doors.http.v1 import runs as priced_runs
 from pyoco_server.doors.http.v1.problems import answer_error
-from pyoco_server.doors.http.v1.visit import is_v1
+from pyoco_server.doors.http.v1.visit import is_of_payers
+from pyoco_server.doors.mcp import http as agents
+from pyoco_server.doors.mcp.sessions import Sessions
 from pyoco_server.errors import PyocoError, Refused
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -54,7 +56,7 @@ __all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 log = get_logger(__name__)
 
 _RUNS = (runs, lists, cancel_many, repeat, watch)
-_PRICED = (priced_runs, results, budgets)
+_PRICED = (priced_runs, inputs, envelopes, results, budgets, agents)
 _MODULES = (health, probes, *_RUNS, *_PRICED, workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
 SCHEMAS = {name: schema for module in (schemas, documents, *_MODULES) for name, schema in module.SCHEMAS.items()}
@@ -89,10 +91,12 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
         async with open_backend() as backend:
             app.state.dashboard = await asyncio.to_thread(open_dashboard, backend.config, app.version)
             state = app.state.gateway = State(backend)
+            agent_sessions = app.state.agent_sessions = Sessions()
             try:
                 await state.start()
                 yield
             finally:
+                await agent_sessions.stop()
                 await state.stop()
 
     app = Gateway(title="pyoco-server", version=metadata.version("pyoco-server"), lifespan=lifespan, redoc_url=None)
@@ -123,7 +127,7 @@ def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     """FLOW-526, FLOW-527: every error that becomes an answer is logged, with what caused it."""
-    if is_v1(request.scope["path"]):
+    if is_of_payers(request.scope["path"]):
         return answer_error(request.scope, error)
     if not isinstance(error, PyocoError):
         return await _on_defect(request, error)

@@ -24,7 +24,7 @@ from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1.limits import admit
 from pyoco_server.doors.http.v1.problems import MethodRefused, answer_error
-from pyoco_server.doors.http.v1.visit import is_v1
+from pyoco_server.doors.http.v1.visit import is_of_payers, is_v1
 from pyoco_server.errors import DashboardReadOnly, DependencyUnavailable, KeyRefused, NotFound, PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 
@@ -119,8 +119,8 @@ OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Guard:
-    """Closed unless listed as open: a path nobody thought of asks for a key (FLOW-45, FLOW-46). Under `/v1`, where
-    money is at stake, also while authentication is off (PRICED-170)."""
+    """Closed unless listed as open: a path nobody thought of asks for a key (FLOW-45, FLOW-46). Under `/v1`
+    and at `/mcp/`, where money is at stake, also while authentication is off (PRICED-170)."""
 
     def __init__(self, app: ASGIApp, operations: tuple[Operation, ...], on_error: OnError) -> None:
         self._app, self._on_error = app, on_error
@@ -138,7 +138,7 @@ class Guard:
         found = self._table.find(scope["method"], scope)
         if not self._is_open(scope["path"], found):
             state: State = scope["app"].state.gateway
-            if state.backend.config.http_auth_mode == "none" and not is_v1(scope["path"]):
+            if state.backend.config.http_auth_mode == "none" and not is_of_payers(scope["path"]):
                 scope["caller"] = NOBODY
             else:
                 try:
@@ -217,20 +217,20 @@ def _refusal(scope: Scope) -> Response | None:
     if crossing is not None:
         # Somebody's page tries to use a server that trusts whoever reaches it.
         log.info("refused a request from another site's page", path=scope["path"], detail=crossing)
-        if is_v1(scope["path"]):
+        if is_of_payers(scope["path"]):
             return answer_error(scope, DashboardReadOnly(crossing))
         return plain_error(403, crossing, 2)
     state: State = scope["app"].state.gateway
     if state.backend.config.dashboard_read_only and not _OF_A_PAGE.isdisjoint(told):
         error = DashboardReadOnly()
         log.info("refused a change from a browser: the dashboard is read-only", path=scope["path"], error=error)
-        return answer_error(scope, error) if is_v1(scope["path"]) else error_answer(error)
+        return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
     return None
 
 
 def _no(scope: Scope, error: PyocoError) -> Response:
     """A refusal at the entrance, in the words of the place it was for."""
-    if is_v1(scope["path"]):
+    if is_of_payers(scope["path"]):
         return answer_error(scope, error)
     log.info("refused at the entrance", path=scope["path"], error=error)
     return error_answer(error)
@@ -281,7 +281,7 @@ def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:
     if not (getattr(scope["app"].state, "stopping", False) or server_is_stopping()):
         raise error
     log.info("a request was given up: the gateway stops", method=scope["method"], path=scope["path"])
-    if is_v1(scope["path"]):
+    if is_of_payers(scope["path"]):
         return answer_error(scope, Unavailable("the gateway stops"))
     answer = plain_error(503, "gateway is stopping", 3)
     answer.headers["Retry-After"] = "1"
@@ -292,7 +292,7 @@ async def _admit(state: State, scope: Scope) -> Caller:
     """Who asks, by the key that was sent. Raises what the entrance answers with: for a bad key, perhaps not at once."""
     key = _key(scope["headers"], state.backend.config.http_api_key_header)
     try:
-        if is_v1(scope["path"]):
+        if is_of_payers(scope["path"]):
             _refuse_two(scope["headers"])
             caller = await authenticate_payer(state.backend, key)
         else:

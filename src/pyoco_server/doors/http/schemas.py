@@ -141,6 +141,7 @@ _PACK_WHOLE: dict[str, Any] = _PACK | {
     "finalizing": FLAG,
     "tokens_consumed": COUNT,
     "timebox_sec": COUNT,
+    "min_reliability_score": NUMBER,
     "trace_id": or_null(TEXT),
     "ledger_version": COUNT,
 }

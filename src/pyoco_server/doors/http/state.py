@@ -12,7 +12,7 @@ from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.outlook import Outlook
 from pyoco_server.doors.http.slowdown import Slowdown
-from pyoco_server.doors.http.turns import Turns
+from pyoco_server.doors.http.turns import FairTurns, Turns
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub, Lookout
@@ -30,6 +30,8 @@ _SETTLE_SECONDS = 1.0
 _OWN_WRITE_SECONDS = 2.0
 #: Wheels on their way in at once: each lies on this gateway's disk meanwhile.
 UPLOADS_MAX = 4
+#: Inputs of packs on their way in at once, and those of one tenant: each lies on this gateway's disk meanwhile.
+INPUTS_MAX, INPUTS_OF_TENANT_MAX = 32, 8
 #: Wheels on their way out at once: each has some 2 MiB in memory.
 DOWNLOADS_MAX = 32
 
@@ -49,6 +51,7 @@ class State:
         #: None: this gateway knows nothing of priced runs.
         self.outlook = Outlook(backend.priced) if backend.priced is not None else None
         self.uploads, self.downloads = Turns(UPLOADS_MAX), Turns(DOWNLOADS_MAX)
+        self.inputs = FairTurns(INPUTS_MAX, INPUTS_OF_TENANT_MAX)
 
     async def start(self) -> None:
         """Returns once lists are being made. Raises Unavailable."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pyoco_server.errors import TooManyTransfers
 
-__all__ = ["Turns"]
+__all__ = ["FairTurns", "Turns"]
 
 
 class Turns:
@@ -35,3 +36,29 @@ class Turns:
 
     def _give_back(self) -> None:
         self.taken -= 1
+
+
+class FairTurns:
+    """The same, and nobody has more than `each_max` of them: whoever is slow on purpose is in nobody else's way."""
+
+    def __init__(self, count_max: int, each_max: int) -> None:
+        self._all, self._each_max = Turns(count_max), each_max
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        return self._all.taken
+
+    @contextlib.contextmanager
+    def turn(self, who: str) -> Iterator[None]:
+        """Raises TooManyTransfers."""
+        if self._taken[who] >= self._each_max:
+            raise TooManyTransfers(f"{self._each_max} of this tenant are under way, and no more are taken at once")
+        with self._all.turn():
+            self._taken[who] += 1
+            try:
+                yield
+            finally:
+                self._taken[who] -= 1
+                if not self._taken[who]:
+                    del self._taken[who]

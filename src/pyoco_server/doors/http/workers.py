@@ -116,6 +116,7 @@ def _shown(seen: SeenWorker) -> dict[str, Any]:
         "stopped_at": record.stopped_at,
         "stop_reason": record.stop_reason,
         "host_restarts": record.host_restarts,
+        "packs": record.packs,
         "versions": record.versions,
         "wheel_sync": record.wheel_sync,
     }
@@ -141,6 +142,7 @@ _WORKER = {
     "stopped_at": _OR_NUMBER,
     "stop_reason": _OR_TEXT,
     "host_restarts": schemas.COUNT,
+    "packs": schemas.or_null(schemas.TEXTS),
     "versions": schemas.OBJECT,
     "wheel_sync": schemas.or_null(schemas.OBJECT),
 }

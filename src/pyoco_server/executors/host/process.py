@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -93,10 +93,17 @@ class Launched:
     control: tuple[asyncio.WriteTransport, Reader]
 
 
-async def launch(module: str, *, bytes_max: int = wire.FRAME_BYTES_MAX, output: int | None = None) -> Launched:
+async def launch(
+    module: str,
+    *,
+    bytes_max: int = wire.FRAME_BYTES_MAX,
+    output: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Launched:
     """A new process of this module, with its own process group, so that it can be killed with all it started.
 
-    `bytes_max` bounds what it may send at a time; `output` is where its stdout and stderr go, None being ours.
+    `bytes_max` bounds what it may send at a time; `output` is where its stdout and stderr go, None being ours;
+    `environment` are its variables, None being ours.
     """
     ours_work, theirs_work = socket.socketpair()
     ours_control, theirs_control = socket.socketpair()
@@ -112,6 +119,7 @@ async def launch(module: str, *, bytes_max: int = wire.FRAME_BYTES_MAX, output: 
             stderr=output,
             pass_fds=(theirs_work.fileno(), theirs_control.fileno()),
             start_new_session=True,
+            env=environment,
         )
     except OSError:
         ours_work.close()

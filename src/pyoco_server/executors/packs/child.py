@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
 from pyoco_server.executors.host.wire import CANCEL, FAULT, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError
+from pyoco_server.pack_config import PackConfig
 
 _SCORE_UNIT = 10_000
 
@@ -37,8 +38,8 @@ class Child:
         greeting = wire.Greeting.unpack(data)
         bound_memory(greeting.memory_bytes_max)
         try:
-            executors = _load(greeting.registry)
-        except Exception as error:  # noqa: BLE001  (whatever an import does; the worker says it and ends)
+            executors = _load(greeting)
+        except BaseException as error:  # noqa: BLE001  (whatever somebody else's import does; the worker says it)
             self._work.send(FAULT + f"the packs cannot be loaded: {error!r}".encode("utf-8", "replace"))
             return
         threading.Thread(target=self._listen, name="control", daemon=True).start()
@@ -74,10 +75,11 @@ class Child:
             return None
 
 
-def _load(registry: str) -> Mapping[str, Execute]:
-    module, _, attribute = registry.partition(":")
-    executors: Mapping[str, Execute] = getattr(importlib.import_module(module), attribute)
-    return executors
+def _load(greeting: wire.Greeting) -> Mapping[str, Execute]:
+    module, _, attribute = greeting.loader.partition(":")
+    load: Callable[[Mapping[str, str], PackConfig], Mapping[str, Execute]]
+    load = getattr(importlib.import_module(module), attribute)
+    return load(greeting.packs, PackConfig(**greeting.config))
 
 
 def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading.Event) -> Executed | Faulted:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, launch, whole
 from pyoco_server.executors.host.wire import CANCEL, frame, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
 
-__all__ = ["KILL_SECONDS", "HostExecution", "PackHost"]
+__all__ = ["KILL_SECONDS", "HostExecution", "PackHost", "environment_of"]
 
 #: PRICED-124: who is still alive this long after its cancel is killed.
 KILL_SECONDS = 5.0
@@ -22,6 +23,16 @@ _LARGE_BYTES = 262_144
 _LINGER_SECONDS = 1.0
 #: The number that stands before each answer.
 _NUMBER_BYTES = len(number(0))
+
+
+#: Settings of ours and of the SDKs we use: there are passwords and keys of every store among them.
+_KEPT_BACK = ("PYOCO_", "AWS_", "PGPASS")
+
+
+def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
+    """What a pack process sees of a worker's variables. It is no wall, the user being the same: it keeps a pack, and
+    what that starts, from passing on by accident what it was never meant to have."""
+    return {name: value for name, value in variables.items() if not name.startswith(_KEPT_BACK)}
 
 
 class PackHost(ChildProcess):
@@ -40,6 +51,7 @@ class PackHost(ChildProcess):
             "pyoco_server.executors.packs.child",
             bytes_max=_NUMBER_BYTES + wire.ANSWER_BYTES_MAX,
             output=asyncio.subprocess.DEVNULL,  # what a pack prints may hold what a tenant sent
+            environment=environment_of(os.environ),
         )
         host = cls(launched)
         host._work.write(frame(greeting.pack()))

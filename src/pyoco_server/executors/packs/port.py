@@ -140,8 +140,9 @@ class Seat(Protocol):
 class PackExecutor(Protocol):
     """Executes packs. `start`, `stop`, and as many seats at a time as it has slots."""
 
-    #: Processes that had to be replaced because they fell over or were killed.
-    restarts: int
+    @property
+    def restarts(self) -> int:
+        """Processes that had to be replaced because they fell over or were killed."""
 
     @property
     def packs(self) -> frozenset[str]:

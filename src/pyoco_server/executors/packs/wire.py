@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
 from pyoco_server.core.priced.envelope import Artifact, PackResult
@@ -49,8 +49,13 @@ _LOGS = ("discard_log", "blocked_log")
 class Greeting:
     """What a pack process has to know before its first call."""
 
-    #: module:attribute of its executors, by name.
-    registry: str
+    #: module:function that makes the executors of its packs.
+    loader: str
+    #: What it executes: the names, and where the executor of each is (empty: one of ours).
+    packs: Mapping[str, str]
+    #: The settings of packs. There are keys among them, so they travel here: a process shows its arguments to
+    #: everyone, and its environment to whatever it starts.
+    config: Mapping[str, Any] = field(repr=False)
     #: 0: no limit.
     memory_bytes_max: int
 
@@ -109,6 +114,7 @@ def _pack_result(result: PackResult) -> bytes:
             "actual_cost_usd_micros": result.actual_cost_usd_micros,
             "tokens_consumed": result.tokens_consumed,
             "reliability_score": result.reliability_score,
+            "meta": result.meta,
             "discard_log": list(result.discard_log),
             "blocked_log": list(result.blocked_log),
             "artifacts": [
@@ -187,6 +193,7 @@ def _wrong_member(head: Mapping[str, Any]) -> str | None:
     lines = [head.get(name) for name in _LOGS]
     rules = {
         "data that is no object": isinstance(head.get("data"), dict),
+        "a meta that is no object": isinstance(head.get("meta"), dict),
         "a cost that is no whole number, or below zero": _is_count(head.get("actual_cost_usd_micros")),
         "tokens_consumed that is no whole number, or below zero": _is_count(head.get("tokens_consumed")),
         "a log that is no list of objects": all(
@@ -219,6 +226,7 @@ def _result_of(head: Mapping[str, Any], files: Sequence[tuple[Mapping[str, Any],
         blocked_log=head["blocked_log"],
         tokens_consumed=head["tokens_consumed"],
         reliability_score=head["reliability_score"],
+        meta=head["meta"],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyoco_server.actions.priced import facts, intents
@@ -20,9 +20,10 @@ from pyoco_server.core.priced.money import charge_on_success
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, PricedRun
 from pyoco_server.core.priced.states import Actor, At, Basis, Money, Stage, Status
-from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.errors import DependencyUnavailable, NoRoom
 from pyoco_server.executors.packs.port import Call, Executed, Execution, Faulted, Outcome, Seat, Stopped, TimedOut
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.fetching import Files, Unfetched, fetch_files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.heartbeat import Heartbeat
 from pyoco_server.loops.priced.staging import NotStaged, Tries, prefix_of, stage, stage_once
@@ -81,12 +82,13 @@ class PackCrew:
         packs: frozenset[str],
         fitness: Fitness,
         *,
+        files: Files,
         tries: Tries,
         patience: Patience = PATIENT,
         now_us: Callable[[], int] = _now_us,
     ) -> None:
         self._priced, self._packs, self._fitness = priced, packs, fitness
-        self._tries, self._patience, self._now_us = tries, patience, now_us
+        self._files, self._tries, self._patience, self._now_us = files, tries, patience, now_us
 
     async def work(self, delivery: Delivery, seat: Seat, live: Live) -> Status | None:
         """Each step adds one fact; nothing is decided twice. How the run ended, if it ended here.
@@ -164,6 +166,29 @@ class PackCrew:
         return intent
 
     async def _execute(self, started: Started, seat: Seat, live: Live) -> Outcome:
+        """With the files that its inputs name, which are there for as long as it runs."""
+        spec = self._priced.packs.get(started.run.pack_type)
+        try:
+            keys = spec.files(started.inputs) if spec is not None else ()
+        except Exception as error:  # noqa: BLE001 - a plug-in's own code: it costs the one run, and now
+            log.error("a pack cannot tell which files it needs", **facts.about(started.run), cause=str(error))
+            return Faulted("INPUT_REFUSED: the pack cannot tell which files it needs")
+        if not keys:
+            return await self._execute_with({}, started, seat, live)
+        try:
+            async with self._files.scratch.room() as room:
+                files = await fetch_files(self._priced, started.run, keys, room, self._files.tries)
+                return await self._execute_with(files, started, seat, live)
+        except Unfetched as error:
+            log.warning("the files of a run were not fetched", **facts.about(started.run), why=error.fault.detail)
+            if error.is_outage:
+                self._fitness.doubt()
+            return error.fault
+        except NoRoom as error:
+            log.error("the files of a run have no place", **facts.about(started.run), error=error)
+            return Faulted("INPUT_UNAVAILABLE: the worker has no room for the files of the run")
+
+    async def _execute_with(self, files: Mapping[str, str], started: Started, seat: Seat, live: Live) -> Outcome:
         run = started.run
         call = Call(
             pack_type=run.pack_type,
@@ -174,6 +199,7 @@ class PackCrew:
             timebox_seconds=run.timebox_sec,
             min_reliability_e4=run.min_reliability_e4,
             artifacts=run.artifacts,
+            files=files,
         )
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):

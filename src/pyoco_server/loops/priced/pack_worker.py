@@ -13,6 +13,7 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.port import PackExecutor, Seat
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.priced.cancelling import cancelled, unless
+from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_crew import Live, PackCrew
 from pyoco_server.loops.priced.staging import Tries
@@ -49,12 +50,13 @@ class PackWorker:
         slots: int,
         packs: Collection[str] = (),
         *,
+        files: Files,
         tries: Tries | None = None,
         patience: Patience = PATIENT,
     ) -> None:
         """`packs`: those it takes; none: all that the executor has."""
         self._priced, self._executor, self._slots, self._packs = priced, executor, slots, frozenset(packs)
-        self._tries, self._patience = tries or Tries(), patience
+        self._files, self._tries, self._patience = files, tries or Tries(), patience
         self._fitness = Fitness(priced)
         self._gate = asyncio.Lock()
         self._stopping = asyncio.Event()
@@ -62,7 +64,9 @@ class PackWorker:
         self._lives: set[Live] = set()
         #: How the run that was ended here last has ended.
         self.last_status: str | None = None
-        #: Called whenever `running` or `last_status` has changed.
+        #: Those it really executes: all that could be loaded, of those it takes. None while it does not run.
+        self.packs: tuple[str, ...] = ()
+        #: Called whenever `running`, `packs` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
     @property
@@ -86,16 +90,27 @@ class PackWorker:
             if not served:  # it could only pass on what it receives
                 log.warning("none of the packs is known here: no priced run is taken", packs=sorted(self._packs))
                 return
-            crew = PackCrew(self._priced, served, self._fitness, tries=self._tries, patience=self._patience)
+            crew = PackCrew(
+                self._priced,
+                served,
+                self._fitness,
+                files=self._files,
+                tries=self._tries,
+                patience=self._patience,
+            )
+            await self._files.scratch.start()
             await self._fitness.start()
             self._lanes = {asyncio.create_task(self._lane(crew), name=f"packs {n}") for n in range(self._slots)}
-            log.info("priced runs are taken", packs=sorted(served), slots=self._slots)
+            self.packs = tuple(sorted(served))
+            self._tell()
+            log.info("priced runs are taken", packs=self.packs, slots=self._slots)
 
     async def stop(self, drain_seconds: float = 0.0) -> None:
         """Receive nothing more, and let what runs finish. What has not after `drain_seconds` (0: no limit) is killed
         and left as it is, without a claim: the reaper ends it (PRICED-125)."""
         async with self._gate:
             self._stopping.set()
+            self.packs = ()
             if self._lanes:
                 if self.running:
                     log.info("finishing priced runs", running=len(self.running))
@@ -104,6 +119,7 @@ class PackWorker:
                 self._lanes = set()
             await self._fitness.stop()
             await self._executor.stop()
+            await self._files.scratch.stop()
 
     async def _give_up(self) -> None:
         """The time to finish is over."""

@@ -1,8 +1,8 @@
-"""Expires runs whose retention has passed (contract 17.3)."""
+"""Expires runs whose retention has passed (contract 17.3), and the files that packs read."""
 
 from __future__ import annotations
 
-from pyoco_server.actions.priced.retain import expire_all
+from pyoco_server.actions.priced.retain import expire_all, remove_inputs
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.loops.priced.duty import Duty
 from pyoco_server.ports.ledger.port import Scan
@@ -14,6 +14,9 @@ __all__ = ["Retainer"]
 class Retainer(Duty):
     """Removes the inputs, the pointer and the key of old runs, a batch per transaction; the row stays (PRICED-31).
 
+    Files that tenants have brought go with their rows: those whose time is over, and after an hour what an upload
+    that never ended has left.
+
     What it cannot do: delete a result. The store of results lets it expire by itself, later than the run.
     """
 
@@ -21,8 +24,19 @@ class Retainer(Duty):
         super().__init__(priced, every_seconds=priced.config.priced_retention_interval_sec)
 
     async def turn(self) -> None:
+        await self._expire_runs()
+        await self._remove_inputs()
+
+    async def _expire_runs(self) -> None:
         while not self._stopping.is_set():
             rows = await self._priced.ledger.read(lambda tx: tx.runs.scan(Scan.PAST_RETENTION, JANITOR_BATCH))
             expired = await expire_all(self._priced, rows) if rows else []
             if len(rows) < JANITOR_BATCH or not expired:
+                break
+
+    async def _remove_inputs(self) -> None:
+        while not self._stopping.is_set():
+            found = await self._priced.ledger.read(lambda tx: tx.uploads.expired(JANITOR_BATCH))
+            gone = await remove_inputs(self._priced, found) if found else 0
+            if len(found) < JANITOR_BATCH or not gone:
                 break

@@ -62,17 +62,19 @@ class Looks:
 
 async def look_at_priced(config: NatsBackendConfig, priced: PricedConfig, looks: Looks) -> PricedFacts:
     """Never raises. O(1), whatever the number of runs."""
-    ledger, redis, sqs, bucket = await asyncio.gather(
+    ledger, redis, sqs, bucket, inputs_bucket = await asyncio.gather(
         _known(_ledger(config, priced, looks)),
         _known(_redis(looks)),
         _known(_sqs(priced, looks)),
-        _known(_bucket(priced, looks)),
+        _known(_bucket(urlsplit(priced.results_url).netloc, looks)),
+        _known(_bucket(priced.pack_input_bucket, looks)),
     )
     return PricedFacts(
         ledger=ledger,
         redis=redis,
         sqs=sqs,
         bucket=bucket,
+        inputs_bucket=inputs_bucket,
         letters_stream="" if priced.pack_queue_url else f"{priced.pack_stream}_DLQ",
         secret_length=len(priced.results_secret) if priced.results_secret and not priced.results_url else None,
     )
@@ -162,10 +164,9 @@ async def _sqs(priced: PricedConfig, looks: Looks) -> Sqs | Absent | None:
         return Sqs(name, *counts)
 
 
-async def _bucket(priced: PricedConfig, looks: Looks) -> Bucket | None:
+async def _bucket(name: str, looks: Looks) -> Bucket | None:
     async with looks.s3() as client:
         if client is None:
             return None
-        name = urlsplit(priced.results_url).netloc
         await client.head_bucket(Bucket=name)
         return Bucket(name)

@@ -19,6 +19,8 @@ __all__ = [
     "SECRETS_BUCKET",
     "Resource",
     "ensure",
+    "inputs_resources",
+    "keep_as_long",
     "pack_queue_resources",
     "priced_resources",
     "resources_of",
@@ -139,8 +141,9 @@ def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[R
     replicas = config.jetstream_replicas
     queue = () if priced.pack_queue_url else pack_queue_resources(priced, replicas)
     results = () if priced.results_url else results_resources(priced, replicas)
+    inputs = () if priced.results_url else inputs_resources(priced, replicas)
     secrets = () if priced.results_url or priced.results_secret else secrets_resources(replicas)
-    return (*queue, *results, *secrets)
+    return (*queue, *results, *inputs, *secrets)
 
 
 def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
@@ -165,6 +168,11 @@ def results_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ..
     return (_object_store(priced.results_bucket, replicas, priced.priced_retention_sec),)
 
 
+def inputs_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
+    """An upload's time counts from before its bytes are stored, so that they are never gone first."""
+    return (_object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec),)
+
+
 def secrets_resources(replicas: int) -> tuple[Resource, ...]:
     return (_bucket(SECRETS_BUCKET, replicas),)
 
@@ -176,6 +184,23 @@ async def ensure(link: Link, resources: Iterable[Resource]) -> None:
     neither be found nor made.
     """
     await asyncio.gather(*(_ensure_patiently(link, resource) for resource in resources))
+
+
+async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
+    """For stores whose retention has grown since they were made: what is in them must not be gone before it is due
+    (PRICED-167). One that has shrunk is left alone: to shorten it would delete what is promised.
+
+    Raises Unavailable.
+    """
+    for resource in resources:
+        try:
+            found = (await link.insist(f"STREAM.INFO.{resource.name}", {}, _Info)).config
+        except Rejected:
+            continue  # it is not there yet
+        wanted, have = resource.config["max_age"], found.get("max_age", 0)
+        if 0 < have < wanted:
+            await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, _Info)
+            log.warning("a store keeps its objects for longer", resource=resource.name, seconds=wanted // _NANO)
 
 
 async def _ensure_patiently(link: Link, resource: Resource) -> None:

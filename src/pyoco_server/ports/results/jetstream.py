@@ -14,8 +14,8 @@ from pyoco_server.core.priced import result_token
 from pyoco_server.errors import Corrupt, DependencyUnavailable, ObjectNotFound
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.dependency import dependency_errors
-from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, results_resources
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.resources import ensure, keep_as_long, results_resources
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
 
@@ -46,7 +46,7 @@ class JetStreamResults:
 
     async def start(self) -> None:
         with dependency_errors("make the store of results"):
-            await self._keep_as_long()
+            await keep_as_long(self._link, self._resources)
             await ensure(self._link, self._resources)
 
     async def close(self) -> None:
@@ -103,19 +103,6 @@ class JetStreamResults:
             return None
         except Corrupt as error:
             raise _damaged(error) from error
-
-    async def _keep_as_long(self) -> None:
-        """A retention that has grown since the store was made: results must not be gone before their runs are
-        (PRICED-167). One that has shrunk is left alone: to shorten it would delete what is promised."""
-        for resource in self._resources:
-            try:
-                found = (await self._link.insist(f"STREAM.INFO.{resource.name}", {}, _Info)).config
-            except Rejected:
-                return  # it is not there yet
-            wanted, have = resource.config["max_age"], found.get("max_age", 0)
-            if 0 < have < wanted:
-                await self._link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, _Info)
-                log.warning("results are kept for longer than before", bucket=self.bucket, seconds=wanted // 10**9)
 
 
 def _head(info: ObjectInfo) -> Head:

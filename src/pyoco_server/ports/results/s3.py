@@ -6,15 +6,15 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from pyoco_server.core.priced.constants import MULTIPART_ABORT_DAYS
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.aws.client import ANSWER_SECONDS, aws_errors, code_of
+from pyoco_server.ports.aws.bucket import BUCKET_NAME, MISSING, OwnBucket, days_of
+from pyoco_server.ports.aws.client import aws_errors, code_of
 from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
 
 if TYPE_CHECKING:
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3.type_defs import (
         GetObjectOutputTypeDef,
         HeadObjectOutputTypeDef,
-        PublicAccessBlockConfigurationTypeDef,
     )
 
 __all__ = ["S3Results"]
 
 log = get_logger(__name__)
 
-_URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>[A-Za-z0-9_./-]*))?")
+_URL = re.compile(rf"s3://(?P<bucket>{BUCKET_NAME.pattern})(/(?P<prefix>[A-Za-z0-9_./-]*))?")
 _SHA256 = "sha256"
 _RULE = "pyoco-results"
 _DAY = 86_400
@@ -37,11 +36,7 @@ _DAY = 86_400
 _SIGNED_SECONDS_MAX = 7 * _DAY
 #: An object with its bytes, on a slow line.
 _TRANSFER_SECONDS = 20.0
-_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _TAKEN = frozenset({"412", "PreconditionFailed"})
-_UNSET = frozenset({"NoSuchLifecycleConfiguration", "NoSuchPublicAccessBlockConfiguration"})
-#: A store that cannot do it, or a bucket that is somebody else's to look after.
-_NOT_OURS = frozenset({"403", "AccessDenied", "MethodNotAllowed", "NotImplemented"})
 
 
 class S3Results:
@@ -52,18 +47,16 @@ class S3Results:
             raise SettingError(
                 f"PYOCO_RESULTS_URL={url!r} names no bucket; example: PYOCO_RESULTS_URL=s3://dpp-results"
             )
-        self._s3, self._region = s3, region
+        self._s3 = s3
         self.bucket = parts["bucket"]
         prefix = (parts["prefix"] or "").strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        #: Whole days, as S3 counts them, and never fewer than the runs have.
-        self._days = max(1, -(-retention_seconds // _DAY))
+        self._own = OwnBucket(
+            s3=s3, name=self.bucket, region=region, rule=_RULE, prefix=self._prefix, days=days_of(retention_seconds)
+        )
 
     async def start(self) -> None:
-        async with aws_errors(f"make the bucket {self.bucket}", 4 * ANSWER_SECONDS):
-            await self._ensure_bucket()
-            await self._if_we_may("access block", self._ensure_closed)
-            await self._if_we_may("lifecycle", self._ensure_expiry)
+        await self._own.ensure()
 
     async def close(self) -> None:
         """The client is somebody else's."""
@@ -147,74 +140,9 @@ class S3Results:
         try:
             return _read_head(await self._s3.head_object(Bucket=self.bucket, Key=self._prefix + key))
         except ClientError as error:
-            if code_of(error) in _MISSING:
+            if code_of(error) in MISSING:
                 return None
             raise
-
-    async def _ensure_bucket(self) -> None:
-        try:
-            await self._s3.head_bucket(Bucket=self.bucket)
-        except ClientError as error:
-            if code_of(error) not in {"404", "NoSuchBucket"}:
-                raise
-        else:
-            return
-        # The oldest region has no name here.
-        where: dict[str, Any] = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
-        try:
-            await self._s3.create_bucket(Bucket=self.bucket, **(where if self._region != "us-east-1" else {}))
-            log.info("made a bucket", bucket=self.bucket)
-        except ClientError as error:
-            if code_of(error) != "BucketAlreadyOwnedByYou":  # otherwise made by another of our processes a moment ago
-                raise
-
-    async def _ensure_closed(self) -> None:
-        """PRICED-213"""
-        wanted: PublicAccessBlockConfigurationTypeDef = {
-            "BlockPublicAcls": True,
-            "IgnorePublicAcls": True,
-            "BlockPublicPolicy": True,
-            "RestrictPublicBuckets": True,
-        }
-        try:
-            found = await self._s3.get_public_access_block(Bucket=self.bucket)
-            if found["PublicAccessBlockConfiguration"] == wanted:
-                return
-        except ClientError as error:
-            if code_of(error) not in _UNSET:
-                raise
-        await self._s3.put_public_access_block(Bucket=self.bucket, PublicAccessBlockConfiguration=wanted)
-
-    async def _ensure_expiry(self) -> None:
-        """PRICED-214. The rules of others stay."""
-        wanted: Any = {
-            "ID": _RULE,
-            "Status": "Enabled",
-            "Filter": {"Prefix": self._prefix},
-            "Expiration": {"Days": self._days},
-            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": MULTIPART_ABORT_DAYS},
-        }
-        rules: list[Any] = []
-        try:
-            rules = list((await self._s3.get_bucket_lifecycle_configuration(Bucket=self.bucket))["Rules"])
-        except ClientError as error:
-            if code_of(error) not in _UNSET:
-                raise
-        if wanted in rules:
-            return
-        others = [rule for rule in rules if rule.get("ID") != _RULE]
-        await self._s3.put_bucket_lifecycle_configuration(
-            Bucket=self.bucket, LifecycleConfiguration={"Rules": [*others, wanted]}
-        )
-
-    async def _if_we_may(self, what: str, ensure: Callable[[], Awaitable[None]]) -> None:
-        """A bucket that others look after can still be used."""
-        try:
-            await ensure()
-        except ClientError as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
-            log.warning("a setting of the bucket is left to others", bucket=self.bucket, what=what, code=code_of(error))
 
 
 def _read_head(answer: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> Head:

@@ -19,7 +19,7 @@ from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient
 __all__ = ["LookedAt", "misfit"]
 
 #: These read parts of an answer themselves, before anybody could look at it.
-_READ_ON_THEIR_OWN = frozenset({"read_pack_result", "upload_wheel", "wait_pack_run", "wait_run"})
+_READ_ON_THEIR_OWN = frozenset({"read_pack_result", "upload_input", "upload_wheel", "wait_pack_run", "wait_run"})
 
 
 class LookedAt:

@@ -16,6 +16,8 @@ from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
 from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_json, print_table, safe
+from pyoco_server.doors.cli.client.price_result import result as result_command
+from pyoco_server.doors.cli.client.price_upload import upload as upload_command
 from pyoco_server.doors.cli.client.progress import looking
 from pyoco_server.doors.cli.client.waiting import timeout_option
 from pyoco_server.doors.cli.shell import Group
@@ -64,6 +66,10 @@ def _wait_options(function: F) -> F:
 )
 def price() -> None:
     """Run packs that are paid for from a budget."""
+
+
+price.add_command(result_command)
+price.add_command(upload_command)
 
 
 @price.command(

@@ -75,7 +75,12 @@ _FAILED: dict[str, Any] = {
 SCHEMAS: dict[str, Any] = {
     "PricedSubmission": _closed(
         {
-            "pack_type": {"type": "string", "enum": list(PACK_TYPES)},
+            "pack_type": {
+                "type": "string",
+                "pattern": "^[a-z][a-z0-9_]{0,31}$",
+                "description": f"One that is offered here. {', '.join(PACK_TYPES)} come with the server, unless its "
+                "settings leave them out; others may be installed beside it.",
+            },
             "inputs": OBJECT | {"description": "What the pack asks for."},
             "reservation": ref("PricedReservation"),
             "options": _closed({"inline": _INLINE}, [], "With `inline` 1 a small result comes with the answer of GET."),

@@ -12,9 +12,11 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1.costs import UNKNOWN, Costs
 from pyoco_server.ports.ledger.port import Rate
 
-__all__ = ["ROOT", "TRACE_ID", "Visit", "is_v1", "visit_of"]
+__all__ = ["MCP", "ROOT", "TRACE_ID", "Visit", "is_of_payers", "is_v1", "visit_of"]
 
 ROOT = "/v1"
+#: Where agents ask. It leads to `/v1`, and answers with problems at its entrance, too.
+MCP = "/mcp/"
 #: PRICED-64
 TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -24,6 +26,11 @@ _RESULTS = f"{ROOT}/results/"
 def is_v1(path: str) -> bool:
     """Also for paths below it that nobody serves."""
     return path.startswith(f"{ROOT}/") or path == ROOT
+
+
+def is_of_payers(path: str) -> bool:
+    """Where a key is needed whatever the settings say: behind it money is at stake (PRICED-170)."""
+    return is_v1(path) or path in {MCP, MCP.rstrip("/")}
 
 
 @dataclass

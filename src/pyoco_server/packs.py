@@ -1,0 +1,30 @@
+"""For authors of packs: what a pack is, what it is told, and what it returns.
+
+A pack is a `PackSpec` that an entry point of the group `pyoco_server.packs` names, and a function, its executor.
+Importing this is cheap: gateways import specs to check inputs.
+"""
+
+from __future__ import annotations
+
+from pyoco_server.core.packs.spec import Check, Here, Member, Members, PackSpec, choice, flag, is_pack_name, text, whole
+from pyoco_server.core.priced.envelope import Artifact, PackResult
+from pyoco_server.errors import Problem
+from pyoco_server.executors.packs.port import Context, PackError
+
+__all__ = [
+    "Artifact",
+    "Check",
+    "Context",
+    "Here",
+    "Member",
+    "Members",
+    "PackError",
+    "PackResult",
+    "PackSpec",
+    "Problem",
+    "choice",
+    "flag",
+    "is_pack_name",
+    "text",
+    "whole",
+]

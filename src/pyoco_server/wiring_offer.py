@@ -1,0 +1,70 @@
+"""Settings in, the packs that a gateway offers and a worker executes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.core.diagnosis.facts import Packs
+from pyoco_server.core.packs import PackSpec
+from pyoco_server.errors import SettingError
+from pyoco_server.executors.host.limits import memory_bytes
+from pyoco_server.executors.packs.plugins import installed_packs, known_names
+from pyoco_server.executors.packs.pool import PackHosts
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.fetching import Files
+from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.ports.inputs.scratch import Scratch
+from pyoco_server.ports.ocr.present import engine_here
+from pyoco_server.ports.priced import Priced
+from pyoco_server.settings import written
+from pyoco_server.wiring_packs import LOADER
+
+__all__ = ["offered_packs", "pack_worker", "packs_here"]
+
+log = get_logger(__name__)
+
+
+def offered_packs(priced: PricedConfig) -> Mapping[str, PackSpec]:
+    """The packs that are installed and that the settings name; none named: all. What cannot be offered is told in the
+    log. Imports the specs of others, and blocks meanwhile. Raises SettingError for a name that is not installed."""
+    there = known_names()
+    if strangers := [name for name in priced.packs if name not in there]:
+        raise SettingError(
+            f"PYOCO_PACKS={written(priced.packs)!r} has {', '.join(strangers)}, which is not installed here; "
+            f"there are: {', '.join(there)}"
+        )
+    installed = installed_packs(priced.packs)
+    for each in installed.left_out:
+        log.error("a pack cannot be offered; it is left out", pack=each.name, package=each.package, why=each.why)
+    return installed.packs
+
+
+def packs_here(priced: PricedConfig) -> Packs:
+    """For the doctor: what this machine has. Imports and blocks as `offered_packs` does, and refuses nothing."""
+    there, installed = known_names(), installed_packs(priced.packs)
+    return Packs(
+        offered=tuple(installed.packs),
+        known=there,
+        strangers=tuple(name for name in priced.packs if name not in there),
+        left_out=tuple((each.name, each.package, each.why) for each in installed.left_out),
+        ocr_engine=engine_here(priced.pack.ocr_engine),
+        test_allow=priced.pack.url_pack_test_allow,
+    )
+
+
+async def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:
+    """The lane of priced runs in a worker. Raises SettingError."""
+    slots, settings = priced.config.pack_slots or config.slots, priced.config
+    known = replace(priced, packs=await asyncio.to_thread(offered_packs, settings))
+    if settings.pack.url_pack_test_allow and "url" in known.packs:
+        log.warning(
+            "PYOCO_URL_PACK_TEST_ALLOW is for tests alone: the url pack may fetch from there, whatever its rules say",
+            url_pack_test_allow=settings.pack.url_pack_test_allow,
+        )
+    memory = config.host_memory_max_bytes or memory_bytes() * 8 // 10
+    hosts = PackHosts(slots, memory, known.packs.values(), settings.pack, LOADER)
+    return PackWorker(known, hosts, slots, files=Files(Scratch(Path(config.data_dir) / "tmp" / "pack-files")))

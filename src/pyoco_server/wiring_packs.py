@@ -1,0 +1,105 @@
+"""Settings in, the executors of packs out. Called in the processes that execute packs, and nowhere else.
+
+A process imports what its own packs need and no more: one that answers decisions does not load what reads images.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyoco_server.executors.packs.port import Execute
+from pyoco_server.pack_config import PackConfig
+
+if TYPE_CHECKING:
+    from pyoco_server.ports.ocr.port import Engine
+
+__all__ = ["LOADER", "executors"]
+
+#: What a pack process is told to call.
+LOADER: Final = "pyoco_server.wiring_packs:executors"
+
+
+def executors(packs: Mapping[str, str], config: PackConfig) -> dict[str, Execute]:
+    """The executors of these packs, by name. `packs` says where each one is, as `module:attribute`; empty: it is one
+    of ours. Raises whatever an import raises, and TypeError for what cannot be called."""
+    return {name: _imported(place) if place else _BUILT_IN[name](config) for name, place in packs.items()}
+
+
+def _imported(place: str) -> Execute:
+    module, _, attribute = place.partition(":")
+    found: object = importlib.import_module(module)
+    for name in attribute.split("."):
+        found = getattr(found, name)
+    if not callable(found):
+        raise TypeError(f"{place} cannot be called")
+    execute: Execute = found
+    return execute
+
+
+# ---- Ours: one function each, which imports what it needs. ----
+
+
+def _decision(config: PackConfig) -> Execute:
+    from pyoco_server.executors.packs import decision  # noqa: PLC0415 - in the processes of this pack alone
+
+    if config.decision_answerer != "openai":
+        return decision.executor()
+    from pyoco_server.ports.answerer.openai import OpenAiAnswerer  # noqa: PLC0415 - loads an HTTP client
+
+    return decision.executor(OpenAiAnswerer(config.decision_url, config.decision_model, config.decision_api_key))
+
+
+def _compliance(config: PackConfig) -> Execute:
+    from pyoco_server.executors.packs import compliance  # noqa: PLC0415 - in the processes of this pack alone
+
+    return compliance.executor(config)
+
+
+def _eval(config: PackConfig) -> Execute:
+    from pyoco_server.executors.packs import evaluation  # noqa: PLC0415 - in the processes of this pack alone
+
+    return evaluation.executor(config)
+
+
+def _url(config: PackConfig) -> Execute:
+    from pyoco_server.executors.packs import url  # noqa: PLC0415 - in the processes of this pack alone
+    from pyoco_server.ports.web.pinned import PinnedWeb  # noqa: PLC0415 - loads an HTTP client
+
+    return url.executor(config, PinnedWeb(config.url_pack_ca_file))
+
+
+def _ocr(config: PackConfig) -> Execute:
+    from pyoco_server.executors.packs import ocr  # noqa: PLC0415 - in the processes of this pack alone
+    from pyoco_server.ports.ocr.pages import PillowImages  # noqa: PLC0415
+
+    return ocr.executor(config, PillowImages(), lambda: _ocr_engine(config.ocr_engine))
+
+
+def _ocr_engine(asked: str) -> Engine | str:
+    """What reads; a text: nothing does, and why. Raises EngineFailed."""
+    from pyoco_server.core.ocr.engines import NO_ENGINE  # noqa: PLC0415
+    from pyoco_server.ports.ocr.present import engine_here  # noqa: PLC0415
+
+    match engine_here(asked):
+        case "tesseract":
+            from pyoco_server.ports.ocr.tesseract import Tesseract  # noqa: PLC0415
+
+            return Tesseract()
+        case "rapidocr":
+            from pyoco_server.ports.ocr.rapidocr import RapidOcr  # noqa: PLC0415
+
+            return RapidOcr()
+        case _:
+            return NO_ENGINE[asked]
+
+
+#: By name. A test compares them with `core.packs.PACKS`.
+_BUILT_IN: Final[dict[str, Callable[[PackConfig], Execute]]] = {
+    "compliance": _compliance,
+    "decision": _decision,
+    "ocr": _ocr,
+    "eval": _eval,
+    "url": _url,
+}

@@ -1,0 +1,197 @@
+"""Which packs share processes, and when there are how many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import naughty_packs
+from pack_scenes import naughty_hosts, pack_processes, spec
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.executors.packs import group as group_module
+from pyoco_server.executors.packs import pool as pool_module
+from pyoco_server.executors.packs.group import HostGroup
+from pyoco_server.executors.packs.host import environment_of
+from pyoco_server.executors.packs.pool import PackHosts
+from pyoco_server.executors.packs.port import Call, Executed, Faulted
+from pyoco_server.pack_config import PackConfig
+from pyoco_server.priced_config import PricedConfig
+from pyoco_server.settings import settings
+from waiting import eventually
+
+TESTS = Path(__file__).parents[1]
+KEY = "sk-key-of-the-model"
+SETTINGS = PackConfig(decision_api_key=KEY)
+
+
+@pytest.fixture(autouse=True)
+def _naughty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+def call(pack_type: str, **inputs: Any) -> Call:
+    return Call(
+        pack_type=pack_type,
+        inputs=inputs,
+        run_id=str(uuid.uuid4()),
+        tenant_id="acme",
+        trace_id=None,
+        timebox_seconds=20.0,
+        min_reliability_e4=0,
+        artifacts={},
+    )
+
+
+@contextlib.asynccontextmanager
+async def started(hosts: PackHosts) -> AsyncIterator[PackHosts]:
+    try:
+        await hosts.start()
+        yield hosts
+    finally:
+        await hosts.stop()
+    assert pack_processes() == []
+
+
+async def data_of(hosts: PackHosts, what: Call) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        seat = await hosts.seat()
+        outcome = await (await seat.begin(what)).outcome()
+    seat.leave()
+    assert isinstance(outcome, Executed), outcome
+    return dict(outcome.result.data)
+
+
+async def pids_at_once(hosts: PackHosts, tmp_path: Path, pack_type: str, count: int) -> set[int]:
+    """Of so many calls that are under way at the same time."""
+    tmp_path.mkdir(exist_ok=True)
+    ways = [tmp_path / f"{pack_type}-{n}" for n in range(count)]
+    async with asyncio.timeout(20):
+        seats = [await hosts.seat() for _ in ways]
+        calls = [call(pack_type, begun=str(way)) for way in ways]
+        under_way = [await seat.begin(what) for seat, what in zip(seats, calls, strict=True)]
+        await eventually(lambda: all(way.exists() and way.read_text() for way in ways))
+        for each in under_way:
+            each.cancel()
+        for each in under_way:
+            await each.outcome()
+    for seat in seats:
+        seat.leave()
+    return {int(way.read_text()) for way in ways}
+
+
+def group_of(hosts: PackHosts, name: str) -> HostGroup:
+    return hosts._own[name]
+
+
+async def test_a_pack_of_somebody_else_shares_no_process_and_knows_none_of_our_settings() -> None:
+    """PRICED-171"""
+    specs = [
+        spec("tells", has_own_process=False),
+        spec("sleeps"),  # heavy, and ours
+        spec("theirs", executor="knows"),
+        spec("others", executor="knows"),
+    ]
+    async with started(PackHosts(1, 0, specs, SETTINGS, naughty_packs.LOADER)) as hosts:
+        assert hosts.packs == {"tells", "sleeps", "theirs", "others"}
+        theirs, others = await data_of(hosts, call("theirs")), await data_of(hosts, call("others"))
+        assert (theirs["packs"], theirs["key"]) == ({"theirs": "knows"}, "")
+        assert (others["packs"], others["key"]) == ({"others": "knows"}, "")
+        shared = await data_of(hosts, call("tells"))
+        assert len({theirs["pid"], others["pid"], shared["pid"]}) == 3
+        assert len(pack_processes()) == 1 + 1 + 3  # one slot, a spare, and one of each of the three
+        assert (await data_of(hosts, call("theirs")))["pid"] == theirs["pid"]
+
+
+async def test_our_settings_reach_our_packs_and_are_seen_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-171: neither among the arguments of a process nor in its environment."""
+    monkeypatch.setenv("PYOCO_DECISION_API_KEY", KEY)
+    monkeypatch.setenv("PYOCO_LEDGER_URL", f"postgresql://anna:{KEY}@db/pyoco")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
+    monkeypatch.setenv("PGPASSWORD", KEY)
+    monkeypatch.setenv("WORDS_TOKEN", "of the pack itself")
+    specs = [spec("knows", has_own_process=False), spec("tells", has_own_process=False)]
+    async with started(PackHosts(1, 0, specs, SETTINGS, naughty_packs.LOADER)) as hosts:
+        assert (await data_of(hosts, call("knows")))["key"] == KEY
+        told = await data_of(hosts, call("tells"))
+        assert KEY not in json.dumps(told)
+        assert told["environment"]["WORDS_TOKEN"] == "of the pack itself"
+        assert told["environment"]["PATH"]
+        assert KEY not in repr(hosts._shared and hosts._shared.greeting)
+
+
+def test_whatever_a_setting_calls_a_secret_is_kept_from_packs() -> None:
+    declared = [each for cls in (NatsBackendConfig, PricedConfig, PackConfig) for each in settings(cls)]
+    secrets = {each.variable: "x" for each in declared if each.secret and each.has_variable}
+    assert len(secrets) >= 6
+    assert environment_of(secrets | {"AWS_SESSION_TOKEN": "x", "PGPASSFILE": "x"}) == {}
+    kept = {"PATH": "p", "LANG": "l", "TESSDATA_PREFIX": "t", "PYTHONPATH": "q", "SSL_CERT_FILE": "c", "HOME": "h"}
+    assert environment_of(kept) == kept
+
+
+@pytest.mark.parametrize("place", ["bad import", "slow import", "no such place"])
+async def test_a_pack_that_cannot_be_loaded_is_left_out_and_told(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pool_module, "_OWN_READY_SECONDS", 1.0 if place == "slow import" else 20.0)
+    async with started(naughty_hosts(1, words=place)) as hosts:
+        assert "words" not in hosts.packs
+        assert (await data_of(hosts, call("tells")))["pid"]
+    (line,) = [record for record in caplog.records if "left out" in record.getMessage()]
+    assert "words" in str(line.__dict__)
+
+
+async def test_more_processes_come_with_more_calls_and_go_when_they_are_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "_IDLE_SECONDS", 0.3)
+    async with started(naughty_hosts(2, own="sleeps")) as hosts:
+        assert group_of(hosts, "own")._count == 1
+        pids = await pids_at_once(hosts, tmp_path, "own", 2)
+        assert len(pids) == 2
+        await eventually(lambda: len([each for each in pack_processes() if each.pid in pids]) == 1)
+        assert group_of(hosts, "own")._count == 1
+        assert (await pids_at_once(hosts, tmp_path / "again", "own", 1)) <= pids  # the one that was left
+        assert hosts.restarts == 0
+
+
+async def test_a_process_of_its_own_that_dies_is_replaced_and_shared_ones_go_on() -> None:
+    """PRICED-118"""
+    async with started(naughty_hosts(1, own="leaves")) as hosts:
+        for _ in range(2):
+            seat = await hosts.seat()
+            outcome = await (await seat.begin(call("own"))).outcome()
+            assert outcome == Faulted("the pack's process ended with exit status 3")
+            seat.leave()
+        assert hosts.restarts == 2
+        assert hosts._shared is not None
+        assert hosts._shared.restarts == 0
+        assert (await data_of(hosts, call("tells")))["run_id"]
+        await eventually(lambda: len(group_of(hosts, "own")._idle) == 1)
+
+
+async def test_without_shared_packs_there_are_seats_all_the_same() -> None:
+    async with started(PackHosts(1, 0, [spec("own", executor="tells")], PackConfig(), naughty_packs.LOADER)) as hosts:
+        assert hosts.packs == {"own"}
+        assert len(pack_processes()) == 1
+        assert (await data_of(hosts, call("own")))["inputs"] == {}
+
+
+async def test_a_seat_that_is_left_while_it_waits_holds_nothing() -> None:
+    async with started(naughty_hosts(1, own="tells")) as hosts:
+        group = group_of(hosts, "own")
+        only = await group.take()
+        seat = await hosts.seat()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await seat.begin(call("own"))
+        seat.leave()
+        group.take_back(only)
+        assert (await data_of(hosts, call("own")))["pid"] == only.pid
+        assert (await data_of(hosts, call("tells")))["pid"] != only.pid
