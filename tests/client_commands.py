@@ -93,7 +93,7 @@ class Terminal:
     sent: str = ""
     _bytes: bytes = field(default=b"", repr=False)
 
-    def until(self, condition: Callable[[str], bool], seconds: float = 20.0) -> str:
+    def until(self, condition: Callable[[str], bool], seconds: float = 40.0) -> str:
         """Returns what was sent once the condition holds for it."""
         deadline = time.monotonic() + seconds
         while not condition(self.sent):

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.executors.wheels import pip
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from servers import NatsServer, config_for
+from servers import NatsServer, config_for, quick_folder
+from warm_processes import WarmProcess, started
 
 # Most gateways of most tests need no ledger, and to make one takes longer than many a test. Tests of priced runs bring
 # theirs; processes that tests start have one, as a user's have.
 os.environ.setdefault("PYOCO_PRICED_ENABLED", "0")
 
+# What was compiled once is kept, also where the environment says otherwise: tests start hundreds of processes of ours,
+# and a quarter of a gateway's start would be the compiler's.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """Twelve thousand tests are most of a million objects, and stay. The collector need not look at them again and
+    again: that is half a second each time."""
+    gc.collect()
+    gc.freeze()
+
 
 @pytest.fixture(scope="session")
-def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def nats_server() -> Iterator[NatsServer]:
     """One server per test process, shared. Who wants to kill one uses `own_nats_server`."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with quick_folder() as folder:
+        server = NatsServer(folder)
+        server.start()
+        yield server
+        server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +55,13 @@ def nats_url(nats_server: NatsServer) -> str:
 
 
 @pytest.fixture
-def own_nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def own_nats_server() -> Iterator[NatsServer]:
     """A server of this test's own, to be killed and restarted at will."""
-    server = NatsServer(tmp_path_factory.mktemp("own_nats"))
-    server.start()
-    yield server
-    server.kill()
+    with quick_folder() as folder:
+        server = NatsServer(folder)
+        server.start()
+        yield server
+        server.kill()
 
 
 @pytest.fixture
@@ -49,6 +69,12 @@ async def link(nats_url: str) -> AsyncIterator[Link]:
     link = await open_link(nats_url, "tests")
     yield link
     await link.close()
+
+
+@pytest.fixture
+def hasty_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects to nobody gives up after a second, not five."""
+    monkeypatch.setattr(open_link, "__defaults__", (None, 1.0))
 
 
 @pytest.fixture
@@ -69,11 +95,33 @@ async def prepared(link: Link, config: NatsBackendConfig) -> NatsBackendConfig:
 
 
 @pytest.fixture
-def unused_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def cold_pip() -> None:
+    """For who looks for pip among the children of this process, or has limits that those inherit."""
+
+
+@pytest.fixture
+def warm_pip(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers run the real pip, in a process that has imported it already; unless somebody asks for `cold_pip`."""
+
+    async def spawn(command: list[str], environment: Mapping[str, str], place: Path) -> WarmProcess:
+        assert command[:4] == [sys.executable, "-P", "-m", "pip"]
+        pipe, same = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+        return await started(command[2:], env=environment, cwd=place, stdout=pipe, stderr=same)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "cold_pip" not in request.fixturenames:
+            patch.setattr(pip, "_spawn", spawn)
+        yield
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port nobody listens on. It is held, so that no server of another test is given it meanwhile; who asks for this
+    very one, as servers do, with SO_REUSEADDR, gets it all the same."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

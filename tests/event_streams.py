@@ -123,7 +123,7 @@ async def watching(
     writer.write(f"{method} /runs/{run_id}/watch{query} HTTP/1.1\r\nHost: x\r\n{''.join(lines)}\r\n".encode())
     stream = Stream(reader, writer)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await stream.read_head()
         yield stream
     finally:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
-__all__ = ["eventually"]
+__all__ = ["eventually", "soon"]
+
+_TRIES = 5
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:
@@ -19,3 +21,16 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], seconds: f
             return
         assert time.monotonic() < deadline, f"not true within {seconds} s"
         await asyncio.sleep(0.005)
+
+
+async def soon(work: Callable[[], Awaitable[None]], seconds: float, *, least: float = 0.0) -> None:
+    """Do it, and again if that took `seconds` or more: a busy machine makes anything slow now and then, but not each
+    time. Fails after five times, and when one of them took less than `least`."""
+    for _ in range(_TRIES):
+        began = time.monotonic()
+        await work()
+        took = time.monotonic() - began
+        assert took >= least, f"it took {took} s, and {least} s is the least"
+        if took < seconds:
+            return
+    raise AssertionError(f"it took {took} s the last time, and {seconds} s is the limit")

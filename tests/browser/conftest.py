@@ -27,22 +27,26 @@ class Shared:
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
         self._browser: Browser | None = None
-        self._stack: Stack | None = None
+        self._stacks: dict[str, Stack] = {}
 
     def browser(self) -> Browser:
         if self._browser is None:
             self._browser = self._open.enter_context(open_browser())
         return self._browser
 
-    def stack(self, folder: Callable[[str], Path]) -> Stack:
-        if self._stack is None:
-            self._stack = Stack(folder("stack"), priced_enabled=1)
-            self._open.callback(self._stack.stop)
-            self._stack.start()
-        return self._stack
+    def stack(self, folder: Callable[[str], Path], *options: str, **settings: Any) -> Stack:
+        """The one with these options and settings."""
+        which = repr((options, settings))
+        if which not in self._stacks:
+            stack = Stack(folder("stack"), *options, priced_enabled=1, **settings)
+            self._open.callback(stack.stop)
+            stack.start()
+            self._stacks[which] = stack
+        return self._stacks[which]
 
     def close(self) -> None:
-        self._browser = self._stack = None
+        self._browser = None
+        self._stacks.clear()
         self._open.close()
 
 
@@ -96,6 +100,14 @@ def expects_trouble(watched: Watched) -> Callable[..., None]:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     """Shared by many tests: break nothing in it, and find your own runs by a tag or an id of your own."""
     return SHARED.stack(tmp_path_factory.mktemp)
+
+
+@pytest.fixture
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One that asks for keys. Shared as well: a key of your own is a matter of `make_key`, and so are its headers."""
+    stack = SHARED.stack(tmp_path_factory.mktemp, "--no-keeper", http_auth_mode="api_key")
+    yield stack
+    stack.headers = {}
 
 
 @pytest.fixture

@@ -91,11 +91,10 @@ def test_a_wheel_is_dropped_anywhere_on_the_page(stack: Stack, page: Page, packa
 
 
 def test_files_that_wait_go_out_under_nobody_elses_key(
-    fresh_stack: Callable[..., Stack], new_page: Callable[..., Page], package: str, expects_trouble: Callable[..., None]
+    locked: Stack, new_page: Callable[..., Page], package: str, expects_trouble: Callable[..., None]
 ) -> None:
-    stack = fresh_stack("--no-worker", "--no-keeper", http_auth_mode="api_key")
-    ours, theirs = stack.make_key("team-a"), stack.make_key("team-b")
-    page = new_page(stack)
+    ours, theirs = locked.make_key("team-a"), locked.make_key("team-b")
+    page = new_page(locked)
     expects_trouble("ERR_ABORTED", "403")
     held: list[Route] = []
     sent: list[Request] = []

@@ -14,12 +14,11 @@ from stacks import Stack
 
 
 @pytest.fixture
-def locked(fresh_stack: Callable[..., Stack]) -> tuple[Stack, str]:
+def key_holder(locked: Stack) -> tuple[Stack, str]:
     """A stack that asks for keys, and a key."""
-    stack = fresh_stack("--no-keeper", http_auth_mode="api_key")
-    key = stack.make_key()
-    stack.headers = {"X-API-Key": key}
-    return stack, key
+    key = locked.make_key()
+    locked.headers = {"X-API-Key": key}
+    return locked, key
 
 
 #: What the buttons that do something are called.
@@ -32,10 +31,10 @@ def enter(page: Page, key: str) -> None:
 
 
 def test_a_key_is_kept_for_the_session_alone_and_is_never_in_an_address(
-    locked: tuple[Stack, str], new_page: Callable[..., Page], watched: Watched, expects_trouble: Callable[..., None]
+    key_holder: tuple[Stack, str], new_page: Callable[..., Page], watched: Watched, expects_trouble: Callable[..., None]
 ) -> None:
     """FLOW-258, FLOW-262, FLOW-263"""
-    stack, key = locked
+    stack, key = key_holder
     expects_trouble(r"status of 403")
     run_id = stack.submit()
     page = new_page(stack)
@@ -79,10 +78,10 @@ def test_a_key_is_kept_for_the_session_alone_and_is_never_in_an_address(
 
 
 def test_a_revoked_key_is_asked_for_again_and_forgetting_one_clears_the_page(
-    locked: tuple[Stack, str], new_page: Callable[..., Page], expects_trouble: Callable[..., None]
+    key_holder: tuple[Stack, str], new_page: Callable[..., Page], expects_trouble: Callable[..., None]
 ) -> None:
     """FLOW-258, FLOW-265"""
-    stack, key = locked
+    stack, key = key_holder
     expects_trouble(r"status of 403")
     other = stack.make_key("team-b")
     run_id = stack.submit()
@@ -116,10 +115,10 @@ def assert_nothing_is_left(page: Page, run_id: str) -> None:
 
 
 def test_a_question_that_was_open_goes_with_the_key_it_was_asked_under(
-    locked: tuple[Stack, str], new_page: Callable[..., Page], expects_trouble: Callable[..., None]
+    key_holder: tuple[Stack, str], new_page: Callable[..., Page], expects_trouble: Callable[..., None]
 ) -> None:
     """FLOW-258, FLOW-265: a button of one tenant's dialog would otherwise act under the next one's key."""
-    stack, key = locked
+    stack, key = key_holder
     expects_trouble(r"status of 403")
     run_id = stack.submit()
     page = new_page(stack)

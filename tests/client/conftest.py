@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from client_twins import MakeClient, make_async, make_sync
 from gateways import Gateway, fresh_gateway, listening
+from pyoco_server.client import retry, waiting
 from pyoco_server.ports.nats.link import Link
 
 
@@ -28,3 +29,14 @@ async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Ga
 async def url(gateway: Gateway) -> AsyncIterator[str]:
     async with listening(gateway.app) as port:
         yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Every pause is a fifth of what it is. How long they are is proved without a clock, in `test_client_pace`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry, "_FIRST_SECONDS", 0.05)
+        patch.setattr(retry, "_MOST_SECONDS", 1.0)
+        patch.setattr(waiting, "_LISTEN_SECONDS_MIN", 0.2)
+        patch.setattr(waiting, "_LOOK_SECONDS_MIN", 0.2)
+        yield

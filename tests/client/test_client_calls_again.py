@@ -15,6 +15,8 @@ from pyoco_server.client import retry
 from pyoco_server.http_client import AnswerDamaged
 from scripted_gateway import Scripted, answer, cut, hang, raw, scripted
 
+pytestmark = pytest.mark.usefixtures("hurried")
+
 ACCEPTED = {"run_id": "7", "status": "PENDING"}
 AWAY = {"detail": "nats unavailable", "err_id": "ERR-PYOCO-0003", "msg_id": "m", "message": "m", "message_ja": "m"}
 
@@ -104,19 +106,17 @@ async def test_it_waits_as_long_as_it_is_told(make: MakeClient) -> None:
 
 async def test_more_time_than_there_is_is_not_waited(make: MakeClient) -> None:
     async with scripted(answer(AWAY, 503, retry_after="60")) as server, make(server.url, timeout=5) as client:
-        began = asyncio.get_running_loop().time()
         with pytest.raises(httpx.HTTPStatusError):
-            await client.get_run("7")
-        assert asyncio.get_running_loop().time() - began < 2
+            await asyncio.wait_for(client.get_run("7"), 30)
         assert len(server.asked) == 1
 
 
 async def test_no_header_puts_a_call_to_sleep_for_a_day(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even with all the time in the world"""
-    monkeypatch.setattr(retry, "_RETRY_AFTER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(retry, "_RETRY_AFTER_SECONDS_MAX", 0.05)
     turns = [answer(AWAY, 503, retry_after="86400"), answer(AWAY, 503, retry_after="9999999999"), answer(ACCEPTED)]
     async with scripted(*turns) as server, make(server.url, retry_seconds=math.inf) as client:
-        assert await asyncio.wait_for(client.get_run("7"), 5) == ACCEPTED
+        assert await asyncio.wait_for(client.get_run("7"), 30) == ACCEPTED
 
 
 async def test_who_sends_too_much_comes_back_once(make: MakeClient) -> None:
@@ -146,12 +146,10 @@ async def test_it_gives_up_after_so_many_tries(make: MakeClient) -> None:
 
 async def test_a_slow_server_costs_no_more_than_the_time_there_is(make: MakeClient) -> None:
     """The tries share it: three of them do not make three times the timeout"""
-    async with scripted(*[hang] * 9) as server, make(server.url, timeout=0.3, retry_seconds=1.2) as client:
-        began = asyncio.get_running_loop().time()
+    async with scripted(*[hang] * 9) as server, make(server.url, timeout=0.3, retry_seconds=0.7) as client:
         with pytest.raises(httpx.ReadTimeout):
-            await client.get_run("7")
-        assert asyncio.get_running_loop().time() - began < 2
-        assert len(server.asked) > 1
+            await asyncio.wait_for(client.get_run("7"), 30)
+        assert 1 < len(server.asked) < 4, "by the number of tries alone it would be four"
 
 
 async def test_the_questions_whether_it_is_there_are_asked_once(make: MakeClient) -> None:

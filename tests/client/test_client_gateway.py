@@ -197,7 +197,7 @@ class TestWatching:
             run_id = (await client.submit_run("f"))["run_id"]
             began = time.monotonic()
             assert len([event async for event in client.watch_run(run_id, timeout_sec=1)]) == 1
-            assert 0.9 < time.monotonic() - began < 3
+            assert 0.9 < time.monotonic() - began < 15  # far from the five minutes that are usual
 
 
 class TestWaiting:
@@ -211,7 +211,7 @@ class TestWaiting:
             began = time.monotonic()
             await end(gateway, run_id)
             assert (await waiting)["status"] == "COMPLETED"
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 10  # and not when the 30 s are over
 
     async def test_without_room_for_watchers_it_still_ends(
         self, make: MakeClient, url: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
@@ -232,7 +232,7 @@ class TestWaiting:
                 began = time.monotonic()
                 with pytest.raises(TimeoutError, match=f"still PENDING after {seconds:g} s"):
                     await client.wait_run(run_id, seconds)
-                assert seconds <= time.monotonic() - began < seconds + 1
+                assert seconds <= time.monotonic() - began < seconds + 10
 
 
 class TestWorkersAndLetters:

@@ -26,6 +26,8 @@ from wheels import build_wheel
 NAME = "my_tasks-1.0-py3-none-any.whl"
 DATA = bytes(range(256)) * 3000  # several chunks
 OLDER = {"detail": "same/older version is rejected", "err_id": "ERR-PYOCO-0022"}
+pytestmark = pytest.mark.usefixtures("hurried")
+
 AWAY = {"detail": "nats unavailable", "err_id": "ERR-PYOCO-0003"}
 
 
@@ -231,7 +233,7 @@ class TestUpload:
                 await client.upload_wheel(NAME, bytes(20_000_000))
             assert raised.value.response.json() == {"detail": "wheel too large"}
             await client.close()
-            await asyncio.wait_for(left.wait(), 5)
+            await asyncio.wait_for(left.wait(), 30)
 
 
 def sent(data: bytes = DATA, promised: bytes = DATA, length: int | None = None) -> Any:

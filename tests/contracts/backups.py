@@ -174,7 +174,7 @@ class StreamsContract:
         runs = f"KV_{config.runs_kv_bucket}"
 
         async def places_after(place: int) -> list[int]:
-            async with asyncio.timeout(10), aclosing(streams.changes(runs, place)) as changes:
+            async with asyncio.timeout(30), aclosing(streams.changes(runs, place)) as changes:
                 return [change.sequence async for change in changes]
 
         assert await places_after(0) == places
@@ -186,7 +186,7 @@ class StreamsContract:
     ) -> None:
         await store.put_job("before")
         told: list[Change] = []
-        async with asyncio.timeout(10), streams.new_jobs(config.work_stream) as jobs:
+        async with asyncio.timeout(30), streams.new_jobs(config.work_stream) as jobs:
             await store.put_job("one")
             await store.put_job("two")
             await jobs.end()

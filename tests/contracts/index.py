@@ -240,7 +240,7 @@ class IndexContract:
         waits = [asyncio.create_task(index.applied(revision, 5)) for revision in (1, 5, 5, 6)]
         began = time.monotonic()
         assert not await index.applied(5, 0.1)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 4
         await feed(index, Stored(a_run(), 5))
         assert await asyncio.gather(*waits[:3]) == [True, True, True]
         assert not waits[3].done()

@@ -124,14 +124,14 @@ class KeysContract:
             async def is_found() -> bool:
                 return await keys.find("k1") is not None
 
-            await eventually(is_found, 1)
+            await eventually(is_found, 5)
             await other.revoke("k1", 5.0)
 
             async def is_revoked() -> bool:
                 found = await keys.find("k1")
                 return found is not None and found.revoked_at == 5.0
 
-            await eventually(is_revoked, 1)
+            await eventually(is_revoked, 5)
 
     async def test_stopping_is_harmless_at_any_time(self, make_keys: MakeKeys) -> None:
         keys = make_keys()

@@ -88,7 +88,7 @@ class PackQueueContract:
         waiting = asyncio.create_task(queue.receive(4, 20))
         await asyncio.sleep(0)
         body = await send(rival)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert [each.body for each in await waiting] == [body]
 
     async def test_nobody_gets_more_than_he_asks_for(self, queue: PackQueue) -> None:
@@ -197,7 +197,7 @@ class PackQueueContract:
         """PRICED-109"""
         body = await delivered_three_times(queue)
         letters: list[Delivery] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not letters:
                 assert await none_left(queue)
                 letters = list(await rival.dead_letters(10))
@@ -228,7 +228,7 @@ class PackQueueContract:
             receiving.cancel()
             await asyncio.gather(receiving, return_exceptions=True)
         body = await send(rival)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             delivery = await one(rival, 15)
         assert delivery.body == body
         await rival.ack(delivery)

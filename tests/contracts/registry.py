@@ -180,7 +180,7 @@ class RegistryContract:
             async def is_gone() -> bool:
                 return await other.all() == [] and await other.find("w1") is None
 
-            await eventually(is_gone, 1)
+            await eventually(is_gone, 5)
 
     async def test_another_instance_takes_the_record_over(self, make_registry: MakeRegistry) -> None:
         """FLOW-200"""
@@ -233,7 +233,7 @@ class RegistryContract:
                 async def shows(record: WorkerRecord = record) -> bool:
                     return await registry.find("w1") == record and await registry.all() == [record]
 
-                await eventually(shows, 1)
+                await eventually(shows, 5)
 
     async def test_a_registry_that_does_not_follow_lists_nothing(self, make_registry: MakeRegistry) -> None:
         """FLOW-47: 'I do not know' is not 'there is none'"""

@@ -39,7 +39,7 @@ async def stored(runs: Runs, run: Run | None = None) -> Stored:
 async def changes_until(runs: Runs, count: int, after: int = 0, epoch: str = "") -> list[Changes]:
     """Batches of changes, until there are `count` items and the store says that this is all."""
     seen: list[Changes] = []
-    async with asyncio.timeout(10), aclosing(runs.changes(after, epoch)) as batches:
+    async with asyncio.timeout(30), aclosing(runs.changes(after, epoch)) as batches:
         async for batch in batches:
             seen.append(batch)
             if batch.caught_up and sum(len(each.items) for each in seen) >= count:
@@ -178,7 +178,7 @@ class RunsContract:
 
     async def test_a_change_shows_within_a_second(self, runs: Runs) -> None:
         async with aclosing(runs.changes()) as batches:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await anext(batches)
             made = await stored(runs)
             async with asyncio.timeout(1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import verify
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.wiring import open_keys
+from warm_processes import started
 
 UNKNOWN = "0123456789abcdef"
 
@@ -37,19 +37,13 @@ class Ended:
 
 
 async def admin(config: NatsBackendConfig, *arguments: str, cwd: Path | None = None) -> Ended:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pyoco_server.admin_cli",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment(config),
-        cwd=cwd,
-    )
-    async with asyncio.timeout(30):
+    command = ["-m", "pyoco_server.admin_cli", *arguments]
+    process = await started(command, env=environment(config), cwd=cwd or Path.cwd())
+    async with asyncio.timeout(60):
         out, err = await process.communicate()
     assert process.returncode is not None
+    assert out is not None
+    assert err is not None
     return Ended(process.returncode, out.decode(), err.decode())
 
 

@@ -11,12 +11,13 @@ import signal
 import sqlite3
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import psutil
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
@@ -26,6 +27,7 @@ from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from servers import NatsServer
 from waiting import eventually
+from warm_processes import WarmProcess, started
 
 RESOURCES = (*resources_of(NatsBackendConfig()), *priced_resources(NatsBackendConfig(), PricedConfig()))
 NAMES = [resource.name for resource in RESOURCES]
@@ -60,37 +62,31 @@ class Admin:
     folder: Path
     ledger: Path
 
+    def arguments(self, *arguments: str) -> list[str]:
+        return ["-m", "pyoco_server.admin_cli", "--nats-url", self.server.url, *arguments]
+
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "pyoco_server.admin_cli", "--nats-url", self.server.url, *arguments]
+        return [sys.executable, *self.arguments(*arguments)]
 
     @property
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
         return {**clean, "PYOCO_LOAD_DOTENV": "false", "PYOCO_LEDGER_URL": f"sqlite:///{self.ledger}"}
 
-    async def start(self, *arguments: str, through: Sequence[str] = ()) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            *through,
-            *self.command(*arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            cwd=self.folder,
-            env=self.environment,
-        )
+    async def start(self, *arguments: str, **variables: str) -> WarmProcess:
+        return await started(self.arguments(*arguments), cwd=self.folder, env=self.environment | variables)
 
-    async def __call__(self, *arguments: str) -> Ended:
-        return await self.end(await self.start(*arguments))
+    async def __call__(self, *arguments: str, **variables: str) -> Ended:
+        return await self.end(await self.start(*arguments, **variables))
 
-    async def end(self, process: asyncio.subprocess.Process) -> Ended:
-        async with asyncio.timeout(40):
+    async def end(self, process: asyncio.subprocess.Process | WarmProcess) -> Ended:
+        async with asyncio.timeout(60):
             out, err = await process.communicate()
         said = (err or b"").decode()
         assert "Traceback" not in said, said  # FLOW-429
-        return Ended(process.returncode, out.decode(), said)
+        return Ended(process.returncode, (out or b"").decode(), said)
 
-    async def interrupt(self, process: asyncio.subprocess.Process, number: signal.Signals) -> Ended:
+    async def interrupt(self, process: WarmProcess, number: signal.Signals) -> Ended:
         """While the server is held, so that it cannot come to its end before."""
         server = self.server._process
         assert server is not None
@@ -341,6 +337,7 @@ def test_a_server_without_anything_of_ours_makes_no_backup(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("hasty_links")
 def test_an_unreachable_server_is_told(unused_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """FLOW-475"""
     url = f"nats://127.0.0.1:{unused_port}"
@@ -371,7 +368,7 @@ async def test_an_interrupted_backup_leaves_nothing(admin: Admin, number: signal
         await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
     process = await admin.start("backup", "--to", "monday")
     part = admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part"
-    await eventually(part.exists, 20)
+    await eventually(part.exists)
     ended = await admin.interrupt(process, number)
     assert ended.code == 130
     assert list(admin.folder.iterdir()) == []
@@ -382,7 +379,7 @@ async def test_a_killed_backup_is_none(admin: Admin) -> None:
     for _ in range(100):
         await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
     process = await admin.start("backup", "--to", "monday")
-    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists, 20)
+    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists)
     process.kill()
     await process.communicate()
     ended = await admin("backup", "verify", "--from", "monday")
@@ -407,24 +404,26 @@ async def test_replacing_asks_first_and_nobody_to_ask_is_an_error(admin: Admin) 
 
 
 @contextlib.asynccontextmanager
-async def asked(admin: Admin) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, bytearray]]:
+async def asked(admin: Admin) -> AsyncIterator[tuple[WarmProcess, int, bytearray]]:
     """A restore on a terminal that waits for an answer; the terminal's other end; and what is on the screen."""
     await admin("backup", "--to", "monday")
     await admin.write("newer")
     ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *admin.command("restore", "--from", "monday", "--replace"),
+    process = await started(
+        admin.arguments("restore", "--from", "monday", "--replace"),
         stdin=theirs,
-        stdout=asyncio.subprocess.PIPE,
         stderr=theirs,
         cwd=admin.folder,
         env={**admin.environment, "TERM": "xterm"},
     )
     os.close(theirs)
+    os.set_blocking(ours, False)
     said = bytearray()
     asyncio.get_running_loop().add_reader(ours, lambda: said.extend(_read(ours)))
     try:
-        await eventually(lambda: b"[y/N]" in said, 20)
+        await eventually(lambda: b"[y/N]" in said)
+        # A signal just before it reads would be heard only after the answer: Python looks for signals before that.
+        await eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
         yield process, ours, said
     finally:
         asyncio.get_running_loop().remove_reader(ours)
@@ -449,8 +448,7 @@ async def test_who_is_asked_may_just_as_well_end_it(admin: Admin, number: signal
     """FLOW-425: at once, and nothing is touched."""
     async with asked(admin) as (process, _, said):
         process.send_signal(number)
-        async with asyncio.timeout(5):
-            ended = await admin.end(process)
+        ended = await admin.end(process)
     assert (ended.code, ended.out) == (130, "")
     assert b"Traceback" not in said
     assert await admin.keys() == {"newer"}
@@ -459,8 +457,12 @@ async def test_who_is_asked_may_just_as_well_end_it(admin: Admin, number: signal
 async def test_under_nohup_a_closed_terminal_ends_nothing(admin: Admin) -> None:
     for _ in range(100):
         await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
-    process = await admin.start("backup", "--to", "monday", through=["nohup"])
-    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists, 20)
+    pipe = asyncio.subprocess.PIPE
+    command = ["nohup", *admin.command("backup", "--to", "monday")]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=admin.folder, env=admin.environment
+    )
+    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists)
     process.send_signal(signal.SIGHUP)
     assert (await admin.end(process)).code == 0
     assert (admin.folder / "monday" / "backup.json").is_file()
@@ -480,7 +482,7 @@ async def test_a_stream_that_is_not_there_is_told_of(admin: Admin) -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 100_000)
-    except OSError:  # the other end is closed
+    except OSError:  # the other end is closed, or says nothing
         return b""
 
 
@@ -497,7 +499,7 @@ async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
         names = (await admin.link.api("STREAM.NAMES", {}, dict[str, Any]))["streams"] or []
         return "KV_pyoco_receipts" in names
 
-    await eventually(is_in_the_middle, 20)
+    await eventually(is_in_the_middle)
     ended = await admin.interrupt(process, signal.SIGINT)
     assert ended.code == 130
     assert "not restored: " in ended.err
@@ -555,15 +557,7 @@ async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
     ended = await admin("backup", "--to", "monday")
     assert (ended.code, "\n  ledger " in ended.out) == (0, False)
     assert f"there is no ledger at {admin.ledger}, and so none in the backup" in ended.err
-    environment = {**admin.environment, "PYOCO_LEDGER_URL": "postgresql://nobody@127.0.0.1:1/none"}
-    process = await asyncio.create_subprocess_exec(
-        *admin.command("backup", "--to", "tuesday"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=admin.folder,
-        env=environment,
-    )
-    ended = await admin.end(process)
+    ended = await admin("backup", "--to", "tuesday", PYOCO_LEDGER_URL="postgresql://nobody@127.0.0.1:1/none")
     assert ended.code == 0
     assert "the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump" in ended.err
 
@@ -572,10 +566,8 @@ async def test_where_there_are_no_priced_runs_nothing_of_theirs_is_missed(admin:
     """A script for cron says nothing unless something is wrong."""
     for resource in RESOURCES[len(resources_of(NatsBackendConfig())) :]:
         await admin.link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
-    process = await asyncio.create_subprocess_exec(
-        *admin.command("backup", "--to", "monday", "--json"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    process = await started(
+        admin.arguments("backup", "--to", "monday", "--json"),
         cwd=admin.folder,
         env={name: value for name, value in admin.environment.items() if name != "PYOCO_LEDGER_URL"},
     )

@@ -72,7 +72,7 @@ def test_letters_are_listed_and_sent_again(place: NatsBackendConfig, capsys: pyt
     assert [each["bytes"] for each in listed if not each["readable"]] == [7]
 
     async def sent_again() -> dict[str, int]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 found: dict[str, int] = await asyncio.to_thread(lambda: admin(capsys, "packs", "redrive", "--all")[1])
                 if found["sent"]:

@@ -42,7 +42,7 @@ async def ask(port: int, *pieces: bytes) -> bytes:
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await reader.read(4096)
     except ConnectionError:  # told off while still speaking
         return await reader.read(4096)

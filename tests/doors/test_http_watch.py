@@ -89,6 +89,13 @@ async def first(stream: Stream) -> Event:
     return event
 
 
+async def first_news(stream: Stream) -> Event:
+    """A machine that is slow to open many streams hears heartbeats before."""
+    while (event := await first(stream)).name == "heartbeat":
+        """No news."""
+    return event
+
+
 class TestFrames:
     async def test_the_run_as_it_is_comes_at_once(self, gateway: Gateway, port: int) -> None:
         """FLOW-120 to FLOW-122"""
@@ -273,7 +280,7 @@ class TestMerging:
             assert state_of(gateway).hub.count == 1000
             began = time.monotonic()
             written = await claimed(gateway, run_id)
-            events = await asyncio.gather(*(first(stream) for stream in streams))
+            events = await asyncio.gather(*(first_news(stream) for stream in streams))
             assert {event.status for event in events} == {written.status}
             assert time.monotonic() - began < 20
         await eventually(lambda: state_of(gateway).hub.count == 0)

@@ -58,7 +58,7 @@ async def served(app: Any, http: Any = BoundedHttp, keep_alive: int = 1) -> Asyn
 async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             yield reader, writer
     finally:
         writer.close()

@@ -85,7 +85,7 @@ async def test_a_stop_in_the_middle_of_anything_leaves_nobody(console: Console) 
         supervisor = Supervisor(parts, console)
         supervisor.start()
         await asyncio.sleep(pause)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await supervisor.stop()
         for child in supervisor._children:
             assert child._process is None or child._process.returncode is not None

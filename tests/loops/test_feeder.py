@@ -226,11 +226,11 @@ async def test_damage_that_a_reader_finds_is_mended_while_nothing_is_written(
     feed.may_end.clear()
     with pytest.raises(Unavailable, match="damaged"):
         await ids(index)
-    await eventually(lambda: not feeder._caught_up.is_set(), 0.5)
+    await eventually(lambda: not feeder._caught_up.is_set())
     feed.on_heard()
     assert not await feeder.caught_up(0.2)
     feed.may_end.set()
-    await eventually(lambda: len(feed.asked) == 2, 3)
+    await eventually(lambda: len(feed.asked) == 2)
     assert feed.asked == [(0, ""), (0, "")]
     assert "built anew" in caplog.text
     feed.tell(*stored[:9], caught_up=False)
@@ -253,8 +253,8 @@ async def test_lists_are_untrue_from_the_moment_a_write_fails(
     with monkeypatch.context() as trouble:
         trouble.setattr(index, "apply", fails)
         feed.tell(Stored(a_run(), 1))
-        await eventually(lambda: not feeder._caught_up.is_set(), 0.5)
+        await eventually(lambda: not feeder._caught_up.is_set())
     assert len(feed.asked) == 1, "it is opened again later"
-    await eventually(lambda: len(feed.asked) == 2, 3)
+    await eventually(lambda: len(feed.asked) == 2)
     feed.tell(Stored(a_run(), 1))
     assert await feeder.caught_up(5)

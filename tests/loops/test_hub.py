@@ -358,7 +358,7 @@ class TestLookout:
         await lookout.start()
         with hub.follow("a") as follower:
             facts.up = False
-            await eventually(lambda: follower.is_over, seconds=2)
+            await eventually(lambda: follower.is_over)
         await lookout.stop()
 
 

@@ -98,7 +98,7 @@ async def submitted(backend: Backend) -> str:
     return (await submit(backend, Caller(), a_submission())).run.run_id
 
 
-async def ended(backend: Backend, run_id: str, seconds: float = 6.0) -> Run:
+async def ended(backend: Backend, run_id: str, seconds: float = 40.0) -> Run:
     await eventually(lambda: has_ended(backend, run_id), seconds)
     return await run_now(backend, run_id)
 
@@ -143,7 +143,7 @@ class TestAPendingRun:
                     run = await ended(backend, run_id)
             if not served:
                 run = await ended(backend, run_id)
-            assert time.monotonic() - last < ACK_WAIT + 4.0
+            assert time.monotonic() - last < ACK_WAIT + 20.0
             await eventually(lambda: none_left(link, backend.config))
         assert (run.status, run.reason, run.attempt) == (RunState.FAILED, "max_deliver", 0)
         assert await letters_of(link, backend) == [(run_id, "max_deliver", 2)]
@@ -219,7 +219,7 @@ class TestARunningRun:
             began = time.monotonic()
         async with Worker(backend) as worker:
             assert (await claimed(backend, await worker.took(), BERT)).run.attempt == 2
-            assert time.monotonic() - began < ACK_WAIT + 2
+            assert time.monotonic() - began < ACK_WAIT + 20
 
     @pytest.mark.parametrize("served", [True, False])
     async def test_of_a_dead_worker_whose_job_is_given_up_fails(

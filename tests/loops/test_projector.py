@@ -126,7 +126,7 @@ class TestProjector:
                 projector.show(row)
                 projector.show(started(row))
                 projector.show(row)  # an older word, late
-            await eventually(lambda: _are(runs, rows, 2), 5)
+            await eventually(lambda: _are(runs, rows, 2))
 
     async def test_only_the_newest_of_several_versions_is_written(self, runs: Runs) -> None:
         watched, row = Watched(runs), a_row()
@@ -184,9 +184,9 @@ class TestKeeper:
         assert ProjectionKeeper(rows.ledger, runs)._every_seconds <= 3.0
         async with running(keeper):
             rows.put(row)
-            await eventually(lambda: _is(runs, row, 1), 5)
+            await eventually(lambda: _is(runs, row, 1))
             rows.put(started(row))
-            await eventually(lambda: _is(runs, row, 2), 5)
+            await eventually(lambda: _is(runs, row, 2))
 
     async def test_a_row_that_was_committed_late_is_found(self, rows: FewRows, runs: Runs) -> None:
         """Its instant is before that of another one that has been seen already."""

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).parent / "pyoco-server"
 
 
-def until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "it") -> Any:
+def until(condition: Callable[[], Any], seconds: float = 40.0, what: str = "it") -> Any:
     """What the condition answers as soon as that is something."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
@@ -99,7 +99,7 @@ class Up:
         for number in signals:
             self.process.send_signal(number)
         code = self.process.wait(30)
-        until(lambda: not psutil.wait_procs(family, timeout=0)[1], 5, "the end of all children")
+        until(lambda: not psutil.wait_procs(family, timeout=0)[1], 30, "the end of all children")
         return int(code)
 
     def kill(self) -> None:
@@ -205,7 +205,7 @@ def test_a_second_signal_does_not_wait_for_anything(start: Callable[..., Up]) ->
     up.process.send_signal(signal.SIGINT)
     until(lambda: "stopping" in up.said)
     assert up.end(signal.SIGINT) == 130
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # and not for a run that takes minutes
 
 
 def test_after_kill_9_nobody_is_left_and_the_next_start_works(start: Callable[..., Up]) -> None:
@@ -214,9 +214,9 @@ def test_after_kill_9_nobody_is_left_and_the_next_start_works(start: Callable[..
     family = up.family()
     assert len(family) >= 5  # NATS, gateway, keeper, worker, hosts
     up.process.kill()
-    up.process.wait(5)
+    up.process.wait(30)
     again = start("--no-worker", "--no-keeper")  # at once: it waits for the old NATS to let go of its store
-    until(lambda: not psutil.wait_procs(family, timeout=0)[1], 5, "the end of all children")
+    until(lambda: not psutil.wait_procs(family, timeout=0)[1], 30, "the end of all children")
     again.until_up()
     assert again.end(signal.SIGTERM) == 0
 
@@ -226,7 +226,7 @@ def test_a_used_port_is_found_before_anything_starts(start: Callable[..., Up]) -
         port = str(taken.getsockname()[1])
         for option in ("--port", "--nats-client-port", "--nats-http-port"):
             up = start(option, port)
-            assert up.process.wait(10) == 1
+            assert up.process.wait(30) == 1
             assert up.said.startswith(f"ERR-PYOCO-0018: port {port} on 127.0.0.1 is already in use")
             assert option in up.said
     assert not (up.data_dir / "nats" / "nats.log").exists()

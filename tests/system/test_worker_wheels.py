@@ -312,7 +312,7 @@ async def test_a_stop_does_not_wait_for_an_installation(
         worker.process.send_signal(signal.SIGINT)
         began = time.monotonic()
         assert await worker.ended(10) == 130
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         await eventually(lambda: not any(pip.is_running() and pip.status() != "zombie" for pip in pips))
     finally:
         worker.kill()
