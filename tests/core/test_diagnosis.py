@@ -98,6 +98,7 @@ ANNA = WorkerRecord(
     slots=4,
     last_pull_at=NOW - 3,
     versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"},
+    packs=("decision", "ocr"),
 )
 LANE = Lane(
     tag="default", waiting=3, in_hand=1, repeated=0, pulls=1, ack_wait_seconds=30.0, max_deliver=20, in_hand_max=200
@@ -116,7 +117,12 @@ RUN = Run(
     status=RunState.RUNNING,
     worker_id="bert",
 )
-PACKS = Packs(offered=("decision", "ocr"), known=("decision", "ocr"), ocr_engine="tesseract")
+PACKS = Packs(
+    offered=("decision", "ocr"),
+    known=("decision", "ocr"),
+    ocr_engine="tesseract",
+    ocr_languages=("eng", "jpn", "kor"),
+)
 LEDGER = Ledger(where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal")
 PRICED = PricedFacts(
     ledger=LEDGER,
@@ -403,6 +409,12 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ),
     ("packs that do not work", packs(left_out=(("words", "words 1.0", "it raises"),)), "packs.installed", WARNING),
     ("no such pack", packs(strangers=("wrods",)), "packs.installed", DANGER),
+    ("a pack of gateways alone", packs(offered=("decision", "ocr", "words")), "packs.executed", WARNING),
+    ("a pack that is left out there", worker(packs=("decision",)), "packs.executed", WARNING),
+    ("no pack at all there", worker(packs=()), "packs.executed", WARNING),
+    ("a file of packs", packs(bad_files=("PYOCO_URL_PACK_CA_FILE: no file",)), "packs.files", DANGER),
+    ("no Korean", packs(ocr_languages=("eng",)), "packs.ocr", NOTE),
+    ("silent engine", packs(ocr_languages=Unknown("no answer")), "packs.ocr", NOTE),
     ("nobody reads", packs(ocr_engine=None), "packs.ocr", NOTE),
     ("a hole for tests", packs(test_allow="127.0.0.1:8443"), "packs.test_allow", WARNING),
     ("silent S3", money(bucket=Unknown("no answer")), "results.bucket", DANGER),
@@ -442,7 +454,14 @@ def test_what_was_looked_at_and_is_well_is_said() -> None:
     said = {finding.check for finding in diagnose(HEALTHY)}
     quiet = {"queue.strangers", "queue.repeats", "worker.hearing", "worker.default_tag", "worker.wheels"}
     quiet |= {"worker.records", "keeper.notices", "runs.stuck", "objects.orphans", "settings.pepper", "settings.typos"}
-    quiet |= {"ledger.disputed", "ledger.overdue", "packs.letters", "packs.test_allow", "settings.secret"}
+    quiet |= {
+        "ledger.disputed",
+        "ledger.overdue",
+        "packs.letters",
+        "packs.files",
+        "packs.test_allow",
+        "settings.secret",
+    }
     elsewhere = {"stream.peers", "gateway.ready", "gateway.open", "gateway.tls"}
     assert {check.id for check in CHECKS} - said == quiet | elsewhere
 
@@ -467,6 +486,33 @@ def test_what_is_wrong_is_not_called_well_in_the_same_breath(change: Change, che
 
 def test_every_check_has_something_it_notices() -> None:
     assert {check.id for check in CHECKS} - {each[2] for each in SICK} == {"machine.software"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        worker(packs=None),
+        worker(packs=(), last_seen_at=NOW - 600),
+        lambda facts: money(ledger=Absent("/data/ledger.db"))(worker(packs=())(facts)),
+        given(priced=None, workers=Workers((replace(ANNA, packs=()),))),
+    ],
+    ids=["old version", "gone", "no ledger", "switched off"],
+)
+def test_a_pack_is_missed_only_where_somebody_could_execute_it(change: Change) -> None:
+    assert of_check(diagnose(change(HEALTHY)), "packs.executed") == []
+
+
+def test_one_worker_for_a_pack_is_enough() -> None:
+    crew = Workers((replace(ANNA, packs=("ocr",)), replace(ANNA, worker_id="bert", packs=("decision",))))
+    assert worst(of_check(diagnose(replace(HEALTHY, workers=crew)), "packs.executed")) is Level.OK
+
+
+def test_the_languages_of_the_engine_are_told() -> None:
+    (well,) = of_check(diagnose(HEALTHY), "packs.ocr")
+    assert well.what == "images are read by tesseract; languages: eng, jpn, kor"
+    (poor,) = of_check(diagnose(packs(ocr_languages=("eng",))(HEALTHY)), "packs.ocr")
+    assert poor.what.endswith("languages: eng; missing: kor")
+    assert "tesseract-ocr-kor" in poor.fix
 
 
 def test_ids_are_unique_and_of_one_form() -> None:

@@ -69,6 +69,40 @@ def test_members_of_a_stream_follow_each_other_and_padding_does_not() -> None:
     assert fed("gzip", data).flag is None
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 4_096])
+def test_members_follow_each_other_however_they_are_cut(step: int) -> None:
+    data = gzip.compress(b"one ") + gzip.compress(b"two")
+    for end in (b"", b"\0", b"\0\x1f", b"garbage"):
+        body = fed("gzip", data + end, step)
+        assert (body.data, body.flag) == (b"one two", None)
+    assert fed("gzip", data + b"\x1f", step).flag is Flag.ENCODING_BROKEN
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [("gzip", gzip.compress(b"hi")), ("deflate", zlib.compress(b"hi")), ("deflate", raw(b"hi"))],
+    ids=["gzip", "zlib", "raw"],
+)
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_nothing_is_wanted_behind_the_end(encoding: str, data: bytes, is_at_once: bool) -> None:
+    """Twenty megabytes of padding took seconds, and were kept"""
+    body, more = Body(encoding, KEPT, 20_000_000), b"\0" * 1_000_000
+    if is_at_once:
+        body.feed(data + more)
+    else:
+        body.feed(data)
+        body.feed(more)
+    assert (body.wants, body.flag) == (False, None)
+    tracemalloc.start()
+    for _ in range(3):
+        body.feed(more)
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 100_000
+    body.end()
+    assert (body.data, body.flag) == (b"hi", None)
+
+
 @pytest.mark.parametrize(
     ("encoding", "data"),
     [("gzip", gzip.compress(b"") * 1_100), ("deflate", b"\0\0\0\xff\xff" * 11_000)],

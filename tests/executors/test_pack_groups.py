@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
+import socket
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import naughty_packs
 from pack_scenes import naughty_hosts, pack_processes, spec
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.host import process as process_module
 from pyoco_server.executors.packs import group as group_module
 from pyoco_server.executors.packs import pool as pool_module
+from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.group import HostGroup
-from pyoco_server.executors.packs.host import environment_of
+from pyoco_server.executors.packs.host import PackHost, environment_of
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Faulted
 from pyoco_server.pack_config import PackConfig
@@ -29,6 +34,7 @@ from waiting import eventually
 TESTS = Path(__file__).parents[1]
 KEY = "sk-key-of-the-model"
 SETTINGS = PackConfig(decision_api_key=KEY)
+GREETING = wire.Greeting(naughty_packs.LOADER, {"tells": ""}, {}, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +151,124 @@ async def test_a_pack_that_cannot_be_loaded_is_left_out_and_told(
         assert (await data_of(hosts, call("tells")))["pid"]
     (line,) = [record for record in caplog.records if "left out" in record.getMessage()]
     assert "words" in str(line.__dict__)
+
+
+async def test_a_process_that_claims_a_pack_of_ours_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """PRICED-171: what tenants ask of ours is told to ours alone."""
+    async with started(naughty_hosts(1, theirs="claims more")) as hosts:
+        assert "theirs" not in hosts.packs
+        assert hosts.group_of("decision") is hosts._shared
+    (line,) = [record for record in caplog.records if "left out" in record.getMessage()]
+    assert "theirs" in str(line.__dict__)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [b'["own"]', b"R", b"Rnull", b'R"own"', b'R{"own":1}', b"R[]", b'R["own","own"]', b'R["decision","own"]', b"R[[["],
+)
+def test_who_is_ready_for_something_else_is_not_ready(word: bytes) -> None:
+    wire.check_ready(wire.pack_ready(["own"]), {"own": "place"})
+    with pytest.raises(ValueError):
+        wire.check_ready(word, {"own": "place"})
+
+
+class TestAProcessThatCannotBeStarted:
+    async def test_for_whatever_reason_is_tried_again_and_its_place_is_not_lost(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(group_module, "_PAUSE_SECONDS", (0.01, 0.01))
+        async with started(naughty_hosts(1, own="tells")) as hosts:
+            group, spawn, failed = group_of(hosts, "own"), PackHost.spawn, iter([KeyError("odd"), RuntimeError("odd")])
+
+            async def spawned(greeting: wire.Greeting) -> PackHost:
+                if (error := next(failed, None)) is not None:
+                    raise error
+                return await spawn(greeting)
+
+            monkeypatch.setattr(PackHost, "spawn", spawned)
+            only = await group.take()
+            only.kill_now()
+            await only.wait()
+            group.take_back(only)
+            async with asyncio.timeout(20):
+                group.take_back(await group.take())
+            assert (group._count, len(group._hosts)) == (1, 1)
+        assert len([record for record in caplog.records if "trying again" in record.getMessage()]) == 2
+
+    async def test_at_the_start_of_the_worker_leaves_nothing_of_the_others(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spawn = PackHost.spawn
+
+        async def spawned(greeting: wire.Greeting) -> PackHost:
+            if "own" not in greeting.packs:
+                raise RuntimeError("odd")
+            return await spawn(greeting)
+
+        monkeypatch.setattr(PackHost, "spawn", spawned)
+        hosts = naughty_hosts(1, own="tells")
+        with pytest.raises(UsageError, match="odd"):
+            await hosts.start()
+        assert pack_processes() == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    async def test_and_was_never_told_to_us_goes_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As with asyncio, which starts a thread for each process, and that after the process."""
+        start, begun = asyncio.create_subprocess_exec, []
+
+        async def started_and_lost(*arguments: Any, **more: Any) -> NoReturn:
+            begun.append(await start(*arguments, **more))
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", started_and_lost)
+        with pytest.raises(OSError, match="can't start new thread"):
+            await PackHost.spawn(GREETING)
+        async with asyncio.timeout(20):
+            await begun[0].wait()
+
+    @pytest.mark.parametrize("lines", [0, 1])
+    async def test_whole_is_ended(self, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is there, and so many lines to it; another one cannot be had."""
+        start, connect = asyncio.create_subprocess_exec, process_module._connect
+        begun: list[asyncio.subprocess.Process] = []
+        connected: list[Any] = []
+
+        async def noted(*arguments: Any, **more: Any) -> asyncio.subprocess.Process:
+            begun.append(await start(*arguments, **more))
+            return begun[-1]
+
+        async def connected_to(ours: socket.socket, bytes_max: int) -> Any:
+            if len(connected) == lines:
+                raise MemoryError
+            connected.append(await connect(ours, bytes_max))
+            return connected[-1]
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+        monkeypatch.setattr(process_module, "_connect", connected_to)
+        with pytest.raises(MemoryError):
+            await PackHost.spawn(GREETING)
+        assert [each.returncode for each in begun] == [-signal.SIGKILL]
+        assert all(transport.is_closing() for transport, _ in connected)
+
+    async def test_since_it_is_gone_at_once_is_told_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The line is closed before the greeting is written, which uvloop minds."""
+
+        def refuses(*_: object) -> NoReturn:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+
+        connect = process_module._connect
+
+        async def connected_to(ours: socket.socket, bytes_max: int) -> Any:
+            transport, reader = await connect(ours, bytes_max)
+            monkeypatch.setattr(transport, "write", refuses)
+            transport.close()
+            return transport, reader
+
+        monkeypatch.setattr(process_module, "_connect", connected_to)
+        host = await PackHost.spawn(GREETING)
+        with pytest.raises(OSError, match="before it was ready"):
+            await host.ready()
+        assert pack_processes() == []
 
 
 async def test_more_processes_come_with_more_calls_and_go_when_they_are_idle(

@@ -17,6 +17,7 @@ from pyoco_server.core.packs.spec import Here
 from pyoco_server.core.packs.url import URL
 from pyoco_server.core.priced.constants import URL_BODY_MAX_BYTES
 from pyoco_server.core.priced.envelope import PackResult
+from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.port import Context, Execute, PackError
 from pyoco_server.executors.packs.url import executor
@@ -51,11 +52,19 @@ def context(seconds: float = 60.0) -> Context:
     )
 
 
-def run(execute: Execute, urls: list[str], ctx: Context | None = None, **more: Any) -> PackResult:
-    """Checked as every result is: each URL is in exactly one list (PRICED-146), and the whole can be stored."""
+def run(
+    execute: Execute,
+    urls: list[str],
+    ctx: Context | None = None,
+    defects: dict[str, int] | None = None,
+    **more: Any,
+) -> PackResult:
+    """Checked as every result is: each URL is in exactly one list (PRICED-146), the whole can be stored, and nothing
+    went wrong but what was foreseen."""
     result = execute({"urls": urls, **more}, ctx or context())
     told = [*result.data["results"], *result.discard_log, *result.blocked_log]
     assert sorted(row["url"] for row in told) == sorted(urls)
+    assert result.meta == ({"url": {"defects": defects}} if defects else {})
     json.dumps([result.data, list(told)], ensure_ascii=False, allow_nan=False).encode()
     return result
 
@@ -288,6 +297,75 @@ def test_odd_bodies_are_results_with_a_flag(site: Site) -> None:
     }
     assert [row.get("text_excerpt") for row in rows] == ["zipped", None, None, "half", None, "\ufffdok"]
     assert reasons(result) == ["CONNECT_FAILED"]  # another protocol than HTTP, for which nobody asked
+
+
+def test_a_page_made_to_hurt_is_a_result_like_others(site: Site) -> None:
+    """PRICED-146: a number of 5000 digits is none that Python reads"""
+    site.paths["/hurts"] = page(f"<title>&#{'1' * 5_000};</title><p>&#{'1' * 5_000};")
+    rows = run(reaching(site), [site.url("/hurts"), site.url()]).data["results"]
+    assert [(row["title"], row["flags"]) for row in rows] == [("\ufffd", []), ("Home", [])]
+
+
+def test_a_defect_costs_one_url_and_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-146: before the answer and after it; by types, without a word of what was in it"""
+
+    def look_up(name: str) -> list[str]:
+        if name == "broken.example.com":
+            raise ZeroDivisionError(name)
+        return [PUBLIC]
+
+    def read(body: bytes, content_type: str) -> Page:
+        if b"secret" in body:
+            raise LookupError(body)
+        return read_page(body, content_type)
+
+    monkeypatch.setattr("pyoco_server.executors.packs.url.read_page", read)
+    site.paths["/secret"] = page("secret")
+    web = PinnedWeb(str(site.authority.ca_file), look_up=look_up, network=Dialled(site.port))
+    urls = ["https://broken.example.com/", f"https://{NAME}/secret", f"https://{NAME}/", f"https://{NAME}/secret"]
+    result = run(executor(PackConfig(), web), urls, defects={"ZeroDivisionError": 1, "LookupError": 2})
+    assert result.discard_log == [{"url": urls[0], "reason": "CONNECT_FAILED"}]
+    rows = [(row["status_code"], row["flags"], row.get("title")) for row in result.data["results"]]
+    assert rows == [(200, ["UNREADABLE"], None), (200, [], "Home"), (200, ["UNREADABLE"], None)]
+    assert result.actual_cost_usd_micros == BASE + 3 * EACH
+
+
+def test_others_are_fetched_while_a_page_is_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-141: clocks go on, too"""
+    begun, fetched = threading.Event(), threading.Event()
+
+    def read(body: bytes, content_type: str) -> Page:
+        if b"long" in body:
+            begun.set()
+            assert fetched.wait(10)
+        return read_page(body, content_type)
+
+    def wait(connection: socket.socket) -> None:
+        begun.wait(10)
+        redirect("/then")(connection)
+
+    def then(connection: socket.socket) -> None:
+        fetched.set()
+        page("then")(connection)
+
+    monkeypatch.setattr("pyoco_server.executors.packs.url.read_page", read)
+    site.paths |= {"/long": page("long"), "/wait": wait, "/then": then}
+    rows = run(reaching(site), [site.url("/long"), site.url("/wait")]).data["results"]
+    assert [row["text_excerpt"] for row in rows] == ["long", "then"]
+
+
+def test_the_end_does_not_wait_for_pages_that_are_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-142"""
+    over = threading.Event()
+    monkeypatch.setattr("pyoco_server.executors.packs.url.read_page", lambda *_: over.wait(30))
+    monkeypatch.setattr("pyoco_server.executors.packs.url._CUT_SECONDS", 5.0)
+    ctx = context(6.0)
+    try:
+        result = run(reaching(site), [site.url()] * 3, ctx)
+    finally:
+        over.set()
+    assert ctx.seconds_left > 0
+    assert reasons(result) == ["TIMEBOX"] * 3
 
 
 def test_servers_that_take_their_time_are_left(site: Site) -> None:

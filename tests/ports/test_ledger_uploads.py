@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from ledgers import SPANS, Skew, an_id, postgres_ledger, sqlite_ledger
 from pyoco_server.core.priced.instants import SECOND_US
-from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload
+from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload, Upload
 from pyoco_server.ports.ledger import connect, migrate
+from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.port import Full, Ledger, LedgerTx
 from pyoco_server.ports.ledger.sql import SqlLedger
+from pyoco_server.ports.ledger.uploads import SqlUploads
 
 PLENTY = 10**9
 RETENTION = SPANS.retention_seconds
@@ -75,6 +78,10 @@ def _abandon(upload_id: str, tx: LedgerTx) -> None:
     tx.uploads.abandon(upload_id)
 
 
+def _defer(upload_id: str, tx: LedgerTx) -> None:
+    tx.uploads.defer(upload_id)
+
+
 async def expired(ledger: Ledger) -> list[str]:
     return [row.upload_id for row in await ledger.read(lambda tx: tx.uploads.expired(10))]
 
@@ -100,27 +107,41 @@ async def test_only_a_file_with_more_than_half_of_its_time_is_found(ledger: Ledg
     assert await ledger.read(lambda tx: tx.uploads.find("anna", ask.sha256)) is not None
     skew.move(120)
     assert await ledger.read(lambda tx: tx.uploads.find("anna", ask.sha256)) is None
-    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 100
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == ROOM_BYTES_MIN
 
 
 async def test_room_is_each_tenants_own_and_comes_back(ledger: Ledger, skew: Skew) -> None:
-    one = await ledger.transact(lambda tx: stored(tx, a_file(600, "11" * 32)))
-    assert await ledger.transact(lambda tx: tx.uploads.reserve(a_file(401), 1000)) == Full(600, one.expires_at)
-    assert isinstance(await ledger.transact(lambda tx: tx.uploads.reserve(a_file(400), 1000)), Upload)
-    other = a_file(1000, tenant_id="bert")
-    assert isinstance(await ledger.transact(lambda tx: tx.uploads.reserve(other, 1000)), Upload)
-    assert await ledger.transact(lambda tx: tx.uploads.reserve(a_file(1001, tenant_id="carl"), 1000)) == Full(0, None)
+    room = 10**6
+    one = await ledger.transact(lambda tx: stored(tx, a_file(600_000, "11" * 32)))
+    assert await ledger.transact(_reserving(a_file(400_001), room)) == Full(600_000, one.expires_at)
+    assert isinstance(await ledger.transact(_reserving(a_file(400_000), room)), Upload)
+    assert isinstance(await ledger.transact(_reserving(a_file(room, tenant_id="bert"), room)), Upload)
+    assert await ledger.transact(_reserving(a_file(room + 1, tenant_id="carl"), room)) == Full(0, None)
     skew.move(PENDING_SECONDS)
-    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 600, "what is over counts no more"
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 600_000, "what is over counts no more"
     skew.move(RETENTION)
     assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 0
 
 
 async def test_of_many_who_want_the_last_room_no_more_than_fit_get_it(ledger: Ledger) -> None:
     asks = [a_file(100, f"{n:064x}") for n in range(16)]
-    rows = await asyncio.gather(*(ledger.transact(_reserving(ask, 500)) for ask in asks))
+    rows = await asyncio.gather(*(ledger.transact(_reserving(ask, 5 * ROOM_BYTES_MIN + 1)) for ask in asks))
     assert sum(isinstance(row, Upload) for row in rows) == 5
-    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 500
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 5 * ROOM_BYTES_MIN
+
+
+async def test_the_smallest_file_takes_64_kib_of_the_room(ledger: Ledger) -> None:
+    """So that a tenant has no more rows to be counted than its room has 64 KiB"""
+    room = 2 * ROOM_BYTES_MIN
+    for size_bytes, used in ((1, ROOM_BYTES_MIN), (ROOM_BYTES_MIN, room)):
+        kept = await ledger.transact(_reserving(a_file(size_bytes), room))
+        assert isinstance(kept, Upload)
+        assert kept.size_bytes == size_bytes
+        assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == used
+    assert isinstance(await ledger.transact(_reserving(a_file(1), room)), Full)
+    larger = ROOM_BYTES_MIN + 1
+    assert isinstance(await ledger.transact(_reserving(a_file(larger, tenant_id="bert"), larger)), Upload)
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("bert")) == larger
 
 
 async def test_of_the_same_bytes_at_once_one_upload_stays(ledger: Ledger) -> None:
@@ -130,7 +151,7 @@ async def test_of_the_same_bytes_at_once_one_upload_stays(ledger: Ledger) -> Non
     rows = await asyncio.gather(*(ledger.transact(_confirming(ask)) for ask in asks))
     assert len({row.upload_id for row in rows if row is not None}) == 1
     assert None not in rows
-    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 100
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == ROOM_BYTES_MIN
     assert len(await expired(ledger)) == 5
 
 
@@ -139,10 +160,32 @@ async def test_what_is_abandoned_takes_no_room_and_is_found_when_it_is_over(ledg
     await ledger.transact(lambda tx: (reserved(tx, ask), stored(tx, kept)))
     for upload_id in (ask.upload_id, kept.upload_id, ask.upload_id):
         await ledger.transact(partial(_abandon, upload_id))
-    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 100, "a stored file is not given up"
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == ROOM_BYTES_MIN, (
+        "a stored file is not given up"
+    )
     assert await expired(ledger) == [], "its bytes may still turn up"
     skew.move(PENDING_SECONDS + 1)
     assert await expired(ledger) == [ask.upload_id]
+
+
+async def test_what_is_abandoned_is_not_confirmed(ledger: Ledger, skew: Skew) -> None:
+    ask = a_file()
+    await ledger.transact(_reserving(ask))
+    await ledger.transact(partial(_abandon, ask.upload_id))
+    assert await ledger.transact(_confirming(ask)) is None
+    assert await ledger.read(lambda tx: tx.uploads.find("anna", ask.sha256)) is None
+    assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 0
+    skew.move(PENDING_SECONDS + 1)
+    assert await expired(ledger) == [ask.upload_id]
+
+
+async def test_a_confirm_that_found_the_same_bytes_finds_them_again(ledger: Ledger) -> None:
+    late, first = a_file(), a_file()
+    await ledger.transact(lambda tx: (reserved(tx, late), stored(tx, first)))
+    for _ in range(2):
+        found = await ledger.transact(_confirming(late))
+        assert found is not None
+        assert found.upload_id == first.upload_id
 
 
 async def test_what_is_over_stays_over(ledger: Ledger, skew: Skew) -> None:
@@ -171,16 +214,35 @@ async def test_the_oldest_comes_first_and_no_more_than_were_asked_for(ledger: Le
     assert [row.upload_id for row in await ledger.read(lambda tx: tx.uploads.expired(2))] == ids[:2]
 
 
+async def test_what_could_not_be_removed_lets_all_others_go_first(ledger: Ledger, skew: Skew) -> None:
+    asks = [a_file(sha256=f"{n:064x}") for n in range(3)]
+    for ask in asks[:2]:
+        await ledger.transact(_reserving(ask))
+        skew.move(1)
+    skew.move(PENDING_SECONDS)
+    kept = await ledger.transact(lambda tx: stored(tx, asks[2]))
+    for ask in (asks[0], asks[2]):
+        await ledger.transact(partial(_defer, ask.upload_id))
+    assert await expired(ledger) == [asks[1].upload_id, asks[0].upload_id]
+    assert await ledger.read(lambda tx: tx.uploads.find("anna", kept.sha256)) == kept, "it is not over"
+    assert await ledger.transact(lambda tx: tx.uploads.remove(asks[0].upload_id))
+
+
 async def test_a_tenants_files_are_counted_by_an_index_alone(tmp_path: Path, skew: Skew) -> None:
+    """The very question that is asked"""
     async with sqlite_ledger(tmp_path, skew) as ledger:
         await ledger.transact(lambda tx: stored(tx, a_file()))
     engine = connect.engine_for_reading(connect.address(f"sqlite:///{tmp_path / 'ledger.db'}"))
-    question = (
-        "EXPLAIN QUERY PLAN SELECT sum(size_bytes), min(expires_at) FROM uploads "
-        "WHERE tenant_id = 'anna' AND expires_at > 1 AND size_bytes > 0"
-    )
+    asked: list[tuple[str, Any]] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(_c: object, _k: object, statement: str, values: Any, _x: object, _m: object) -> None:
+        asked.append((statement, values))
+
     with engine.connect() as connection:
-        (plan,) = connection.execute(text(question)).all()
+        assert SqlUploads(Sql(connection, SPANS, lambda: skew.us, set())).used_bytes("anna") == ROOM_BYTES_MIN
+        ((statement, values),) = [each for each in asked if "uploads" in each[0]]
+        (plan,) = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
     engine.dispose()
     assert "USING COVERING INDEX idx_uploads_tenant (tenant_id=? AND expires_at>?)" in plan[3]
 

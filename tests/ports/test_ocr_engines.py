@@ -64,6 +64,15 @@ def script(tmp_path: Path, body: str) -> str:
     return str(path)
 
 
+def test_tesseract_tells_its_languages_or_is_not_waited_for(tmp_path: Path) -> None:
+    assert Tesseract(script(tmp_path, "")).languages == ("eng",)
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 600\n")
+    hangs.chmod(0o755)
+    with pytest.raises(OutOfTime):
+        Tesseract(str(hangs), ask_seconds=0.2)
+
+
 PAGE = Raster(10, 10, bytes(100))
 
 

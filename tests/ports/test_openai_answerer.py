@@ -100,11 +100,23 @@ def serving(*script: Play) -> Iterator[Server]:
             thread.join()
 
 
+def nothing_is_left() -> bool:
+    """No thread waits for an answer, and so no connection is held."""
+    left = [thread for thread in threading.enumerate() if thread.name == "answerer"]
+    for thread in left:
+        thread.join(5)
+    return not any(thread.is_alive() for thread in left)
+
+
 def ask(
     url: str, seconds: float = 20.0, *, key: str = KEY, asked: Ask = ASK, cancelled: threading.Event | None = None
 ) -> Answer:
+    """However it ends, nothing of it is left, and that before anything is closed from outside."""
     with contextlib.closing(OpenAiAnswerer(url, "some-model", key)) as answerer:
-        return answerer.answer(asked, seconds, cancelled or threading.Event())
+        try:
+            return answerer.answer(asked, seconds, cancelled or threading.Event())
+        finally:
+            assert nothing_is_left()
 
 
 def refused(kind: type[NoAnswer], url: str, seconds: float = 20.0, **more: Any) -> str:
@@ -125,6 +137,7 @@ def test_a_question_is_sent_as_data_and_its_answer_is_read_with_its_tokens() -> 
     assert path == "/v1/chat/completions"
     assert headers["authorization"] == f"Bearer {KEY}"
     assert headers["content-type"] == "application/json"
+    assert headers["connection"] == "close"  # one that is kept could not be cut
     assert (body["model"], body["temperature"]) == ("some-model", 0)
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
     assert MARKER not in body["messages"][0]["content"]
@@ -310,12 +323,30 @@ def drips(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.flush()
 
 
+def drips_its_head(handler: BaseHTTPRequestHandler) -> None:
+    """The same, and its head is never complete."""
+    server: Any = handler.server
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    while not server.over.wait(0.02):
+        handler.wfile.write(b"x")
+
+
+def goes_on(handler: BaseHTTPRequestHandler) -> None:
+    """One head after another, and none is that of an answer."""
+    server: Any = handler.server
+    while not server.over.wait(0.02):
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
 def is_silent(handler: BaseHTTPRequestHandler) -> None:
     server: Any = handler.server
     server.over.wait(20)
 
 
-@pytest.mark.parametrize("play", [drips, is_silent])
+SLOW = [drips, drips_its_head, goes_on, is_silent]
+
+
+@pytest.mark.parametrize("play", SLOW)
 def test_a_slow_server_is_left_before_the_time_is_over(play: Play) -> None:
     with serving(play) as server:
         begin = time.monotonic()
@@ -323,7 +354,7 @@ def test_a_slow_server_is_left_before_the_time_is_over(play: Play) -> None:
         assert time.monotonic() - begin < 1
 
 
-@pytest.mark.parametrize("play", [drips, is_silent, plays(503, Retry_After="5")], ids=["drips", "silent", "pausing"])
+@pytest.mark.parametrize("play", [*SLOW, plays(503, Retry_After="5")], ids=[*(s.__name__ for s in SLOW), "pausing"])
 def test_a_cancel_is_heard_while_it_waits(play: Play) -> None:
     cancelled = threading.Event()
     with serving(play) as server:
@@ -331,6 +362,34 @@ def test_a_cancel_is_heard_while_it_waits(play: Play) -> None:
         begin = time.monotonic()
         refused(NobodyWaits, server.url, cancelled=cancelled)
         assert time.monotonic() - begin < 4
+
+
+def test_a_cancel_is_heard_while_the_server_does_not_speak_of_tls() -> None:
+    cancelled = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        threading.Timer(0.1, cancelled.set).start()
+        refused(NobodyWaits, f"https://127.0.0.1:{silent.getsockname()[1]}/v1", cancelled=cancelled)
+
+
+def test_a_cancel_that_comes_before_the_connection_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to cut yet: it is cut when it is there."""
+    cancelled, looked_up = threading.Event(), threading.Event()
+    real = socket.create_connection
+
+    def slow(*arguments: Any, **more: Any) -> socket.socket:
+        looked_up.wait(20)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    with (
+        serving(drips_its_head) as server,
+        contextlib.closing(OpenAiAnswerer(server.url, "some-model", KEY)) as answerer,
+    ):
+        cancelled.set()
+        with pytest.raises(NobodyWaits):
+            answerer.answer(ASK, 20.0, cancelled)
+        looked_up.set()
+        assert nothing_is_left()
 
 
 def floods(handler: BaseHTTPRequestHandler) -> None:

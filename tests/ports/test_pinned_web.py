@@ -17,6 +17,7 @@ from pyoco_server.core.web.targets import Exempt, Reach, Target, parse
 from pyoco_server.errors import SettingError
 from pyoco_server.ports.web.pinned import PinnedWeb, look_up
 from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, TlsFailed
+from pyoco_server.ports.web.trust import check_ca_file
 from url_sites import NAME, PUBLIC, Authority, Dialled, Site, page, silent, site_of
 
 URL = f"https://{NAME}/x?y=1"
@@ -157,6 +158,69 @@ def test_a_resolver_that_hangs_holds_nobody() -> None:
     thread.join(10)  # it finds the loop closed, and says nothing
 
 
+def test_lookups_that_hang_are_counted_in_the_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRICED-141: those of runs that are over, too; and a place is free again when one ends"""
+    monkeypatch.setattr("pyoco_server.ports.web.pinned._lookups", threading.BoundedSemaphore(2))
+    hangs, threads = threading.Event(), list[threading.Thread]()
+
+    def look(_: str) -> list[str]:
+        threads.append(threading.current_thread())
+        hangs.wait(60)
+        return [PUBLIC]
+
+    async def give_up() -> None:
+        web = PinnedWeb(look_up=look, network=Dialled())
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await web.pin(target())
+
+    async def wait() -> None:
+        pin = asyncio.create_task(PinnedWeb(look_up=look, network=Dialled()).pin(target()))
+        done, _ = await asyncio.wait({pin}, timeout=0.05)
+        assert not done
+        hangs.set()
+        assert (await asyncio.wait_for(pin, 10)).addresses == (PUBLIC,)
+
+    for _ in range(2):
+        asyncio.run(give_up())
+    assert len(threads) == 2
+    asyncio.run(wait())
+    assert len(threads) == 3
+    for thread in threads:
+        thread.join(10)
+
+
+async def test_without_a_thread_a_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again by the next: nothing is left taken"""
+    monkeypatch.setattr("pyoco_server.ports.web.pinned._lookups", threading.BoundedSemaphore(1))
+    web = PinnedWeb(look_up=lambda _: [PUBLIC], network=Dialled())
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(NameUnknown):
+                await web.pin(target())
+    assert (await asyncio.wait_for(web.pin(target()), 10)).addresses == (PUBLIC,)
+
+
+async def test_a_lookup_has_a_small_stack_and_other_threads_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, start = list[int](), threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        sizes.append(threading.stack_size())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    before = threading.stack_size()
+    await PinnedWeb(look_up=lambda _: [PUBLIC], network=Dialled()).pin(target())
+    assert sizes == [512 * 1_024]
+    assert threading.stack_size() == before
+
+
 def test_the_systems_resolver_answers_with_plain_addresses() -> None:
     assert "127.0.0.1" in look_up("127.0.0.1")
 
@@ -270,5 +334,6 @@ def test_a_file_without_certificates_is_said_at_once(tmp_path: Path, content: by
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(SettingError, match="PYOCO_URL_PACK_CA_FILE"):
-        PinnedWeb(str(file))
+    for make in (PinnedWeb, check_ca_file):
+        with pytest.raises(SettingError, match=r"PYOCO_URL_PACK_CA_FILE: no .*; example: PYOCO_URL_PACK_CA_FILE="):
+            make(str(file))

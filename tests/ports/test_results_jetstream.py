@@ -158,17 +158,19 @@ class TestFailing:
         assert await results.head(KEY) is None
 
     async def test_a_damaged_result_is_not_a_missing_one(
-        self, results: Results, link: Link, priced: PricedConfig
+        self, results: Results, link: Link, priced: PricedConfig, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """PRICED-211"""
+        """PRICED-171, PRICED-211"""
         await put(results, b"one")
         info = await link.api(f"STREAM.INFO.OBJ_{priced.results_bucket}", {"subjects_filter": ">"}, dict[str, Any])
         (meta,) = [subject for subject in info["state"]["subjects"] if ".M." in subject]
         await link.store(meta, b'{"name":', {"Nats-Rollup": "sub"})
         with pytest.raises(DependencyUnavailable):
             await results.head(KEY)
-        with pytest.raises(DependencyUnavailable):
+        with pytest.raises(DependencyUnavailable, match=r"cannot read a result: Corrupt$") as caught:
             await results.get(KEY)
+        assert caught.value.__suppress_context__
+        assert [each.exc_info for each in caplog.records if each.levelname == "ERROR"] == [None, None], "no words of it"
 
     async def test_an_outage_is_not_a_missing_result(self, own_nats_server: NatsServer, priced: PricedConfig) -> None:
         """PRICED-211"""

@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["ACCEPTED_ENCODINGS", "Body", "Flag"]
 
 ACCEPTED_ENCODINGS: Final = "gzip, deflate, identity"
-#: A stream may be put together of many, each of some twenty bytes: looking at the rest after each is quadratic.
+#: A stream may be put together of many, each of some twenty bytes, and the rest is copied after each.
 _MEMBERS_MAX: Final = 1_000
 _GZIP: Final = zlib.MAX_WBITS | 16
 _ZLIB: Final = zlib.MAX_WBITS
@@ -27,6 +27,8 @@ class Flag(StrEnum):
     ENCODING_UNKNOWN = "ENCODING_UNKNOWN"
     #: What was read ends where the compression does not make sense any more.
     ENCODING_BROKEN = "ENCODING_BROKEN"
+    #: We failed to read it. There may be a title and a text, which nobody knows.
+    UNREADABLE = "UNREADABLE"
 
 
 class Body:
@@ -40,14 +42,16 @@ class Body:
         self._fed = 0
         self._head = b""
         self._members = 0
+        #: None: no member is begun.
         self._unzip: zlib._Decompress | None = None
+        self._is_over = False
         self.flag: Flag | None = None
         if self._encoding not in {"identity", "gzip", "deflate"}:
             self.flag = Flag.ENCODING_UNKNOWN
 
     @property
     def wants(self) -> bool:
-        return self.flag is None
+        return self.flag is None and not self._is_over
 
     @property
     def data(self) -> bytes:
@@ -67,8 +71,7 @@ class Body:
 
     def end(self) -> None:
         """The server says that this was all."""
-        is_cut = self._unzip is not None and not self._unzip.eof
-        if self.wants and (is_cut or self._head):
+        if self.wants and (self._unzip is not None or self._head):
             self.flag = Flag.ENCODING_BROKEN
 
     def stop(self) -> None:
@@ -83,12 +86,7 @@ class Body:
             self.flag = Flag.TRUNCATED
 
     def _decode(self, data: bytes) -> None:
-        if self._unzip is None:
-            self._head += data
-            if len(self._head) < 2:
-                return
-            data, self._head = self._head, b""
-            self._unzip = zlib.decompressobj(self._window(data))
+        data, self._head = self._head + data, b""
         try:
             while data and self.wants:
                 data = self._step(data)
@@ -97,22 +95,33 @@ class Body:
 
     def _step(self, data: bytes) -> bytes:
         """What is left to decode."""
-        assert self._unzip is not None
+        if self._unzip is None:
+            self._begin(data)
+        if self._unzip is None:
+            return b""
         self._keep(self._unzip.decompress(data, self._kept_max - len(self._kept) + 1))
         if not self._unzip.eof:
             return self._unzip.unconsumed_tail
-        rest = self._unzip.unused_data
-        if self._encoding == "gzip" and rest.startswith(b"\x1f"):  # another member: what it says goes on
-            self._members += 1
-            if self._members > _MEMBERS_MAX:
-                self.flag = Flag.TRUNCATED
+        # Whatever else it was fed it would keep, and copy each time.
+        rest, self._unzip = self._unzip.unused_data, None
+        self._members += 1
+        self._is_over = self._encoding == "deflate"
+        return rest
+
+    def _begin(self, data: bytes) -> None:
+        """The first member, or another one, which goes on where the last one ended."""
+        if self._members and not data.startswith(b"\x1f"):  # padding, or what nobody asked for
+            self._is_over = True
+        elif self._members > _MEMBERS_MAX:
+            self.flag = Flag.TRUNCATED
+        elif self._encoding == "gzip":
             self._unzip = zlib.decompressobj(_GZIP)
-            return rest
-        return b""  # padding, or what nobody asked for
+        elif len(data) < 2:
+            self._head = data
+        else:
+            self._unzip = zlib.decompressobj(self._window(data))
 
     def _window(self, head: bytes) -> int:
         """`deflate` means zlib's frame; some servers send it without."""
-        if self._encoding == "gzip":
-            return _GZIP
         is_framed = head[0] & 0x0F == 8 and int.from_bytes(head[:2], "big") % 31 == 0
         return _ZLIB if is_framed else _RAW

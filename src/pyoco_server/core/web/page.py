@@ -8,6 +8,7 @@ Here time and memory are those of the page's length, whatever stands in it.
 from __future__ import annotations
 
 import codecs
+import functools
 import html
 import re
 from dataclasses import dataclass
@@ -61,21 +62,24 @@ def _shown(text: str, length_max: int) -> str:
 _BOMS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-#: What may be believed. Python knows more, among them `zip`, and `punycode`, which is quadratic.
-_CODECS: Final = {
+#: What may be believed: of encodings with a byte per letter, and of others. Python knows more, among them `zip`, and
+#: `punycode`, which is quadratic.
+_BYTE_CODECS: Final = {
     **{f"windows-125{n}": f"cp125{n}" for n in range(9)},
     **{f"iso-8859-{n}": f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
     **dict.fromkeys(("iso-8859-1", "latin1", "latin-1", "us-ascii", "ascii"), "cp1252"),  # as browsers do
+    "koi8-r": "koi8-r",
+    "koi8-u": "koi8-u",
+    "windows-874": "cp874",
+    "tis-620": "cp874",
+}
+_CODECS: Final = {
     **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j"), "cp932"),
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "cp949"), "cp949"),
     **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
     "big5": "big5hkscs",
     "euc-jp": "euc_jp",
     "iso-2022-jp": "iso2022_jp",
-    "koi8-r": "koi8-r",
-    "koi8-u": "koi8-u",
-    "windows-874": "cp874",
-    "tis-620": "cp874",
     "utf-16": "utf-16-le",
     "utf-16le": "utf-16-le",
     "utf-16be": "utf-16-be",
@@ -93,7 +97,16 @@ def _decode(body: bytes, content_type: str, *, looks_for_meta: bool) -> str:
         label = meta[1].decode("ascii", "replace")
         if label.lower().startswith("utf-16"):  # it could be read: it is no UTF-16
             label = ""
-    return body.decode(_CODECS.get(label.lower(), "utf-8"), "replace")
+    label = label.lower()
+    if label in _BYTE_CODECS:
+        return codecs.charmap_decode(body, "strict", _letters(_BYTE_CODECS[label]))[0]
+    return body.decode(_CODECS.get(label, "utf-8"), "replace")
+
+
+@functools.cache
+def _letters(codec: str) -> str:
+    """Of all 256 bytes. To replace those that are no letter one by one takes half a second of a page made of them."""
+    return bytes(range(256)).decode(codec, "replace")
 
 
 # ---- Markup ----
@@ -112,6 +125,17 @@ _INLINE_NAMES: Final = """
     a abbr b bdi bdo big cite code data del dfn em font i ins kbd label mark q ruby s samp small span strong sub sup
     time tt u var wbr"""
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
+#: A character by its number, in more digits than the last one has; nobody reads thousands of them as a number.
+_LONG_NUMBER = re.compile(r"(&#)([0-9]{9,})|(&#[xX])([0-9a-fA-F]{9,})", re.ASCII)
+
+
+def _unescaped(text: str) -> str:
+    return html.unescape(_LONG_NUMBER.sub(_shortened, text))
+
+
+def _shortened(number: re.Match[str]) -> str:
+    """Without zeros in front; still too large if it was."""
+    return (number[1] or number[3]) + ((number[2] or number[4]).lstrip("0")[:8] or "0")
 
 
 def _read_markup(text: str) -> Page:
@@ -146,7 +170,7 @@ class _Reader:
         if not text or self._hidden:
             return
         words = " ".join(text.split())
-        words = html.unescape(words[: EXCERPT_LENGTH_MAX * _ESCAPE_LENGTH])
+        words = _unescaped(words[: EXCERPT_LENGTH_MAX * _ESCAPE_LENGTH])
         before, after = " " * text[0].isspace(), " " * text[-1].isspace()
         self.said.append(f"{before}{words}{after}")
         self._length += len(words)
@@ -183,5 +207,5 @@ class _Reader:
         if name == "title" and not self.title and not self._hidden:
             text = self._markup[begin : end.start() if end else len(self._markup)]
             text = " ".join(text[: TITLE_LENGTH_MAX * _ESCAPE_LENGTH * 2].split())
-            self.title = _shown(html.unescape(text), TITLE_LENGTH_MAX)
+            self.title = _shown(_unescaped(text), TITLE_LENGTH_MAX)
         return end.start() if end else -1

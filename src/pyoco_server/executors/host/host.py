@@ -39,7 +39,7 @@ class Host(ChildProcess):
     @classmethod
     async def _spawn(cls, settings: wire.Settings) -> Host:
         host = cls(await launch("pyoco_server.executors.host.child"), settings)
-        host._work.write(wire.frame(settings.pack()))
+        host._greet(settings.pack())
         return host
 
     async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:

@@ -253,7 +253,7 @@ class HostExecutor:
         while not self._stopping and settings is self._settings:
             try:
                 host = await self._warm(settings)
-            except (UsageError, OSError) as error:  # no room for another process, or one that fails
+            except Exception as error:  # noqa: BLE001 - whatever it is, a place must not be lost
                 log.error("a host process did not start; trying again", error=error, pause_seconds=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)

@@ -103,32 +103,52 @@ async def launch(
     """A new process of this module, with its own process group, so that it can be killed with all it started.
 
     `bytes_max` bounds what it may send at a time; `output` is where its stdout and stderr go, None being ours;
-    `environment` are its variables, None being ours.
+    `environment` are its variables, None being ours. Raises OSError when there is no room for it. Whatever it raises,
+    nothing is left then: also a process that was started and never told to us goes when its lines are closed.
     """
-    ours_work, theirs_work = socket.socketpair()
-    ours_control, theirs_control = socket.socketpair()
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            str(theirs_work.fileno()),
-            str(theirs_control.fileno()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(theirs_work.fileno(), theirs_control.fileno()),
-            start_new_session=True,
-            env=environment,
-        )
-    except OSError:
-        ours_work.close()
-        ours_control.close()
-        raise
-    finally:
-        theirs_work.close()
-        theirs_control.close()
-    return Launched(process, await _connect(ours_work, bytes_max), await _connect(ours_control, bytes_max))
+        return await _launched(module, bytes_max, output, environment)
+    except RuntimeError as error:  # asyncio has a thread for each child; uvloop's word for a line that is closed
+        raise OSError(f"a process cannot be started: {error}") from error
+
+
+async def _launched(module: str, bytes_max: int, output: int | None, environment: Mapping[str, str] | None) -> Launched:
+    async with contextlib.AsyncExitStack() as undo:
+        with contextlib.ExitStack() as theirs:
+            ours_work, theirs_work = _line(undo, theirs)
+            ours_control, theirs_control = _line(undo, theirs)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                str(theirs_work.fileno()),
+                str(theirs_control.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs_work.fileno(), theirs_control.fileno()),
+                start_new_session=True,
+                env=environment,
+            )
+        undo.push_async_callback(_end, process)
+        work = await _connect(ours_work, bytes_max)
+        undo.callback(work[0].abort)
+        control = await _connect(ours_control, bytes_max)
+        undo.pop_all()
+        return Launched(process, work, control)
+
+
+def _line(ours: contextlib.AsyncExitStack, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair()
+    ours.callback(one.close)
+    theirs.callback(other.close)
+    return one, other
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone already
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 async def _connect(ours: socket.socket, bytes_max: int) -> tuple[asyncio.WriteTransport, Reader]:
@@ -159,6 +179,11 @@ class ChildProcess:
     def is_alive(self) -> bool:
         gone = self._work_reader.gone or self._control_reader.gone or self._exit.done()
         return not gone and self._killed_because is None
+
+    def _greet(self, body: bytes) -> None:
+        """What it has to know first. One that is gone by now is found out by whoever waits for its first word."""
+        with contextlib.suppress(RuntimeError):  # uvloop's word for a line that is closed
+            self._work.write(wire.frame(body))
 
     async def _first_word(self, seconds: float) -> bytes | None:
         """What it says when it is warm; None: it is gone. Raises UsageError when it says it cannot work, or nothing."""

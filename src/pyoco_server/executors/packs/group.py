@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from pyoco_server.errors import UsageError
 from pyoco_server.executors.packs.host import PackHost
 from pyoco_server.executors.packs.wire import Greeting
 from pyoco_server.logs import get_logger
@@ -51,12 +50,11 @@ class HostGroup:
         self._count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_running = False
-        #: What it can execute; known once it has started.
-        self.packs: frozenset[str] = frozenset()
         self.restarts = 0
 
     async def start(self) -> None:
-        """Returns once one host is warm. Raises UsageError, OSError; then nothing of it is left."""
+        """Returns once one host is warm. Raises UsageError, OSError, or what was not foreseen; then nothing of it is
+        left."""
         assert not self._is_running
         self._is_running, self._count = True, 1
         try:
@@ -64,7 +62,6 @@ class HostGroup:
         except BaseException:
             self._is_running = False
             raise
-        self.packs = first.packs
         self._free(first)
         while self._count < self._size.least:
             self._grow()
@@ -140,7 +137,8 @@ class HostGroup:
         while self._is_running:
             try:
                 host = await self._warm()
-            except (UsageError, OSError) as error:  # no room for another process, or one that fails
+            # No room for another process, or one that fails, or what nobody has foreseen: the place is counted.
+            except Exception as error:  # noqa: BLE001  (the top of a task; who gives up here has lost a place for ever)
                 log.error(
                     "a pack process did not start; trying again",
                     error=error,
@@ -154,7 +152,7 @@ class HostGroup:
                 return
 
     async def _warm(self) -> PackHost:
-        """Raises UsageError or OSError; then nothing of it is left."""
+        """Whatever it raises, nothing of it is left then."""
         host = await PackHost.spawn(self.greeting)
         self._hosts.add(host)
         try:

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
-from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, launch, whole
+from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
 from pyoco_server.executors.host.wire import CANCEL, frame, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
@@ -38,8 +38,9 @@ def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
 class PackHost(ChildProcess):
     """One child process. Make it with `spawn`; it is warm when `ready` returns."""
 
-    #: What it can execute; known once it is ready.
-    packs: frozenset[str] = frozenset()
+    def __init__(self, launched: Launched, greeting: wire.Greeting) -> None:
+        super().__init__(launched)
+        self._greeting = greeting
 
     @classmethod
     async def spawn(cls, greeting: wire.Greeting) -> PackHost:
@@ -53,16 +54,17 @@ class PackHost(ChildProcess):
             output=asyncio.subprocess.DEVNULL,  # what a pack prints may hold what a tenant sent
             environment=environment_of(os.environ),
         )
-        host = cls(launched)
-        host._work.write(frame(greeting.pack()))
+        host = cls(launched, greeting)
+        host._greet(greeting.pack())
         return host
 
     async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:
-        """Raises UsageError when the packs cannot be loaded or that takes too long, OSError when it died."""
+        """Raises UsageError when the packs cannot be loaded or that takes too long, OSError when it died, or says that
+        it executes others than it was told to."""
         word = await self._first_word(seconds)
         if word is not None:
             try:
-                self.packs = wire.unpack_ready(word)
+                wire.check_ready(word, self._greeting.packs)
             except ValueError:
                 self._give_up(self._work_reader)
             else:

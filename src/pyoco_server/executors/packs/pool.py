@@ -120,7 +120,7 @@ class PackHosts:
         self._by_pack = {}
         for group, error in zip(groups, started, strict=True):
             if error is None:
-                self._by_pack.update(dict.fromkeys(group.packs, group))
+                self._by_pack.update(dict.fromkeys(group.greeting.packs, group))
             elif group is self._shared:
                 raise UsageError(str(error)) from error
             else:
@@ -145,9 +145,9 @@ class PackHosts:
 
 
 async def _started(group: HostGroup) -> Exception | None:
-    """What kept it from it."""
+    """What kept it from it. Never raises: the others are being started meanwhile, and would be left alone."""
     try:
         await group.start()
-    except (UsageError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (told by whoever asks)
         return error
     return None

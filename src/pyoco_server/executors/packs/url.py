@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,8 +15,8 @@ from pyoco_server.core.priced.constants import URL_BODY_MAX_BYTES
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.core.priced.plain_text import plain
 from pyoco_server.core.web.addresses import Refusal
-from pyoco_server.core.web.body import Body
-from pyoco_server.core.web.page import read_page
+from pyoco_server.core.web.body import Body, Flag
+from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.core.web.targets import Discard, Exempt, Reach, Target, parse, parse_location
 from pyoco_server.executors.packs.port import Context, Execute, PackError
 from pyoco_server.pack_config import PackConfig
@@ -56,6 +58,7 @@ def executor(config: PackConfig, web: Web) -> Execute:
             discard_log=[{"url": each.url, "reason": each.reason} for each in work.ended if isinstance(each, _Dropped)],
             blocked_log=[each.row for each in work.ended if isinstance(each, _Blocked)],
             actual_cost_usd_micros=config.price_url_base_usd_micros + config.price_url_each_usd_micros * attempts,
+            meta={"url": {"defects": dict(work.defects)}} if work.defects else {},
         )
 
     return execute
@@ -130,6 +133,10 @@ class _Work:
     asked: _Asked
     #: Numbers of the URLs to which a connection was attempted: those cost.
     attempted: set[int] = field(default_factory=set)
+    #: Errors that nobody foresaw, by their types: what they say may repeat what a tenant sent.
+    defects: Counter[str] = field(default_factory=Counter)
+    #: One page at a time, beside the loop, whose clocks go on meanwhile: one made to hurt takes half a second.
+    _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "read page"))
     _ended: dict[int, _Ended] = field(default_factory=dict)
 
     @property
@@ -158,6 +165,7 @@ class _Work:
             watch.cancel()
             lanes.cancel()
             await asyncio.gather(lanes, watch, return_exceptions=True)
+            self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def _lanes(self) -> None:
         waiting = iter(enumerate(self.asked.urls[: self.asked.urls_max]))
@@ -188,8 +196,19 @@ class _Work:
             return _Blocked(url, refused.address, refused.why)
         except (NameUnknown, NotConnected, TlsFailed) as error:
             return _Dropped(url, _DISCARDS[type(error)])
+        except Exception as error:  # noqa: BLE001  (what one server can make go wrong costs no other URL)
+            self.defects[type(error).__name__] += 1
+            return _Dropped(url, Discard.CONNECT_FAILED)
         # Beside the clock: what has come in time is not late because it is read.
-        return _Fetched({"url": url, **fetch.row()})
+        return _Fetched({"url": url, **fetch.row(await self._read(fetch))})
+
+    async def _read(self, fetch: _Fetch) -> Page | None:
+        """None: it cannot be read."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, fetch.page)
+        except Exception as error:  # noqa: BLE001  (as above)
+            self.defects[type(error).__name__] += 1
+            return None
 
 
 class _Fetch:
@@ -228,15 +247,22 @@ class _Fetch:
         self._place, self._answer, self._body = place, answer, body
         self._fetched_at = datetime.now(UTC)
 
-    def row(self) -> dict[str, Any]:
+    @property
+    def _content_type(self) -> str:
+        return plain(self._answer.headers.get("content-type", ""), _CONTENT_TYPE_LENGTH_MAX)
+
+    def page(self) -> Page:
+        return read_page(self._body.data, self._content_type)
+
+    def row(self, page: Page | None) -> dict[str, Any]:
         """As the result has it, besides the URL."""
-        content_type = plain(self._answer.headers.get("content-type", ""), _CONTENT_TYPE_LENGTH_MAX)
-        page = read_page(self._body.data, content_type)
+        flags = [self._body.flag, Flag.UNREADABLE if page is None else None]
         row: dict[str, Any] = {
             "final_url": self._place.url,
             "status_code": self._answer.status,
-            "content_type": content_type,
+            "content_type": self._content_type,
             "fetched_at": self._fetched_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "flags": [self._body.flag] if self._body.flag else [],
+            "flags": [flag for flag in flags if flag],
         }
-        return row | {name: text for name, text in (("title", page.title), ("text_excerpt", page.text)) if text}
+        texts = {"title": page.title, "text_excerpt": page.text} if page else {}
+        return row | {name: text for name, text in texts.items() if text}

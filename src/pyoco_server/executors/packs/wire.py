@@ -5,15 +5,15 @@ work socket      worker -> host  the greeting (Greeting), then calls
 control socket   worker -> host  CANCEL, with the number of the call it is about
 
 An answer is a length, that many bytes of JSON, and the bytes of the artifacts, one after another. A pack is in the
-host's process, and can write there what it likes. So `unpack_...` believes nothing: what is not of the right form
-raises ValueError.
+host's process, and can write there what it likes. So `unpack_...` and `check_ready` believe nothing: what is not of the
+right form raises ValueError.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
@@ -26,12 +26,12 @@ __all__ = [
     "DETAIL_LENGTH_MAX",
     "READY",
     "Greeting",
+    "check_ready",
     "pack_answer",
     "pack_call",
     "pack_ready",
     "unpack_answer",
     "unpack_call",
-    "unpack_ready",
 ]
 
 READY = b"R"
@@ -71,11 +71,10 @@ def pack_ready(packs: Sequence[str]) -> bytes:
     return READY + json.dumps(sorted(packs)).encode()
 
 
-def unpack_ready(data: bytes) -> frozenset[str]:
-    packs = _read(data.removeprefix(READY))
-    if not isinstance(packs, list) or not all(isinstance(name, str) for name in packs):
-        raise ValueError("no names of packs")
-    return frozenset(packs)
+def check_ready(data: bytes, packs: Iterable[str]) -> None:
+    """It executes these, and says so. One that says more would be given the calls of another's pack."""
+    if not data.startswith(READY) or _read(data.removeprefix(READY)) != sorted(packs):
+        raise ValueError("not the packs it was told to execute")
 
 
 def pack_call(call: Call) -> bytes:

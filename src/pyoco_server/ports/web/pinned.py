@@ -15,8 +15,8 @@ import httpcore2
 from pyoco_server.core.web.addresses import refusal
 from pyoco_server.core.web.body import ACCEPTED_ENCODINGS
 from pyoco_server.core.web.targets import Target
-from pyoco_server.errors import SettingError
 from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, Pinned, TlsFailed
+from pyoco_server.ports.web.trust import trust
 
 __all__ = ["LookUp", "PinnedWeb", "look_up"]
 
@@ -28,6 +28,13 @@ LookUp = Callable[[str], list[str]]
 _WIRE_BYTES_MAX: Final = 32 * 1_048_576
 #: At a time: a record of TLS. Taking 64 KiB of tiny chunks apart would hold the loop for a third of a second.
 _READ_BYTES_MAX: Final = 16_384
+#: At a time in this process, those included that nobody waits for any more: a resolver may hang for minutes.
+_LOOKUPS_MAX: Final = 64
+_lookups = threading.BoundedSemaphore(_LOOKUPS_MAX)
+_FREE_LOOKUP_SECONDS: Final = 0.02
+#: Eight MiB would be usual, and count where memory is bounded.
+_LOOKUP_STACK_BYTES: Final = 512 * 1_024
+_starting = threading.Lock()
 _HEADERS: Final = (
     (b"User-Agent", b"pyoco-server"),
     (b"Accept", b"text/html, application/xhtml+xml, text/*;q=0.9, */*;q=0.5"),
@@ -51,13 +58,7 @@ class PinnedWeb:
         """`ca_file` names certificates to trust besides the system's. Raises SettingError when they cannot be read."""
         self._ssl = httpcore2.default_ssl_context()
         if ca_file:
-            try:
-                self._ssl.load_verify_locations(cafile=ca_file)
-            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-                raise SettingError(
-                    f"PYOCO_URL_PACK_CA_FILE: no certificates can be read from {ca_file!r} ({error}); "
-                    "example: PYOCO_URL_PACK_CA_FILE=extra-ca.pem"
-                ) from error
+            trust(self._ssl, ca_file)
         self._look_up = look_up
         self._network = network or httpcore2.AnyIOBackend()
 
@@ -137,8 +138,8 @@ def _errors(otherwise: type[NotConnected | Broken]) -> Iterator[None]:
 
 async def _in_thread(look_up: LookUp, host: str) -> list[str]:
     """In a thread of its own, which nobody waits for: a resolver that hangs holds neither the loop nor the process.
-    There are as many as lookups that hang, which is at most one per URL of a run."""
-    loop = asyncio.get_running_loop()
+    While too many hang, it waits until one is over. Raises OSError where no thread can be had."""
+    lookups, loop = _lookups, asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
 
     def tell(found: list[str] | None, error: Exception | None) -> None:
@@ -156,11 +157,29 @@ async def _in_thread(look_up: LookUp, host: str) -> list[str]:
             found = look_up(host)
         except Exception as error:  # noqa: BLE001  (raised again where it is waited for)
             trouble = error
+        finally:
+            lookups.release()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, found, trouble)
 
-    threading.Thread(target=look, name="look up", daemon=True).start()
+    while not lookups.acquire(blocking=False):  # noqa: ASYNC110 - it is released by a thread, for any loop
+        await asyncio.sleep(_FREE_LOOKUP_SECONDS)
+    try:
+        _start(threading.Thread(target=look, name="look up", daemon=True))
+    except RuntimeError as error:
+        lookups.release()
+        raise OSError("there is no thread to look it up") from error
     return await answer
+
+
+def _start(thread: threading.Thread) -> None:
+    """With a small stack. Raises RuntimeError."""
+    with _starting:  # the size is that of every thread which is started meanwhile
+        before = threading.stack_size(_LOOKUP_STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
 
 
 class _Dialler(httpcore2.AsyncNetworkBackend):
