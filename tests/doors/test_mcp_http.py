@@ -7,13 +7,14 @@ import json
 import logging
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
+from starlette.types import Receive, Scope, Send
 
 from agents import CONTRACT, Mode, Said, agent_over_http, call
 from gateways import listening
@@ -22,6 +23,7 @@ from priced_gateways import Payer, PricedDoor, check_problem
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.doors.mcp.tools import TOOLS
+from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.ports.inputs.scratch import Scratch
@@ -131,6 +133,28 @@ async def test_an_agent_submits_polls_and_reads_the_result(
     assert envelope["run_id"] == receipt["run_id"]
 
 
+async def test_the_program_of_the_guide_runs(hatch: Hatch) -> None:
+    """Section 22: as it is printed, but for the address"""
+    guide = (TESTS.parent / "docs" / "guides" / "use-from-an-agent.md").read_text(encoding="utf-8")
+    source = guide.partition("```python\n")[2].partition("```")[0].replace("http://127.0.0.1:8000/mcp/", hatch.url)
+    assert hatch.url in source
+    program: dict[str, Any] = {"__name__": "program"}
+    exec(source, program)
+    payer = await hatch.door.payer()
+    deciding = asyncio.create_task(program["decide"]("Ship?", payer.headers["Authorization"].removeprefix("Bearer ")))
+    async with asyncio.timeout(20):
+        while not await hatch.door.runs_of(payer):
+            await asyncio.sleep(0.02)
+        lines = await hatch.door.priced.ledger.read(lambda tx: tx.journal.lines(payer.tenant_id, None, 10))
+        [run_id] = [line.run_id for line in lines if line.kind == "RESERVE"]
+        assert run_id is not None
+        await hatch.door.completed(run_id, {"answer_text": "Yes."})
+        said = await deciding
+    assert said["status"] == "COMPLETED"
+    drained = await program["decide"]("Ship?", (await hatch.door.payer("0.1000")).headers["Authorization"][7:])
+    assert drained["reason_code"] == "BUDGET_DRAINED"
+
+
 async def test_a_run_is_shown_as_the_http_api_shows_it(hatch: Hatch) -> None:
     """PRICED-74: members without a value included"""
     payer = await hatch.door.payer()
@@ -169,9 +193,10 @@ async def test_errors_of_the_server_come_as_problem_documents(hatch: Hatch, mode
         drained = problem(await call(agent, DECISION, **ASK), Reason.BUDGET_DRAINED, 402)
         plain = (await hatch.door.post(payer)).json()
         assert {**drained, "trace_id": ""} == {**plain, "trace_id": ""}
+        unknown = (await hatch.door.get(payer, str(uuid.uuid4()))).json()
         for run_id in (foreign, str(uuid.uuid4()), "no-id", "../budgets", ".", "%2e%2e/x"):
             gone = problem(await call(agent, GET, run_id=run_id), Reason.RUN_NOT_FOUND, 404)
-            assert "run_id" not in gone
+            assert {**gone, "trace_id": "", "instance": ""} == {**unknown, "trace_id": "", "instance": ""}
         refused = await call(agent, DECISION, question="", max_cost_usd=0.1)
         problem(refused, Reason.VALIDATION_FAILED, 422)
         assert refused["errors"][0]["pointer"] == "/inputs/question"
@@ -195,6 +220,60 @@ async def test_bad_money_never_reaches_the_api(hatch: Hatch, mode: Mode) -> None
     answer = await hatch.post(payer, {**LIST, "method": "tools/call", "params": nan})
     assert answer.json()["result"]["isError"] is True
     assert await hatch.door.runs_of(payer) == 4
+
+
+async def test_a_run_id_leads_to_the_run_alone(hatch: Hatch) -> None:
+    """PRICED-79: not to what lies below it, though it is the caller's own"""
+    payer = await hatch.door.payer()
+    run_id = await hatch.door.submitted(payer)
+    await hatch.door.completed(run_id, {"answer_text": "Yes."})
+    async with agent_over_http(hatch.url, payer.headers) as agent:
+        for more in ("/envelope", "%2Fenvelope", "%2fenvelope", "/", "?x=1"):
+            problem(await call(agent, GET, run_id=run_id + more), Reason.RUN_NOT_FOUND, 404)
+        assert (await call(agent, GET, run_id=run_id))["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_between_tries", [False, True])
+async def test_a_gateway_that_stops_in_a_submission_tells_its_key(
+    hatch: Hatch, mode: Mode, is_between_tries: bool
+) -> None:
+    """PRICED-217, PRICED-219: the run is paid for; with the key it is found again"""
+    payer, door, app = await hatch.door.payer(), hatch.door, hatch.door.gateway.app
+    tasks: list[asyncio.Task[Any]] = []
+    held = asyncio.Event()
+
+    async def noted(scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        await app(scope, receive, send)
+
+    async def hold(point: str) -> None:
+        if point == "submit.after_send":
+            held.set()
+            if is_between_tries:
+                raise DependencyUnavailable("the store is away")
+            await asyncio.Event().wait()
+
+    async with listening(noted) as port, agent_over_http(f"http://127.0.0.1:{port}/mcp/", payer.headers, mode) as agent:  # type: ignore[arg-type]
+        with door.with_priced(replace(door.priced, reached=hold)):
+            calling = asyncio.create_task(call(agent, DECISION, **ASK))
+            await asyncio.wait_for(held.wait(), 10)
+            app.state.stopping = True
+            try:
+                tasks[-1].cancel()  # as the server does with what takes too long
+                said = await asyncio.wait_for(calling, 5)
+            finally:
+                app.state.stopping = False
+        problem(said, Reason.DEPENDENCY_UNAVAILABLE, 503)
+        assert said["instance"] == "/v1/runs"
+        key = said.texts[1].removeprefix("idempotency_key of this call: ")
+        assert str(uuid.UUID(key)) == key
+        assert await door.runs_of(payer) == 1
+        receipt = await call(agent, DECISION, **ASK, idempotency_key=key)
+    assert not receipt.is_error
+    assert await door.runs_of(payer) == 1
 
 
 async def test_fifty_calls_at_once_are_fifty_runs(hatch: Hatch) -> None:

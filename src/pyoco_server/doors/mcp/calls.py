@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyoco_server.client.calls import Repeat
 from pyoco_server.client.retry import Failure, How, Patience, read_retry_after
 from pyoco_server.core.priced.reasons import Reason
-from pyoco_server.doors.mcp.problems import ArgumentsRefused, problem, refusal
+from pyoco_server.doors.mcp.problems import ArgumentsRefused, RunUnknown, problem, refusal
 from pyoco_server.doors.mcp.tools import Ask, Tool
 from pyoco_server.logs import get_logger
 
-__all__ = ["PATIENCE", "Answer", "Reply", "Send", "Unreachable", "call_tool"]
+__all__ = ["PATIENCE", "Answer", "Reply", "Send", "Unreachable", "call_tool", "given_up"]
 
 log = get_logger(__name__)
 
@@ -27,6 +25,12 @@ PATIENCE = Patience(retries=8, seconds=10.0)
 _NOT_OURS = (
     "What answers there is not a pyoco-server gateway with priced runs, or something on the way changed its answer."
 )
+#: As the server says it (PRICED-79).
+_NOTHING_HERE = "There is nothing here."
+_STOPPING = "The gateway stops. What was submitted may have been accepted. Try again with the same key."
+
+#: A receipt, a run or a problem is far below. What is deeper cannot be written again by everybody.
+_DEPTH_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ class Send(Protocol):
 
     async def __call__(self, ask: Ask, trace_id: str) -> Reply: ...
 
+    async def wait(self, seconds: float) -> bool:
+        """Before another try. False, and perhaps sooner: there is none, since who sends is about to leave."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -68,20 +75,22 @@ async def call_tool(
     send: Send,
     trace_id: str,
     patience: Patience = PATIENCE,
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Answer:
     """Never raises for what a caller or the server did. Nothing is sent for arguments that are refused.
 
-    One idempotency key for all tries (PRICED-217). The server away, a submission under way with the same key, and too
-    many requests are tried again as long as there is patience; everything else is the answer.
+    One idempotency key for all tries (PRICED-217). While the server is away, or the same key is being submitted, it is
+    tried again as long as there is patience; after too many requests once, and only if the server says when and that
+    is within the patience. Everything else is the answer.
     """
     try:
         ask = tool.ask(arguments)
     except ArgumentsRefused as error:
         log.info("a tool was called with arguments that are not valid", tool=tool.name, problems=len(error.problems))
         return Answer(refusal(error, trace_id), is_error=True)
+    except RunUnknown as error:
+        return Answer(problem(Reason.RUN_NOT_FOUND, _NOTHING_HERE, trace_id, error.path), is_error=True)
     try:
-        reply = await _tried(send, ask, trace_id, patience, sleep)
+        reply = await _tried(send, ask, trace_id, patience)
     except Unreachable as error:
         log.warning("a tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
         return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
@@ -94,9 +103,12 @@ async def call_tool(
     return Answer(document if ask.idempotency_key is None else {**document, "idempotency_key": ask.idempotency_key})
 
 
-async def _tried(
-    send: Send, ask: Ask, trace_id: str, patience: Patience, sleep: Callable[[float], Awaitable[object]]
-) -> Reply:
+def given_up(ask: Ask, trace_id: str) -> Answer:
+    """For a call that is cut off because the gateway stops. Whatever became of it, its key tells."""
+    return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _STOPPING, trace_id, ask.path))
+
+
+async def _tried(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Reply:
     """The first answer that is not worth another try, or the last there was time for. Raises Unreachable."""
     began, tries = time.monotonic(), 0
     while True:
@@ -118,12 +130,11 @@ async def _tried(
                 is_passing=reply.status == 409 and _reason(reply) == Reason.IDEMPOTENCY_IN_PROGRESS,
             )
         pause = patience.pause(Repeat.SAFE, failure, tries, time.monotonic() - began, random.random())  # noqa: S311
-        if pause is not None:
-            await sleep(pause)
-        elif lost is not None:
+        if pause is not None and await send.wait(pause):
+            continue
+        if lost is not None:
             raise lost
-        else:
-            return reply
+        return reply
 
 
 def _no(ask: Ask, document: dict[str, Any]) -> Answer:
@@ -138,9 +149,18 @@ def _reason(reply: Reply) -> object:
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
-    """None: it is no JSON object."""
+    """None: it is no JSON object, or one that cannot be passed on: with NaN, half a surrogate pair, or too deep."""
     try:
         document = json.loads(body)
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) else None
+    return document if isinstance(document, dict) and _is_flat(document, _DEPTH_MAX) else None
+
+
+def _is_flat(value: object, depth: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    return depth > 0 and all(
+        _is_flat(each, depth - 1) for each in (value.values() if isinstance(value, dict) else value)
+    )

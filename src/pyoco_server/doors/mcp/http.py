@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -13,20 +13,21 @@ from starlette.types import Message
 from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.lingering import Lingering
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import read_body
 from pyoco_server.doors.http.v1.limits import priced_of
 from pyoco_server.doors.http.v1.visit import MCP
+from pyoco_server.doors.mcp.calls import given_up
+from pyoco_server.doors.mcp.inside import asked_in, is_stopping
+from pyoco_server.doors.mcp.messages import ID_LENGTH_MAX, ID_MAX, INVALID_REQUEST, METHOD_LENGTH_MAX, misfit
 from pyoco_server.doors.mcp.sessions import Sessions
 from pyoco_server.errors import TooLarge
+from pyoco_server.logs import get_logger
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
-_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
-#: No client numbers its messages so far; and whatever an id is, it is sent back.
-_ID_LENGTH_MAX = 256
-_ID_MAX = 2**53 - 1
-_METHOD_LENGTH_MAX = 256
+log = get_logger(__name__)
 
 _JSON = "application/json"
 
@@ -35,12 +36,12 @@ async def call_tools(request: Request) -> Response:
     """One message in, one answer out. Raises DependencyUnavailable on a gateway without priced runs, TooSlow."""
     priced_of(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        return _no(415, _INVALID_REQUEST, "the header Content-Type must be application/json")
+        return _no(415, INVALID_REQUEST, "the header Content-Type must be application/json")
     try:
         body = await read_body(request, REQUEST_BODY_MAX_BYTES)
     except TooLarge:
-        return _no(413, _INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes")
-    wrong = _misfit(body)
+        return Lingering(_no(413, INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes"))
+    wrong = misfit(body)
     if wrong is not None:
         return _no(400, *wrong)
     sessions: Sessions = request.app.state.agent_sessions
@@ -68,16 +69,37 @@ async def _answered(request: Request, body: bytes, sessions: Sessions) -> Respon
         else:
             parts.append(message.get("body", b""))
 
-    await app(request.scope, receive, send)
+    try:
+        await app(request.scope, receive, send)
+    except asyncio.CancelledError:
+        last_word = _last_word(request, body)
+        if last_word is None:
+            raise
+        return last_word
     status: int = start["status"]
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start["headers"]}
     content = b"".join(parts)
     if status >= 400 and not headers.get("content-type", "").startswith(_JSON):
-        return _no(status, _INVALID_REQUEST, _PLAIN.get(status, "the request is not valid"))
+        return _no(status, INVALID_REQUEST, _PLAIN.get(status, "the request is not valid"))
     answer = Response(content, status, {"Cache-Control": "no-store"}, headers.get("content-type") if content else None)
     if "allow" in headers:
         answer.headers["Allow"] = headers["allow"]
     return answer
+
+
+def _last_word(request: Request, body: bytes) -> Response | None:
+    """For a call that the stopping gateway waits for no longer. What was submitted may have been accepted, and paid
+    for; nobody could find it again without its key (PRICED-217). None: nothing was asked, or it does not stop."""
+    asked = asked_in(request.scope)
+    if asked is None or not is_stopping(request.app):
+        return None
+    from pyoco_server.doors.mcp.server import written  # noqa: PLC0415 - loaded by now, and not before
+
+    ask, trace_id = asked
+    log.info("a call of a tool was given up: the gateway stops", method=ask.method, path=ask.path, trace_id=trace_id)
+    result = written(given_up(ask, trace_id))
+    document = {"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": result}
+    return json_answer(document, 200, {"Cache-Control": "no-store"})
 
 
 #: What the SDK says without words, or in words that are no JSON.
@@ -90,56 +112,11 @@ def _no(status: int, code: int, message: str) -> Response:
     return json_answer(document, status, {"Cache-Control": "no-store"})
 
 
-def _misfit(body: bytes) -> tuple[int, str] | None:
-    """What is wrong with a message: code and words, and nothing of it. The SDK's own words quote what was sent."""
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):  # no UTF-8, no JSON, a number of thousands of digits; too deep
-        return _PARSE_ERROR, "the body is not JSON in UTF-8"
-    if b"\\ud" in body.lower() and not _is_text(message):
-        return _PARSE_ERROR, "the body has half a surrogate pair"
-    rule = next((rule for holds, rule in _RULES if not holds(message)), None)
-    return None if rule is None else (_INVALID_REQUEST, rule)
-
-
-#: Each is looked at only when those before it hold.
-_RULES: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (lambda message: not isinstance(message, list), "send one message at a time: batches are not served"),
-    (
-        lambda message: isinstance(message, dict) and message.get("jsonrpc") == "2.0",
-        'the body must be one JSON-RPC message: {"jsonrpc": "2.0", ...}',
-    ),
-    (
-        lambda message: isinstance(message.get("method"), str) and len(message["method"]) <= _METHOD_LENGTH_MAX,
-        "the message needs a method; answers are not expected here",
-    ),
-    (lambda message: isinstance(message.get("params", {}), dict), "params must be an object"),
-    (
-        lambda message: "id" not in message or _is_id(message["id"]),
-        f"id must be a whole number or a text of at most {_ID_LENGTH_MAX} characters",
-    ),
-)
-
-
-def _is_id(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= _ID_LENGTH_MAX
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _ID_MAX
-
-
-def _is_text(message: object) -> bool:
-    try:
-        json.dumps(message, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        return False
-    return True
-
-
 _VERSION = {"type": "string", "enum": ["2.0"]}
 _ID = {
     "anyOf": [
-        {"type": "string", "maxLength": _ID_LENGTH_MAX},
-        {"type": "integer", "minimum": -_ID_MAX, "maximum": _ID_MAX},
+        {"type": "string", "maxLength": ID_LENGTH_MAX},
+        {"type": "integer", "minimum": -ID_MAX, "maximum": ID_MAX},
     ]
 }
 SCHEMAS: dict[str, Any] = {
@@ -147,7 +124,7 @@ SCHEMAS: dict[str, Any] = {
         {
             "jsonrpc": _VERSION,
             "id": _ID,
-            "method": {"type": "string", "maxLength": _METHOD_LENGTH_MAX},
+            "method": {"type": "string", "maxLength": METHOD_LENGTH_MAX},
             "params": schemas.OBJECT,
         },
         ["jsonrpc", "method"],

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
 from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
+from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.doors.mcp.calls import Reply
 from pyoco_server.doors.mcp.tools import Ask
 
-__all__ = ["Inside"]
+__all__ = ["Inside", "asked_in", "is_stopping"]
+
+#: Under which a request to `/mcp/` carries what was asked for it.
+_ASKED = "pyoco.asked"
 
 #: What the caller's own request says of who asks, and under which name this gateway was asked.
 _PASSED_ON = frozenset({b"authorization", b"host", b"x-forwarded-host", b"x-forwarded-proto"})
@@ -24,6 +30,7 @@ class Inside:
         self._request = request
 
     async def __call__(self, ask: Ask, trace_id: str) -> Reply:
+        self._request.scope[_ASKED] = (ask, trace_id)
         answer = _Answer()
         body: list[Message] = [{"type": "http.request", "body": ask.body, "more_body": False}]
 
@@ -32,6 +39,12 @@ class Inside:
 
         await self._request.app(self._scope(ask, trace_id), receive, answer.take)
         return Reply(answer.status, b"".join(answer.parts), answer.retry_after)
+
+    async def wait(self, seconds: float) -> bool:
+        """A gateway that stops is not asked again: it is the one that is away."""
+        if not is_stopping(self._request.app):
+            await asyncio.sleep(seconds)
+        return not is_stopping(self._request.app)
 
     def _scope(self, ask: Ask, trace_id: str) -> Scope:
         outer = self._request.scope
@@ -51,6 +64,15 @@ class Inside:
             "query_string": b"",
             "headers": headers,
         }
+
+
+def asked_in(scope: Scope) -> tuple[Ask, str] | None:
+    """What was sent on for a request to `/mcp/`, and under which trace id; None: nothing yet."""
+    return cast(tuple[Ask, str] | None, scope.get(_ASKED))
+
+
+def is_stopping(app: Any) -> bool:
+    return getattr(app.state, "stopping", False) or server_is_stopping()
 
 
 class _Answer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Self
 
 import httpx
@@ -17,6 +18,8 @@ __all__ = ["Outside"]
 
 #: A receipt, a run or a problem is far below.
 _ANSWER_BYTES_MAX = 8 * 1024 * 1024
+#: For calls that were told to end.
+_LAST_WORD_SECONDS = 0.5
 
 
 class Outside:
@@ -35,9 +38,11 @@ class Outside:
         self._where = shown_address(connection.server)
         self._stack = AsyncExitStack()
         self._calls = 0
-        #: No call waits for an answer.
-        self.is_idle = asyncio.Event()
-        self.is_idle.set()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._is_leaving = asyncio.Event()
+        #: Of requests under way: they have none until we leave.
+        self._limits: set[asyncio.Timeout] = set()
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._client)
@@ -46,12 +51,43 @@ class Outside:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Around a whole call, with all its tries and the pauses between them."""
+        self._calls += 1
+        self._is_idle.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._is_idle.set()
+
+    async def leave(self, seconds: float) -> None:
+        """Waits that long for the calls under way. Then those that are left end as they are: there is no further try,
+        and each still tells its key (PRICED-217)."""
+        await self._until_idle(seconds)
+        if not self._is_leaving.is_set():  # a limit that has run out cannot be set again
+            self._is_leaving.set()
+            for limit in self._limits:
+                limit.reschedule(asyncio.get_running_loop().time())
+        await self._until_idle(_LAST_WORD_SECONDS)
+
+    async def _until_idle(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_idle.wait()
+
+    async def wait(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_leaving.wait()
+        return not self._is_leaving.is_set()
+
     async def __call__(self, ask: Ask, trace_id: str) -> Reply:
         headers = {"X-Trace-Id": trace_id}
         if ask.idempotency_key is not None:
             headers |= {"Idempotency-Key": ask.idempotency_key, "Content-Type": "application/json"}
-        self._calls += 1
-        self.is_idle.clear()
         try:
             return await self._sent(self._client.build_request(ask.method, ask.path, content=ask.body, headers=headers))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
@@ -59,16 +95,21 @@ class Outside:
                 f"The gateway at {self._where} cannot be reached. Is it running, and is PYOCO_SERVER_URL right?",
                 is_unsent=True,
             ) from None
-        except httpx.HTTPError:
+        except (httpx.HTTPError, TimeoutError):
             raise Unreachable(
                 f"The gateway at {self._where} gave no whole answer. What was submitted may have been accepted."
             ) from None
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self.is_idle.set()
 
     async def _sent(self, request: httpx.Request) -> Reply:
+        """Raises httpx.HTTPError, TimeoutError when we leave."""
+        async with asyncio.timeout(0 if self._is_leaving.is_set() else None) as limit:
+            self._limits.add(limit)
+            try:
+                return await self._answered(request)
+            finally:
+                self._limits.discard(limit)
+
+    async def _answered(self, request: httpx.Request) -> Reply:
         response = await self._client.send(request, stream=True)
         try:
             body = bytearray()

@@ -8,7 +8,7 @@ from typing import Any
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, problem_type, title_of
 from pyoco_server.errors import Problem
 
-__all__ = ["RUNS", "ArgumentsRefused", "problem", "refusal"]
+__all__ = ["RUNS", "ArgumentsRefused", "RunUnknown", "problem", "refusal"]
 
 #: Where runs are submitted.
 RUNS = "/v1/runs"
@@ -23,6 +23,14 @@ class ArgumentsRefused(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         super().__init__("the arguments are not valid")
         self.problems = tuple(problems)
+
+
+class RunUnknown(Exception):
+    """No run can have this id; nothing was sent."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("there is no such run")
+        self.path = path
 
 
 def problem(reason: Reason, detail: str, trace_id: str, instance: str = RUNS) -> dict[str, Any]:

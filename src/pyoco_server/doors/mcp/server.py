@@ -6,6 +6,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any
 
@@ -18,10 +19,10 @@ from pyoco_server.client.retry import Patience
 from pyoco_server.doors.mcp.calls import PATIENCE, Answer, Send, call_tool
 from pyoco_server.doors.mcp.tools import INSTRUCTIONS, TOOLS, Tool
 
-__all__ = ["build_server"]
+__all__ = ["WayOf", "build_server", "written"]
 
-#: Gives the way to `/v1` for a request, and the trace id it came with, if any.
-WayOf = Callable[[ServerRequestContext[Any, Any]], tuple[Send, str | None]]
+#: Gives the way to `/v1` for a request, and the trace id it came with, if any. It is left when the call has ended.
+WayOf = Callable[[ServerRequestContext[Any, Any]], AbstractContextManager[tuple[Send, str | None]]]
 
 
 def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
@@ -39,9 +40,9 @@ def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool; there are: {', '.join(TOOLS)}")
-        send, trace_id = way_of(context)
-        trace_id = trace_id or f"t_{uuid.uuid4().hex}"
-        return _result(await call_tool(tool, params.arguments or {}, send, trace_id, patience))
+        with way_of(context) as (send, told):
+            trace_id = told or f"t_{uuid.uuid4().hex}"
+            return _result(await call_tool(tool, params.arguments or {}, send, trace_id, patience))
 
     return Server(
         "pyoco-server",
@@ -52,6 +53,11 @@ def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call,
     )
+
+
+def written(answer: Answer) -> dict[str, Any]:
+    """A result as it is sent."""
+    return _result(answer).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _shown(tool: Tool) -> types.Tool:

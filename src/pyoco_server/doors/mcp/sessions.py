@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
@@ -65,11 +67,12 @@ def _load() -> None:
     import pyoco_server.doors.mcp.server  # noqa: F401, PLC0415
 
 
-def _way_of(context: ServerRequestContext[Any, Any]) -> tuple[Send, str | None]:
+@contextmanager
+def _way_of(context: ServerRequestContext[Any, Any]) -> Iterator[tuple[Send, str | None]]:
     from pyoco_server.doors.http.v1.visit import TRACE_ID  # noqa: PLC0415
     from pyoco_server.doors.mcp.inside import Inside  # noqa: PLC0415
 
     request = context.request
     assert request is not None  # this transport always has one
     told = request.headers.get("x-trace-id", "")
-    return Inside(request), told if TRACE_ID.fullmatch(told) else None
+    yield Inside(request), told if TRACE_ID.fullmatch(told) else None

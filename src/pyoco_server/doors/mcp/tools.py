@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from pyoco_server.core.names import is_run_id
 from pyoco_server.core.priced.constants import TIMEBOX_SEC_DEFAULT
 from pyoco_server.core.priced.usd_number import usd_of_number
 from pyoco_server.doors.mcp import forms
-from pyoco_server.doors.mcp.problems import RUNS, ArgumentsRefused
+from pyoco_server.doors.mcp.problems import RUNS, ArgumentsRefused, RunUnknown
 from pyoco_server.errors import Problem
 
 __all__ = ["INSTRUCTIONS", "TOOLS", "Ask", "Tool"]
@@ -63,7 +64,7 @@ class Tool:
     write: Callable[[Arguments], Ask]
 
     def ask(self, arguments: Arguments) -> Ask:
-        """The request for these arguments. Raises ArgumentsRefused with everything that is wrong."""
+        """The request for these arguments. Raises ArgumentsRefused with everything that is wrong, RunUnknown."""
         problems = tuple(forms.misfits(arguments, self.input_form))
         if problems:
             raise ArgumentsRefused(problems)
@@ -128,11 +129,12 @@ def _images(files: list[str], problems: list[Problem]) -> Iterator[dict[str, str
 
 
 def _get(arguments: Arguments) -> Ask:
-    """Which ids there are is known to the server alone: whatever is no id is one that it does not find."""
-    try:
-        return Ask("GET", f"{RUNS}/{quote(arguments['run_id'], safe='')}")
-    except UnicodeEncodeError:
-        raise ArgumentsRefused([Problem(("run_id",), "is not text")]) from None
+    """What is no id is not found (PRICED-79); sent on, it could lead to something else. Raises RunUnknown."""
+    run_id = arguments["run_id"]
+    path = f"{RUNS}/{quote(run_id, safe='', errors='replace')}"
+    if not is_run_id(run_id):
+        raise RunUnknown(path)
+    return Ask("GET", path)
 
 
 _PAYING = (
