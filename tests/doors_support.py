@@ -92,6 +92,8 @@ async def call(
 
     async def receive() -> dict[str, Any]:
         nonlocal taken
+        if answer:  # who has an answer leaves
+            return {"type": "http.disconnect"}
         try:
             chunk = await anext(chunks)
         except StopAsyncIteration:

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 from pyoco_server import wiring_packs
 from pyoco_server.core.priced.envelope import Artifact, PackResult
+from pyoco_server.executors.host.inside import Channel
+from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Context, Execute, PackError
 from pyoco_server.pack_config import PackConfig
 
@@ -213,6 +215,8 @@ def executors(packs: Mapping[str, str], config: PackConfig) -> dict[str, Execute
     """What a process is told to call. A place is that of an executor which every process has; or a word."""
     if "bad import" in packs.values():
         sys.exit("I will not be imported")
+    if "claims more" in packs.values():
+        Channel(os.dup(int(sys.argv[1]))).send(wire.pack_ready((*packs, "decision")))
     if "slow import" in packs.values():
         time.sleep(60)
     told: dict[str, Execute] = {

@@ -8,6 +8,7 @@ import pytest
 
 from pyoco_server.config import AwsSettings, PricedConfig, priced_from_env
 from pyoco_server.errors import SettingError
+from pyoco_server.pack_config import PackConfig
 
 QUIET = {"PYOCO_LOAD_DOTENV": "0"}
 
@@ -96,6 +97,48 @@ def test_what_is_no_name_of_a_pack_is_refused() -> None:
     assert read(PYOCO_PACKS="decision,magic").packs == ("decision", "magic")
     with pytest.raises(SettingError, match="must hold names of packs, with commas between"):
         read(PYOCO_PACKS="decision,My-Pack")
+
+
+@pytest.mark.parametrize("value", [",", " , ,"])
+def test_a_list_of_packs_that_names_none_does_not_mean_all(value: str) -> None:
+    with pytest.raises(SettingError, match=r"PYOCO_PACKS=.* names no pack; example: PYOCO_PACKS=decision,url"):
+        read(PYOCO_PACKS=value)
+    assert read(PYOCO_PACKS=" ").packs == ()  # as good as unset
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("models.example.com/v1", "must begin with http:// or https://"),
+        ("ftp://models.example.com", "must begin with http:// or https://"),
+        ("http://", "must have a host"),
+        ("https:///v1", "must have a host"),
+        ("https://me:secret@:443/v1", "must have a host"),
+        ("http://models.example.com:0/v1", "a port from 1 to 65535"),
+        ("http://models.example.com:65536/v1", "a port from 1 to 65535"),
+        ("http://models.example.com:secret/v1", "a port from 1 to 65535"),
+        ("http://[::1/v1", "must have a host"),
+        ("http://models example.com/v1", "must have a host"),
+    ],
+)
+def test_an_address_of_models_that_nobody_can_reach_is_refused(value: str, told: str) -> None:
+    with pytest.raises(SettingError, match=f"PYOCO_DECISION_URL .*{told}.*; example: ") as caught:
+        read(PYOCO_DECISION_URL=value)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(SettingError):
+        PackConfig(decision_url=value)
+
+
+@pytest.mark.parametrize("value", ["", "http://127.0.0.1:11434/v1", "https://[::1]:1/v1", " https://a.example/v1 "])
+def test_an_address_of_models_is_taken(value: str) -> None:
+    assert read(PYOCO_DECISION_URL=value).pack.decision_url == value.strip()
+
+
+@pytest.mark.parametrize("value", ["a key", "schlüssel", "a\nb"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(SettingError, match="PYOCO_DECISION_API_KEY must be") as caught:
+        read(PYOCO_DECISION_API_KEY=value)
+    assert value not in str(caught.value)
 
 
 def test_the_ledger_lies_in_the_data_directory_unless_it_is_named() -> None:

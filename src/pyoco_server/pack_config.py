@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,6 +16,8 @@ from pyoco_server.settings import FLAG, Kind, check_all, choice, declare, settin
 __all__ = ["PackConfig"]
 
 _PRICE = whole(0, MAX_AMOUNT_USD_MICROS)
+#: What a header may hold.
+_KEY_FORM = re.compile(r"[!-~]*", re.ASCII)
 
 
 def _is_literal(value: object) -> bool:
@@ -29,22 +32,35 @@ def _is_literal(value: object) -> bool:
         return False
 
 
+def _address_problem(value: object) -> str | None:
+    if value == "":
+        return None
+    try:
+        parts = urlsplit(value if isinstance(value, str) else "")
+        if parts.scheme not in {"http", "https"}:
+            return "must begin with http:// or https://"
+        is_whole = bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, parts.netloc))
+    except ValueError:
+        is_whole = False
+    return None if is_whole else "must have a host, and a port from 1 to 65535 if any"
+
+
+def _file(example: str) -> Kind:
+    return Kind(
+        str.strip, lambda value: None if isinstance(value, str) and "\0" not in value else "is not a path", example
+    )
+
+
 _TEST_ALLOW = Kind(
     str.strip,
     lambda value: None if value == "" or _is_literal(value) else "must be a literal address and a port",
     "127.0.0.1:8443",
 )
-_ADDRESS = Kind(
+_ADDRESS = Kind(str.strip, _address_problem, "https://models.example.com/v1")
+_KEY = Kind(
     str.strip,
-    lambda value: (
-        None
-        if value == "" or (isinstance(value, str) and urlsplit(value).scheme in {"http", "https"})
-        else "must begin with http:// or https://"
-    ),
-    "https://models.example.com/v1",
-)
-_FILE = Kind(
-    str.strip, lambda value: None if isinstance(value, str) and "\0" not in value else "is not a path", "extra-ca.pem"
+    lambda value: None if isinstance(value, str) and _KEY_FORM.fullmatch(value) else "must be of ASCII without spaces",
+    "sk-0123456789",
 )
 _TEXT = Kind(str.strip, lambda value: None if isinstance(value, str) else "is not a text", "some-model")
 
@@ -60,12 +76,14 @@ class PackConfig:
         "Who answers decisions: `extractive` picks sentences of the context, without a model; `openai` asks a server "
         "that speaks the chat API of OpenAI.",
     )
-    decision_url: str = declare("", _ADDRESS, "W", "Base address of that server, up to and with `/v1`.")
+    decision_url: str = declare("", _ADDRESS, "W", "Base address of that server, up to and with `/v1`.", secret=True)
     decision_model: str = declare("", _TEXT, "W", "Model that is asked there.")
-    decision_api_key: str = declare("", _TEXT, "W", "Key that is sent there.", secret=True)
+    decision_api_key: str = declare("", _KEY, "W", "Key that is sent there.", secret=True)
 
     url_pack_allow_http: bool = declare(False, FLAG, "GW", "`1`: the url pack also fetches plain http, from port 80.")
-    url_pack_ca_file: str = declare("", _FILE, "W", "PEM file of more certificates that the url pack trusts.")
+    url_pack_ca_file: str = declare(
+        "", _file("extra-ca.pem"), "W", "PEM file of more certificates that the url pack trusts."
+    )
     url_pack_test_allow: str = declare(
         "",
         _TEST_ALLOW,
@@ -78,7 +96,10 @@ class PackConfig:
         "auto", choice("auto", "tesseract", "rapidocr"), "W", "What reads images: `auto` takes the first there is."
     )
     ocr_profiles_file: str = declare(
-        "", _FILE, "W", "YAML file with what the OCR profiles P1, P2A, P2B and P3 select. Unset: what comes with it."
+        "",
+        _file("ocr-profiles.yaml"),
+        "W",
+        "YAML file with what the OCR profiles P1, P2A, P2B and P3 select. Unset: what comes with it.",
     )
 
     price_url_base_usd_micros: int = declare(5_000, _PRICE, "W", "Of a url run, whatever it fetches.")

@@ -104,7 +104,7 @@ class PricedConfig:
     )
     pack_input_max_bytes: int = declare(20_971_520, whole(1, 10**10), "GW", "A larger file is not taken, nor read.")
     pack_input_tenant_max_bytes: int = declare(
-        1_073_741_824, whole(1, 10**15), "G", "What all uploads of a tenant may take, until they expire."
+        1_073_741_824, whole(65_536, 10**15), "G", "What all uploads of a tenant may take, until they expire."
     )
     pack_stream: str = declare("DPP_RUNS", NAME, "GWK", "Stream of priced runs.", has_variable=False)
     pack_subject: str = declare("dpp.runs", SUBJECT, "GWK", "Subject of priced runs.", has_variable=False)

@@ -187,6 +187,13 @@ def _parse_modules(text: str) -> tuple[str, ...]:
     return tuple(text.replace(",", " ").split())
 
 
+def _parse_packs(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.replace(",", " ").split()))
+    if not names and text.strip():  # nothing at all is as good as unset: that means all packs
+        raise ValueError("names no pack")
+    return names
+
+
 def _modules_problem(value: object) -> str | None:
     if not isinstance(value, tuple):
         return "is not a tuple of module names"
@@ -232,7 +239,7 @@ INDEX = _text(
     _matches(r"none|default|(https?|file)://[^\s]{1,2000}"), "must be none, default or the address of a package index"
 )
 PACKS = Kind(
-    lambda text: tuple(dict.fromkeys(text.replace(",", " ").split())),
+    _parse_packs,
     lambda value: (
         None
         if isinstance(value, tuple) and all(isinstance(name, str) and is_pack_name(name) for name in value)

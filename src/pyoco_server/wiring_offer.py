@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
-from pyoco_server.core.diagnosis.facts import Packs
+from pyoco_server.core.diagnosis.facts import Packs, Unknown
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.host.limits import memory_bytes
@@ -18,10 +18,11 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.ports.inputs.scratch import Scratch
+from pyoco_server.ports.ocr.port import EngineFailed
 from pyoco_server.ports.ocr.present import engine_here
 from pyoco_server.ports.priced import Priced
 from pyoco_server.settings import written
-from pyoco_server.wiring_packs import LOADER
+from pyoco_server.wiring_packs import LOADER, file_problems, ocr_languages
 
 __all__ = ["offered_packs", "pack_worker", "packs_here"]
 
@@ -45,15 +46,24 @@ def offered_packs(priced: PricedConfig) -> Mapping[str, PackSpec]:
 
 def packs_here(priced: PricedConfig) -> Packs:
     """For the doctor: what this machine has. Imports and blocks as `offered_packs` does, and refuses nothing."""
-    there, installed = known_names(), installed_packs(priced.packs)
+    there, installed, engine = known_names(), installed_packs(priced.packs), engine_here(priced.pack.ocr_engine)
     return Packs(
         offered=tuple(installed.packs),
         known=there,
         strangers=tuple(name for name in priced.packs if name not in there),
         left_out=tuple((each.name, each.package, each.why) for each in installed.left_out),
-        ocr_engine=engine_here(priced.pack.ocr_engine),
+        bad_files=tuple(map(str, file_problems(priced))),
+        ocr_engine=engine,
+        ocr_languages=_languages(engine) if engine is not None and "ocr" in installed.packs else (),
         test_allow=priced.pack.url_pack_test_allow,
     )
+
+
+def _languages(engine: str) -> tuple[str, ...] | Unknown:
+    try:
+        return ocr_languages(engine)
+    except EngineFailed as error:
+        return Unknown(str(error))
 
 
 async def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:

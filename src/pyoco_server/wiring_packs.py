@@ -1,4 +1,5 @@
-"""Settings in, the executors of packs out. Called in the processes that execute packs, and nowhere else.
+"""Settings in, the executors of packs out. They are made in the processes that execute packs, and nowhere else; whoever
+starts such processes can see beforehand whether the files are good that the settings name.
 
 A process imports what its own packs need and no more: one that answers decisions does not load what reads images.
 """
@@ -6,19 +7,23 @@ A process imports what its own packs need and no more: one that answers decision
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.port import Execute
 from pyoco_server.pack_config import PackConfig
 
 if TYPE_CHECKING:
+    from pyoco_server.config import PricedConfig
     from pyoco_server.ports.ocr.port import Engine
 
-__all__ = ["LOADER", "executors"]
+__all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages"]
 
 #: What a pack process is told to call.
 LOADER: Final = "pyoco_server.wiring_packs:executors"
+#: For an engine to say what it reads, where somebody waits for the answer.
+_ASK_SECONDS: Final = 5.0
 
 
 def executors(packs: Mapping[str, str], config: PackConfig) -> dict[str, Execute]:
@@ -36,6 +41,34 @@ def _imported(place: str) -> Execute:
         raise TypeError(f"{place} cannot be called")
     execute: Execute = found
     return execute
+
+
+def check_files(priced: PricedConfig) -> None:
+    """The files that the settings of packs name, if packs are executed with them. Blocks. Raises SettingError: before
+    anything is started, as every other bad setting does."""
+    for problem in file_problems(priced) if priced.priced_enabled else ():
+        raise problem
+
+
+def file_problems(priced: PricedConfig) -> Iterator[SettingError]:
+    """What is wrong with those files, one by one. Packs that the settings leave out read none."""
+    for name, check in _FILES.items():
+        if not priced.packs or name in priced.packs:
+            try:
+                check(priced.pack)
+            except SettingError as error:
+                yield error
+
+
+def ocr_languages(engine: str) -> tuple[str, ...]:
+    """What this engine can read here. Asks it, and blocks meanwhile. Raises EngineFailed."""
+    if engine == "tesseract":
+        from pyoco_server.ports.ocr.tesseract import Tesseract  # noqa: PLC0415
+
+        return Tesseract(ask_seconds=_ASK_SECONDS).languages
+    from pyoco_server.ports.ocr.rapidocr import RapidOcr  # noqa: PLC0415
+
+    return RapidOcr().languages
 
 
 # ---- Ours: one function each, which imports what it needs. ----
@@ -94,6 +127,23 @@ def _ocr_engine(asked: str) -> Engine | str:
         case _:
             return NO_ENGINE[asked]
 
+
+def _url_files(config: PackConfig) -> None:
+    if config.url_pack_ca_file:
+        from pyoco_server.ports.web.trust import check_ca_file  # noqa: PLC0415 - not without such a file
+
+        check_ca_file(config.url_pack_ca_file)
+
+
+def _ocr_files(config: PackConfig) -> None:
+    if config.ocr_profiles_file:
+        from pyoco_server.executors.packs.ocr_profiles import read_profiles  # noqa: PLC0415 - not without such a file
+
+        read_profiles(config.ocr_profiles_file)
+
+
+#: Of those that read files which the settings name.
+_FILES: Final[dict[str, Callable[[PackConfig], None]]] = {"url": _url_files, "ocr": _ocr_files}
 
 #: By name. A test compares them with `core.packs.PACKS`.
 _BUILT_IN: Final[dict[str, Callable[[PackConfig], Execute]]] = {

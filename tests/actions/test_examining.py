@@ -13,7 +13,8 @@ from pyoco_server.actions.claim import claim_run
 from pyoco_server.actions.examine import Surroundings, examine
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis import diagnose
-from pyoco_server.core.diagnosis.facts import Facts, Machine, Unknown, Unreachable, Workers
+from pyoco_server.core.diagnosis.facts import Facts, Machine, Packs, Unknown, Unreachable, Workers
+from pyoco_server.core.diagnosis.priced_facts import Absent, Ledger, PricedFacts
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_worker
 from pyoco_server.ports.deployment import jetstream
@@ -52,8 +53,10 @@ def remarked(facts: Facts, check: str) -> list[str]:
 class Meanwhile:
     """A deployment in which a worker's heartbeat comes after the first look at the workers."""
 
-    def __init__(self, deployment: Deployment, link: Link, config: NatsBackendConfig) -> None:
-        self._deployment, self._link, self._config = deployment, link, config
+    def __init__(
+        self, deployment: Deployment, link: Link, config: NatsBackendConfig, packs: tuple[str, ...] | None = None
+    ) -> None:
+        self._deployment, self._link, self._config, self._packs = deployment, link, config, packs
         self.looks = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -62,7 +65,7 @@ class Meanwhile:
     async def workers(self) -> Workers | Unknown:
         seen = await self._deployment.workers()
         self.looks += 1
-        await announce(self._link, self._config, a_worker("anna"))
+        await announce(self._link, self._config, a_worker("anna", packs=self._packs))
         return seen
 
 
@@ -80,6 +83,24 @@ async def test_a_worker_that_seems_deaf_is_looked_at_again_after_its_next_heartb
     async with open_deployment(config) as deployment:
         meanwhile = Meanwhile(deployment, link, config)
         await examine(meanwhile, config, HERE)
+    assert meanwhile.looks == 1
+
+
+async def test_a_worker_that_is_loading_its_packs_is_looked_at_again(prepared: NatsBackendConfig, link: Link) -> None:
+    config = replace(prepared, worker_heartbeat_interval_sec=0.1)
+    offered = Machine(packs=Packs(offered=("decision",), known=("decision",)))
+    ledger = Ledger(where="l.db", version="1", wanted="1")
+    around = Surroundings(offered, priced=PricedFacts(ledger=ledger))
+    for packs, remarks in ((("decision",), []), ((), [""])):
+        await announce(link, config, a_worker("anna", packs=()))
+        async with open_deployment(config) as deployment:
+            meanwhile = Meanwhile(deployment, link, config, packs)
+            facts = await examine(meanwhile, config, around)
+        assert (meanwhile.looks, remarked(facts, "packs.executed")) == (2, remarks)
+    without = replace(around, priced=PricedFacts(ledger=Absent("l.db")))
+    async with open_deployment(config) as deployment:
+        meanwhile = Meanwhile(deployment, link, config, ())
+        await examine(meanwhile, config, without)
     assert meanwhile.looks == 1
 
 

@@ -15,7 +15,7 @@ from priced_faults import AFTER, BEFORE, Trouble, with_trouble
 from priced_stacks import ACME, POSTGRES, SQLITE, Killed, Stack, open_stack
 from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
 from pyoco_server.core.priced.constants import JANITOR_BATCH
-from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload
+from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload
 from pyoco_server.errors import DependencyUnavailable, Refused
 from pyoco_server.loops.priced.retainer import Retainer
 from pyoco_server.ports.ledger.port import LedgerTx
@@ -81,35 +81,39 @@ async def test_a_file_is_stored_under_its_tenant_and_found_again(both: Stack) ->
     other = await upload_input(both.priced, "bert", a_file())
     assert other.is_new, "what another tenant has is nobody's business"
     assert other.upload.key.startswith("dpp/bert/")
-    assert await used(both) == 8
+    assert await used(both) == ROOM_BYTES_MIN
 
 
 async def test_the_same_bytes_from_two_gateways_at_once_are_one_file(both: Stack) -> None:
     outcomes = await asyncio.gather(*(upload_input(both.priced, ACME, a_file()) for _ in range(6)))
     assert len({each.upload.upload_id for each in outcomes}) == 1
     assert sum(each.is_new for each in outcomes) == 1
-    assert await used(both) == 8
+    assert await used(both) == ROOM_BYTES_MIN
     assert await rows(both) == [outcomes[0].upload.key]
     assert await both.priced.inputs.head(outcomes[0].upload.key) is not None
 
 
 async def test_sixteen_at_once_never_have_more_than_the_tenants_room(both: Stack) -> None:
-    priced = limited(both.priced, 500)
+    priced = limited(both.priced, 5 * ROOM_BYTES_MIN)
     files = [a_file(os.urandom(100)) for _ in range(16)]
     outcomes = await asyncio.gather(*(upload_input(priced, ACME, file) for file in files), return_exceptions=True)
     stored = [each for each in outcomes if isinstance(each, Uploaded)]
     assert len(stored) == 5
     assert {type(each) for each in outcomes} == {Uploaded, Refused}
-    assert await used(both) == 500
+    assert await used(both) == 5 * ROOM_BYTES_MIN
     assert sorted(await rows(both)) == sorted(each.upload.key for each in stored), "who is refused leaves no row"
 
 
 async def test_a_refusal_says_what_is_used_and_when_room_comes_back(stack: Stack) -> None:
-    priced = limited(stack.priced, 10)
-    with pytest.raises(Refused, match=r"take 0 of 10 bytes, and this one has 11: it never fits"):
-        await upload_input(priced, ACME, a_file(bytes(11)))
+    priced = limited(stack.priced, 100_000)
+    never = r"take 0 of 100000 bytes, and this one would take 100001: it never fits"
+    with pytest.raises(Refused, match=never):
+        await upload_input(priced, ACME, a_file(bytes(100_001)))
     await upload_input(priced, ACME, a_file(b"12345678"))
-    with pytest.raises(Refused, match=r"take 8 of 10 bytes, and this one has 3; room comes back from \S+T\S+Z on"):
+    with pytest.raises(Refused, match=never.replace("take 0", "take 65536")):
+        await upload_input(priced, ACME, a_file(bytes(100_001)))
+    full = r"take 65536 of 100000 bytes, and this one would take 65536; room comes back from \S+T\S+Z on"
+    with pytest.raises(Refused, match=full):
         await upload_input(priced, ACME, a_file(b"abc"))
     stack.skew.move(priced.config.priced_retention_sec)
     assert (await upload_input(priced, ACME, a_file(b"abc"))).is_new
@@ -121,7 +125,7 @@ async def test_a_file_that_has_vanished_from_its_store_is_stored_anew(stack: Sta
     again = await upload_input(stack.priced, ACME, a_file())
     assert again.is_new
     assert again.upload.key != first.upload.key
-    assert await used(stack) == 8
+    assert await used(stack) == ROOM_BYTES_MIN
 
 
 async def test_files_go_when_their_time_is_over(both: Stack) -> None:
@@ -155,7 +159,7 @@ async def test_a_gateway_that_dies_half_way_leaves_nothing_after_an_hour(stack: 
     with pytest.raises(Killed):
         await upload_input(replace(stack.priced, ledger=Gone()), ACME, a_file())
     (key,) = await rows(stack)
-    assert await used(stack) == 8
+    assert await used(stack) == ROOM_BYTES_MIN
     assert (await stack.priced.inputs.head(key) is not None) == (at == "upload.after_store")
     await retained(stack)
     assert await rows(stack) == [key], "it might still be under way"
@@ -177,7 +181,7 @@ async def test_whichever_call_fails_a_repeat_is_served_and_nothing_leaks(stack: 
             await upload_input(with_trouble(stack.priced, Trouble(at=number, fate=fate)), tenant_id, a_file())
         again = await upload_input(stack.priced, tenant_id, a_file())
         assert again.is_new == (number < 3 or fate == BEFORE), "a confirm that happened has happened"
-        assert await used(stack, tenant_id) == 8, "what failed takes no room"
+        assert await used(stack, tenant_id) == ROOM_BYTES_MIN, "what failed takes no room"
         stack.skew.move(PENDING_SECONDS)
         await retained(stack)
         assert [key for key in await rows(stack) if f"/{tenant_id}/" in key] == [again.upload.key]
@@ -195,6 +199,64 @@ async def test_a_store_that_does_not_delete_is_asked_again(stack: Stack) -> None
     assert await rows(stack) == []
 
 
+class _Undeletable:
+    """A store that does not delete some of its files, or answers nothing more at all."""
+
+    def __init__(self, inputs: Any, keys: set[str]) -> None:
+        self._inputs, self.keys, self.is_away, self.asked = inputs, keys, False, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inputs, name)
+
+    async def delete(self, key: str) -> None:
+        self.asked += 1
+        if self.is_away or key in self.keys:
+            raise DependencyUnavailable("cannot read an input: Corrupt")
+        await self._inputs.delete(key)
+
+    async def ping(self) -> None:
+        if self.is_away:
+            raise DependencyUnavailable("cannot reach the store of inputs")
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [vars(each)["pyoco_fields"] for each in caplog.records if each.getMessage().startswith("inputs were not")]
+
+
+async def test_files_that_cannot_be_deleted_are_in_nobodys_way(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
+    """More of them than a batch has; told once in a turn, and tried again in the next"""
+    keys = await _reserve_many(stack, JANITOR_BATCH + 30)
+    stuck = set(keys[: JANITOR_BATCH + 10])
+    store = _Undeletable(stack.priced.inputs, stuck)
+    stack.skew.move(PENDING_SECONDS)
+    for _ in range(2):
+        caplog.clear()
+        store.asked = 0
+        await Retainer(replace(stack.priced, inputs=store)).turn()
+        assert set(await rows(stack)) == stuck
+        assert [each["count"] for each in _warnings(caplog)] == [len(stuck)]
+    assert store.asked == len(stuck), "each once in a turn"
+    store.keys.clear()
+    await Retainer(replace(stack.priced, inputs=store)).turn()
+    assert await rows(stack) == []
+
+
+async def test_a_store_that_is_away_or_deletes_nothing_is_not_asked_for_all(
+    stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = await _reserve_many(stack, 2 * JANITOR_BATCH + 50)
+    store = _Undeletable(stack.priced.inputs, set(keys))
+    stack.skew.move(PENDING_SECONDS)
+    store.is_away = True
+    await Retainer(replace(stack.priced, inputs=store)).turn()
+    assert store.asked == 8
+    store.is_away, store.asked = False, 0
+    await Retainer(replace(stack.priced, inputs=store)).turn()
+    assert store.asked == 2 * JANITOR_BATCH
+    assert [each["count"] for each in _warnings(caplog)] == [8, 2 * JANITOR_BATCH]
+    assert len(await rows(stack)) == len(keys)
+
+
 async def test_an_upload_that_took_longer_than_an_hour_is_not_promised(stack: Stack) -> None:
     async def late() -> None:
         stack.skew.move(PENDING_SECONDS)
@@ -206,11 +268,15 @@ async def test_an_upload_that_took_longer_than_an_hour_is_not_promised(stack: St
     assert await rows(stack) == []
 
 
-async def test_one_turn_removes_more_than_one_batch(stack: Stack) -> None:
+async def _reserve_many(stack: Stack, count: int) -> list[str]:
+    """Their keys, the oldest first."""
+    keys = []
+
     def make(tx: LedgerTx) -> None:
-        for _ in range(JANITOR_BATCH + 5):
+        for _ in range(count):
             upload_id = stack.priced.new_id()
             key, digest = f"dpp/{ACME}/{upload_id}/file", upload_id.replace("-", "") * 2
+            keys.append(key)
             tx.uploads.reserve(
                 NewUpload(
                     upload_id=upload_id,
@@ -224,6 +290,11 @@ async def test_one_turn_removes_more_than_one_batch(stack: Stack) -> None:
             )
 
     await stack.priced.ledger.transact(make)
+    return keys
+
+
+async def test_one_turn_removes_more_than_one_batch(stack: Stack) -> None:
+    await _reserve_many(stack, JANITOR_BATCH + 5)
     stack.skew.move(PENDING_SECONDS)
     await retained(stack)
     assert await rows(stack) == []

@@ -92,3 +92,10 @@ async def test_a_file_that_is_not_there_is_not_asked_about(make: MakeClient, tmp
         with pytest.raises(FileNotFoundError):
             await client.upload_input(tmp_path / "none.png")
     assert server.asked == []
+
+
+@pytest.mark.parametrize("told", ["a\r\nX: y", "image/png ", "bild/gr\u00fcn"])
+async def test_a_type_that_no_header_can_carry_is_not_sent(make: MakeClient, told: str) -> None:
+    async with make("http://127.0.0.1:1") as client:
+        with pytest.raises(ValueError, match="no HTTP header can carry"):
+            await client.upload_input(DATA, told)

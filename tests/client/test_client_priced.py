@@ -363,6 +363,115 @@ class TestResults:
                 await client.read_pack_result(a_run(status, {"reason_code": "X"} if status == "FAILED" else None))
 
 
+def artifact(name: str, url: str, data: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    told = {"name": name, "presigned_url": url, "sha256": digest, "bytes": len(data)}
+    return told | {"content_type": "text/markdown", "expires_at": "…"}
+
+
+class TestSaving:
+    async def test_all_that_a_run_has_made_lands_in_a_folder(self, make: MakeClient, tmp_path: Path) -> None:
+        """PRICED-77, PRICED-169: from another server, which never sees the key; what is cut or touched comes again"""
+        large = b"x" * 600_000
+        store_turns = (cut, answer(large), answer(b"y" * 600_000), answer(large))
+        async with scripted() as gateway, scripted(*store_turns) as store:
+            artifacts = [
+                artifact(name, f"{store.url}/b/{name}?X-Amz-Signature=1", large) for name in ("a.md", "b.docx")
+            ]
+            run = completed("http://127.0.0.1:1/v1/results/x", artifacts=artifacts)
+            gateway.turns += [answer(run), answer(ENVELOPE)]
+            heard: list[tuple[int, int | None]] = []
+            async with make(gateway.url, api_key="secret") as client:
+                folder = tmp_path / "new" / "folder"
+                saved = await client.save_result(RUN_ID, folder, progress=lambda *told: heard.append(told))
+        assert [asked.path for asked in gateway.asked] == [f"/v1/runs/{RUN_ID}", "/v1/results/x"]
+        assert "secret" not in str(store.asked)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            "pack_envelope.json": ENVELOPE,
+            "a.md": large,
+            "b.docx": large,
+        }
+        assert saved[1] == {
+            "name": "a.md",
+            "path": str(folder / "a.md"),
+            "bytes": len(large),
+            "sha256": hashlib.sha256(large).hexdigest(),
+        }
+        assert [each["name"] for each in saved] == ["pack_envelope.json", "a.md", "b.docx"]
+        assert heard[0] == (len(ENVELOPE), len(ENVELOPE))
+        assert heard[-1] == (len(large), len(large))
+
+    async def test_a_file_is_written_whole_or_not_at_all(self, make: MakeClient, tmp_path: Path) -> None:
+        """PRICED-132, PRICED-169: the one that was there stays as well"""
+        (tmp_path / "a.md").write_text("old")
+        for wrong, told in ((b"touched", "sha256"), (b"longer than it may be", "more than 7 bytes")):
+            run = completed("/v1/results/x", artifacts=[artifact("a.md", "/v1/results/y", b"correct")])
+            turns = (answer(run), answer(ENVELOPE), answer(wrong))
+            async with scripted(*turns) as server, make(server.url, retries=0) as client:
+                with pytest.raises(AnswerDamaged, match=told):
+                    await client.save_result(RUN_ID, tmp_path, overwrite=True)
+            assert {path.name for path in tmp_path.iterdir()} == {"pack_envelope.json", "a.md"}
+            assert (tmp_path / "a.md").read_text() == "old"
+
+    @pytest.mark.parametrize("there", ["a.md", "pack_envelope.json"])
+    async def test_a_file_that_is_there_is_only_written_over_when_it_may_be(
+        self, make: MakeClient, tmp_path: Path, there: str
+    ) -> None:
+        (tmp_path / there).write_text("old")
+        run = completed("/v1/results/x", artifacts=[artifact("a.md", "/v1/results/y", b"#")])
+        turns = (answer(run), answer(run), answer(ENVELOPE), answer(b"#"))
+        async with scripted(*turns) as server, make(server.url) as client:
+            with pytest.raises(FileExistsError, match=there):
+                await client.save_result(RUN_ID, tmp_path)
+            assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+            assert len(server.asked) == 1
+            assert len(await client.save_result(RUN_ID, tmp_path, overwrite=True)) == 2
+        assert (tmp_path / "a.md").read_bytes() == b"#"
+        assert (tmp_path / "pack_envelope.json").read_bytes() == ENVELOPE
+
+    @pytest.mark.parametrize(
+        ("names", "told"),
+        [
+            (["../a.md"], "no name of a file"),
+            (["/a.md"], "no name of a file"),
+            ([".."], "no name of a file"),
+            (["a.md", "a.md"], "two files of the name 'a.md'"),
+            (["pack_envelope.json"], "two files of the name 'pack_envelope.json'"),
+        ],
+    )
+    async def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_fetched(
+        self, make: MakeClient, tmp_path: Path, names: list[str], told: str
+    ) -> None:
+        run = completed("/v1/results/x", artifacts=[artifact(name, "/v1/results/y", b"#") for name in names])
+        async with scripted(answer(run)) as server, make(server.url) as client:
+            with pytest.raises(ValueError, match=told):
+                await client.save_result(RUN_ID, tmp_path / "folder", overwrite=True)
+        assert list(tmp_path.iterdir()) == []
+        assert len(server.asked) == 1
+
+    async def test_addresses_that_grow_old_are_asked_for_again(
+        self, make: MakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PRICED-171: they are good for ten minutes, and a slow line takes longer"""
+        for name in ("aio_priced", "sync_priced"):
+            monkeypatch.setattr(f"pyoco_server.client.{name}._ADDRESS_SECONDS", -1.0)
+        looks = [
+            answer(completed(f"/v1/results/e{at}", artifacts=[artifact("a.md", f"/v1/results/a{at}", b"#")]))
+            for at in range(3)
+        ]
+        turns = (looks[0], looks[1], answer(ENVELOPE), looks[2], answer(b"#"))
+        async with scripted(*turns) as server, make(server.url) as client:
+            await client.save_result(RUN_ID, tmp_path)
+        assert [asked.path for asked in server.asked[2::2]] == ["/v1/results/e1", "/v1/results/a2"]
+
+    async def test_a_run_without_a_result_makes_no_folder(self, make: MakeClient, tmp_path: Path) -> None:
+        """PRICED-12"""
+        async with scripted(answer(a_run("PROCESSING"))) as server, make(server.url) as client:
+            with pytest.raises(ValueError, match="is PROCESSING: there is no result"):
+                await client.save_result(RUN_ID, tmp_path / "folder")
+        assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 async def door(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[PricedDoor]:
     async with fresh_priced_gateway(link, nats_url, tmp_path) as door:

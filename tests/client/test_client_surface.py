@@ -67,7 +67,7 @@ CALLS: dict[str, Call[Any]] = {
     "readyz": priced_calls.readyz(),
 }
 #: What is more than one call, or another use of one.
-MORE = {"close", "iter_runs", "wait_run", "download_wheel", "wait_pack_run"}
+MORE = {"close", "iter_runs", "wait_run", "download_wheel", "wait_pack_run", "save_result"}
 #: What follows an address that an answer has told.
 FOLLOWED = {"read_pack_result": ("GET", "/v1/results/{token}")}
 
@@ -154,9 +154,9 @@ SCHEMA_OF = {
     "RunsCancelledBy": "RunsCancelRequest",
     "WorkerRecord": "Worker",
 }
-#: `LettersDeletedBy` is a query, `WheelDownloaded` is of this side, `RunStatus` is a word.
+#: `LettersDeletedBy` is a query, `WheelDownloaded` and `PackFile` are of this side, `RunStatus` is a word.
 #: `PackCosts` are headers, `RunPackFields` is a part of snapshots, `PackResult` has a test of its own.
-OURS = {"LettersDeletedBy", "WheelDownloaded", "RunStatus", "PackCosts", "RunPackFields", "PackResult"}
+OURS = {"LettersDeletedBy", "WheelDownloaded", "PackFile", "RunStatus", "PackCosts", "RunPackFields", "PackResult"}
 #: A summary may be a whole snapshot; an event gets its name from its frame; a receipt tells what its headers said.
 MAY_HAVE_MORE = {"RunSummary", "RunWatchEvent", "PackReceipt"}
 OF_HEADERS = {"idempotency_key", "replayed", "costs"}

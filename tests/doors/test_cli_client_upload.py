@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import os
+import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from client_commands import Client, Ended
+from client_commands import COMMAND, Client, Ended
 from gateways import listening
 from priced_gateways import Payer, PricedDoor
+from pyoco_server.doors.http import lingering
 
 in_its_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,3 +86,73 @@ def test_a_file_that_cannot_be_read_is_told_before_anything_is_sent(client: Clie
         ended = client("--server", "http://127.0.0.1:1", "price", "upload", *words)
         assert ended.code != 0
         assert told in ended.err
+
+
+@in_its_loop
+@pytest.mark.parametrize("size", [1, 4096, 700_001])
+async def test_a_pipe_is_uploaded_whole(priced_door: PricedDoor, call: Callable[..., Any], size: int) -> None:
+    """`price upload <(cat scan.png)`: what was read of it cannot be read again."""
+    data, (reading, writing) = os.urandom(size), os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(data)
+
+    try:
+        ended, _ = await asyncio.gather(
+            call(await priced_door.payer(), f"/dev/fd/{reading}", "--full"), asyncio.to_thread(write)
+        )
+    finally:
+        os.close(reading)
+    (stored,) = json.loads(ended.out)
+    assert (ended.code, stored["bytes"], stored["sha256"]) == (0, size, hashlib.sha256(data).hexdigest())
+
+
+@in_its_loop
+async def test_a_pipe_without_end_is_refused_when_it_is_too_much(
+    priced_door: PricedDoor, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "BYTES_MAX", 0)
+    priced, (reading, writing) = priced_door.priced, os.pipe()
+    config = replace(priced.config, pack_input_max_bytes=1_000_000)
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                os.write(writing, bytes(65_536))
+
+    endless = asyncio.create_task(asyncio.to_thread(write))
+    try:
+        with priced_door.with_priced(replace(priced, config=config)):
+            ended = await call(await priced_door.payer(), f"/dev/fd/{reading}")
+    finally:
+        os.close(reading)  # so the writer ends, too
+        await endless
+        os.close(writing)
+    assert (ended.code, ended.out) == (1, "")
+    assert "a file has at most 1000000 bytes" in ended.err
+
+
+def test_a_pipe_that_never_says_anything_can_be_left(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words = [COMMAND, "--server", "http://127.0.0.1:1", "price", "upload", str(fifo)]
+    with (
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started,
+        fifo.open("wb"),  # returns when the other end is open
+    ):
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=30)
+    assert (started.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("told", ["a\r\nX: y", "image/png\n", " image/png", "", "png", "bild/grün"])
+def test_what_is_no_content_type_is_no_content_type(client: Client, tmp_path: Path, told: str) -> None:
+    """Nobody is told that no gateway answers."""
+    file = tmp_path / "scan.png"
+    file.write_bytes(b"x")
+    ended = client("--server", "http://127.0.0.1:1", "price", "upload", str(file), "--content-type", told)
+    assert ended.code != 0
+    assert "--content-type" in ended.err
+    assert "it must be a type, for example image/png" in ended.err

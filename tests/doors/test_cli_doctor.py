@@ -155,6 +155,16 @@ def test_a_setting_that_does_not_parse_is_the_first_thing_to_mend(
     assert "PYOCO_CONSUMER_MAX_DELIVER" in found["what"]
 
 
+def test_a_file_of_packs_that_is_not_there_is_a_danger(
+    doctor: Doctor, unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYOCO_URL_PACK_CA_FILE", "no-such-ca.pem")
+    said = doctor("--nats-url", f"nats://127.0.0.1:{unused_port}", "--json")
+    found = said.about("packs.files")
+    assert (found["level"], found["about"]) == ("danger", "PYOCO_URL_PACK_CA_FILE")
+    assert "no-such-ca.pem" in found["what"]
+
+
 @pytest.mark.parametrize(
     "arguments", [["--server", "localhost"], ["--server", "ftp://x"], ["--nats-http", "http://[::1"], ["extra"]]
 )

@@ -202,8 +202,10 @@ class TestSize:
         body = json.dumps(a_body(inputs={"question": "q", "context": "c" * 100_000})).encode()
         padded = body + b" " * (BODY_BYTES_MAX - len(body))
         assert (await priced_door.post(mine, padded)).status_code == 202
-        document = check_problem(await priced_door.post(mine, padded + b" "), Reason.VALIDATION_FAILED)
+        large = await priced_door.post(mine, padded + b" ")
+        document = check_problem(large, Reason.VALIDATION_FAILED)
         assert document["errors"] == [{"pointer": "", "message": "the body has more than 262144 bytes"}]
+        assert large.headers["connection"] == "close"
 
     async def test_a_body_without_an_end_is_not_read_to_it(self, priced_door: PricedDoor, payer: Payer) -> None:
         """PRICED-71: no more is taken than is needed to know"""

@@ -127,7 +127,7 @@ class _Store:
 async def test_what_cannot_be_read_or_is_not_what_was_published_is_never_shown(
     priced_door: PricedDoor, answer: Any
 ) -> None:
-    """PRICED-211: an outage, a missing object, and other bytes under the key"""
+    """PRICED-83, PRICED-211: an outage, a missing object, and other bytes under the key; what it cost is known"""
     payer, run_id = await ended(priced_door)
     stores: Any = {"results": _Store(priced_door.priced.results, answer)}
     changed: Priced = replace(priced_door.priced, **stores)
@@ -135,6 +135,7 @@ async def test_what_cannot_be_read_or_is_not_what_was_published_is_never_shown(
         found = await ask(priced_door, payer, run_id)
     check_problem(found, Reason.DEPENDENCY_UNAVAILABLE)
     assert found.headers["retry-after"] == "5"
+    assert costs_of(found) == ("0.2500", "0.0500", "9.9500", "12")
     assert "answer_text" not in found.text
 
 

@@ -16,12 +16,18 @@ import httpx
 import pytest
 
 from priced_gateways import Payer, PricedDoor, check_problem
+from pyoco_server.actions.priced.retain import remove_inputs
+from pyoco_server.config import AwsSettings, LogSettings, PricedConfig
 from pyoco_server.core.priced.reasons import Reason
-from pyoco_server.doors.http import requests
+from pyoco_server.core.priced.upload import ROOM_BYTES_MIN
+from pyoco_server.doors.http import lingering, requests
 from pyoco_server.doors.http.state import INPUTS_MAX, INPUTS_OF_TENANT_MAX
 from pyoco_server.doors.http.v1 import inputs as inputs_door
 from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.logs import _Json
 from pyoco_server.ports import spool
+from pyoco_server.ports.aws.client import open_s3
+from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import LedgerTx
 from wheel_doors import open_spools
 
@@ -99,7 +105,7 @@ async def test_the_same_bytes_again_are_the_same_file(priced_door: PricedDoor) -
     theirs = await upload(priced_door, other)
     assert theirs.status_code == 201
     assert theirs.json()["key"].startswith(f"dpp/{other.tenant_id}/")
-    assert await used(priced_door, payer) == len(PNG)
+    assert await used(priced_door, payer) == ROOM_BYTES_MIN
     half = priced_door.priced.config.priced_retention_sec // 2
     with priced_door.later(half + 1):
         assert (await upload(priced_door, payer)).status_code == 201, "its time is more than half over"
@@ -160,8 +166,9 @@ async def test_what_is_empty_or_compressed_is_refused(priced_door: PricedDoor) -
     assert await left(priced_door, payer) == []
 
 
-async def test_too_much_is_refused_without_reading_on(priced_door: PricedDoor) -> None:
-    """On the header alone, and as soon as too much has come"""
+async def test_too_much_is_refused_without_reading_on(priced_door: PricedDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the header alone, and as soon as too much has come; who still sends is cut off"""
+    monkeypatch.setattr(lingering, "BYTES_MAX", 0)
     payer = await priced_door.payer()
     read = 0
 
@@ -172,23 +179,24 @@ async def test_too_much_is_refused_without_reading_on(priced_door: PricedDoor) -
             yield bytes(1000)
 
     with with_config(priced_door, pack_input_max_bytes=10_000):
-        assert "at most 10000 bytes" in said(await upload(priced_door, payer, bytes(10_001)))
+        large = await upload(priced_door, payer, bytes(10_001))
+        assert ("at most 10000 bytes" in said(large), large.headers["connection"]) == (True, "close")
         assert "at most 10000 bytes" in said(await upload(priced_door, payer, endless()))
         assert read < 20
         assert (await upload(priced_door, payer, bytes(10_000))).status_code == 201
-    assert await used(priced_door, payer) == 10_000
+    assert await used(priced_door, payer) == ROOM_BYTES_MIN
 
 
 async def test_room_is_bounded_for_each_tenant(priced_door: PricedDoor) -> None:
     payer, other = await priced_door.payer(), await priced_door.payer()
-    with with_config(priced_door, pack_input_tenant_max_bytes=1000):
+    with with_config(priced_door, pack_input_tenant_max_bytes=150_000):
         outcomes = await asyncio.gather(*(upload(priced_door, payer, os.urandom(400)) for _ in range(6)))
         assert sorted(each.status_code for each in outcomes) == [201] * 2 + [422] * 4
         refused = next(each for each in outcomes if each.status_code == 422)
         assert said(refused).startswith("the files of this tenant take ")
-        assert "of 1000 bytes, and this one has 400; room comes back from " in said(refused)
+        assert "of 150000 bytes, and this one would take 65536; room comes back from " in said(refused)
         assert (await upload(priced_door, other, os.urandom(400))).status_code == 201
-    assert await used(priced_door, payer) == 800
+    assert await used(priced_door, payer) == 2 * ROOM_BYTES_MIN
 
 
 async def test_without_a_key_nothing_is_read_and_too_often_is_told_first(priced_door: PricedDoor) -> None:
@@ -271,7 +279,8 @@ async def test_a_store_that_is_away_is_told_and_nothing_is_half_done(priced_door
     away: Any = _Away(priced.inputs.bucket)
     with priced_door.with_priced(replace(priced, inputs=away)):
         answer = await upload(priced_door, payer)
-        check_problem(answer, Reason.DEPENDENCY_UNAVAILABLE)
+        problem = check_problem(answer, Reason.DEPENDENCY_UNAVAILABLE)
+        assert problem["detail"] == "A part of the service did not answer. Try again with the same file."
         assert answer.headers["retry-after"] == "5"
         ready = await priced_door.client.get("/readyz")
         assert ready.status_code == 503
@@ -313,6 +322,36 @@ async def test_nothing_of_a_file_is_logged_or_repeated(
     assert not any(marker.lower() in each.text.lower() for each in answers[1:])
     assert "an input was stored" in caplog.text
     assert not any(marker.lower() in str(vars(record)).lower() for record in caplog.records if _is_ours(record))
+
+
+async def test_nothing_of_a_file_is_logged_or_repeated_while_its_store_is_away(
+    priced_door: PricedDoor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    """PRICED-171: when it is uploaded, found again and removed"""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    caplog.set_level(logging.DEBUG, "pyoco_server")
+    marker, payer, priced = "zq7marker", await priced_door.payer(), priced_door.priced
+    stored = await upload(priced_door, payer, marker.encode(), f"?name={marker}")
+    assert stored.status_code == 201
+    endpoint = AwsSettings(endpoint_url=f"http://127.0.0.1:{unused_port}")
+    async with open_s3(endpoint) as nobody:
+        gone = replace(priced, inputs=S3Inputs(nobody, PricedConfig(), endpoint.region))
+        with priced_door.with_priced(gone):
+            answers = await asyncio.gather(
+                upload(priced_door, payer, marker.encode(), f"?name={marker}"),
+                upload(priced_door, payer, marker.encode() * 2, f"?name={marker}"),
+            )
+        with priced_door.later(priced.config.priced_retention_sec + 1):
+            await remove_inputs(gone, lambda: False)
+    for answer in answers:
+        check_problem(answer, Reason.DEPENDENCY_UNAVAILABLE)
+        assert marker not in answer.text
+    written = _Json("tests", LogSettings())
+    lines = [written.format(record) for record in caplog.records if _is_ours(record)]
+    assert any(f"EndpointConnectionError at 127.0.0.1:{unused_port}" in line for line in lines)
+    assert any("inputs were not deleted" in line for line in lines)
+    assert not any(marker in line.lower() for line in lines)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -69,8 +69,10 @@ def test_tesseract_tells_its_languages_or_is_not_waited_for(tmp_path: Path) -> N
     hangs = tmp_path / "hangs"
     hangs.write_text("#!/bin/sh\nexec sleep 600\n")
     hangs.chmod(0o755)
+    began = time.monotonic()
     with pytest.raises(OutOfTime):
         Tesseract(str(hangs), ask_seconds=0.2)
+    assert time.monotonic() - began < 5
 
 
 PAGE = Raster(10, 10, bytes(100))

@@ -22,6 +22,7 @@ from pyoco_server.core.diagnosis.facts import (
     Wishes,
     Workers,
 )
+from pyoco_server.core.diagnosis.packs import unexecuted
 from pyoco_server.core.diagnosis.priced_facts import PricedFacts
 from pyoco_server.core.diagnosis.work import is_deaf
 from pyoco_server.core.run import Run
@@ -76,8 +77,8 @@ async def examine(
         deployment.workers(),
     )
     offset = ahead if isinstance(ahead, float) else 0.0
-    if isinstance(workers, Workers) and _any_deaf(workers, time.time() - offset, config):
-        # It may have had no room for long and got some a moment ago: then its next heartbeat tells.
+    if isinstance(workers, Workers) and _seems_sick(workers, time.time() - offset, config, around):
+        # It may have had no room for long and got some a moment ago, or load its packs: then its next heartbeat tells.
         on_step("workers, once more")
         await asyncio.sleep(min(config.worker_heartbeat_interval_sec + 1.0, _HEARTBEAT_SECONDS_MAX))
         workers = await deployment.workers()
@@ -123,8 +124,11 @@ def _without_jetstream(
     )
 
 
-def _any_deaf(workers: Workers, now: float, config: NatsBackendConfig) -> bool:
-    return any(is_deaf(record, now, config.worker_disconnect_timeout_sec) for record in workers.records)
+def _seems_sick(workers: Workers, now: float, config: NatsBackendConfig, around: Surroundings) -> bool:
+    seconds = config.worker_disconnect_timeout_sec
+    if any(is_deaf(record, now, seconds) for record in workers.records):
+        return True
+    return bool(unexecuted(around.machine.packs, around.priced, workers, now, seconds))
 
 
 async def _left_behind(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from pyoco_server.client import priced_calls
 from pyoco_server.client.aio_wire import AsyncWire, Progress
 from pyoco_server.client.faults import PackProblem
-from pyoco_server.client.io_async import sleep
+from pyoco_server.client.files import Landing, folder_for
+from pyoco_server.client.io_async import in_thread, sleep
 from pyoco_server.client.pack_input import Uploadable, compared, named_as
-from pyoco_server.client.pack_result import signed_in
+from pyoco_server.client.pack_result import Signed, files_of, signed_in
 from pyoco_server.client.pack_waiting import INTERVAL_SECONDS, PackWaiting
 from pyoco_server.client.priced_results import (
     Budget,
@@ -19,6 +22,7 @@ from pyoco_server.client.priced_results import (
     BudgetList,
     BudgetSpend,
     PackEnvelope,
+    PackFile,
     PackInput,
     PackReceipt,
     PackRun,
@@ -31,6 +35,8 @@ __all__ = ["AsyncPricedRuns"]
 
 #: Longer than a timebox, and than it takes until somebody notices that a worker is gone.
 _WAIT_SECONDS = 180.0
+#: After which new addresses are asked for. They are good for ten minutes, and a file takes its time, too.
+_ADDRESS_SECONDS = 300.0
 
 
 class AsyncPricedRuns:
@@ -129,6 +135,33 @@ class AsyncPricedRuns:
         """
         return await self._wire.read_signed(signed_in(run, artifact))
 
+    async def save_result(
+        self,
+        run_id: str,
+        directory: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> list[PackFile]:
+        """All that a completed run has made, into a folder: the result as `pack_envelope.json`, and every artifact
+        under its own name. The folder is made unless it is there.
+
+        Each file appears when it is whole and its sha256 was compared. The API key goes to this gateway alone, also
+        when the files lie elsewhere. Raises ValueError for a run without a result, and FileExistsError for a file that
+        is there, unless `overwrite`; both before anything is fetched. `progress` is called with the bytes of the
+        current file so far and with all it has, or None.
+        """
+        steady = self._wire.clocks.steady
+        run, looked_at = await self.get_pack_run(run_id), steady()
+        files = files_of(run)
+        folder = await in_thread(folder_for, directory, files, overwrite=overwrite)
+        saved: list[PackFile] = []
+        for name, artifact in files.items():
+            if steady() - looked_at > _ADDRESS_SECONDS:
+                run, looked_at = await self.get_pack_run(run_id), steady()
+            saved.append(await self._save(signed_in(run, artifact), folder, name, progress))
+        return saved
+
     async def upload_input(
         self,
         data: Uploadable,
@@ -178,3 +211,11 @@ class AsyncPricedRuns:
     async def readyz(self) -> PricedReady:
         """Are priced runs accepted? Asked once; 503 when they are not."""
         return await self._wire.call(priced_calls.readyz())
+
+    # What they share
+
+    async def _save(self, signed: Signed, folder: Path, name: str, progress: Progress | None) -> PackFile:
+        with Landing(folder, name) as landing:
+            size = await self._wire.fetch_signed(signed, cast(BinaryIO, landing.file), progress)
+            await in_thread(landing.settle)
+        return {"name": name, "path": str(landing.path), "bytes": size, "sha256": signed.sha256}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
 import random
@@ -123,11 +124,17 @@ class AsyncWire:
 
     async def read_signed(self, signed: Signed) -> bytes:
         """What a signed address leads to, compared. Raises httpx.HTTPError."""
+        data = io.BytesIO()
+        await self.fetch_signed(signed, data, None)
+        return data.getvalue()
+
+    async def fetch_signed(self, signed: Signed, file: BinaryIO, progress: Progress | None) -> int:
+        """The same into a file, from its beginning. Returns how many bytes it has."""
         tries = self._tries()
         while True:
             try:
                 async with self._gate:
-                    return await self._read_signed_once(signed, tries)
+                    return await self._fetch_signed_once(signed, tries, file, progress)
             except httpx.HTTPError as error:
                 pause = self._pause(tries, error, Repeat.SAFE)
             await sleep(pause)
@@ -216,7 +223,7 @@ class AsyncWire:
         finally:
             await response.aclose()
 
-    async def _read_signed_once(self, signed: Signed, tries: Tries) -> bytes:
+    async def _fetch_signed_once(self, signed: Signed, tries: Tries, file: BinaryIO, progress: Progress | None) -> int:
         """As it is stored: what is compressed on the way would have another digest."""
         path = signed.path_at(self.client.base_url)
         client, url = (self._open_keyless(), signed.url) if path is None else (self.client, path)
@@ -227,10 +234,13 @@ class AsyncWire:
             if not response.is_success:
                 await response.aread()
             check_signed(response)
-            gathering = Gathering(signed)
+            gathering = Gathering(signed, file, response.headers)
             async for chunk in response.aiter_bytes(CHUNK_BYTES):
-                gathering.add(chunk)
-            return gathering.whole()
+                await in_thread(gathering.write, chunk)
+                if progress is not None:
+                    progress(gathering.count, gathering.size)
+            gathering.check()
+            return gathering.count
         finally:
             await response.aclose()
 

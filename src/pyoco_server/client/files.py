@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import errno
 import hashlib
 import io
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
 
 from pyoco_server.client.faults import AnswerDamaged
 
-__all__ = ["CHUNK_BYTES", "Arrival", "Landing", "Readable", "Source", "SourceChanged"]
+__all__ = ["CHUNK_BYTES", "Arrival", "Landing", "Readable", "Source", "SourceChanged", "folder_for"]
 
 CHUNK_BYTES = 256 * 1024
 _SHA256 = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):", re.ASCII)
@@ -171,6 +172,21 @@ class Landing:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 self._part.unlink()
+
+
+def folder_for(directory: str | os.PathLike[str], names: Iterable[str], *, overwrite: bool) -> Path:
+    """A folder that these files can land in, made unless it is there.
+
+    Raises FileExistsError for a file that is there, unless it may be written over; OSError; ValueError for a name that
+    leads out of the folder.
+    """
+    folder = Path(directory)
+    for name in names:
+        path = folder / _plain(name)
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "is there already", str(path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _plain(name: str) -> str:

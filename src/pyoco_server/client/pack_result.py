@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import httpx
@@ -11,8 +13,9 @@ import httpx
 from pyoco_server.client.faults import AnswerDamaged, PackProblem, raise_for_status
 from pyoco_server.client.priced_results import PackRun
 from pyoco_server.core.priced.constants import ENVELOPE_MAX_BYTES
+from pyoco_server.core.priced.result_key import ENVELOPE_NAME
 
-__all__ = ["Gathering", "Signed", "check_signed", "signed_in"]
+__all__ = ["Gathering", "Signed", "check_signed", "files_of", "signed_in"]
 
 _OF_A_GATEWAY = "/v1/results/"
 
@@ -49,25 +52,48 @@ def signed_in(run: PackRun, artifact: str | None) -> Signed:
     return Signed(one["presigned_url"], one["sha256"], one["bytes"])
 
 
+def files_of(run: PackRun) -> dict[str, str | None]:
+    """The names under which all that a run has made is saved, each with its artifact; None: the result itself.
+
+    Raises ValueError when there is no result, or an artifact has its name.
+    """
+    signed_in(run, None)
+    found: dict[str, str | None] = {ENVELOPE_NAME: None}
+    for each in (run["result"] or {}).get("artifacts", []):
+        if each["name"] in found:
+            raise ValueError(f"run {run['run_id']} has two files of the name {each['name']!r}")
+        found[each["name"]] = each["name"]
+    return found
+
+
 class Gathering:
-    """Bytes as they come in: no more than there may be, and compared at the end."""
+    """Bytes as they come in: no more than there may be, digested, written on, and compared at the end."""
 
-    def __init__(self, signed: Signed) -> None:
-        self._signed = signed
-        self._data = bytearray()
+    def __init__(self, signed: Signed, file: BinaryIO, headers: Mapping[str, str]) -> None:
+        """Begins the file anew."""
+        self._signed, self._file = signed, file
+        self._digest = hashlib.sha256()
+        self.count = 0
+        length = headers.get("Content-Length", "")
+        #: None: the answer does not say.
+        self.size = int(length) if length.isdecimal() else None
+        file.seek(0)
+        file.truncate()
 
-    def add(self, chunk: bytes) -> None:
-        """Raises AnswerDamaged."""
-        if len(self._data) + len(chunk) > self._signed.bytes_max:
+    def write(self, chunk: bytes) -> None:
+        """Raises AnswerDamaged, OSError."""
+        if self.count + len(chunk) > self._signed.bytes_max:
             raise AnswerDamaged(f"more than {self._signed.bytes_max} bytes came in, and the result has no more")
-        self._data += chunk
+        self._file.write(chunk)
+        self._digest.update(chunk)
+        self.count += len(chunk)
 
-    def whole(self) -> bytes:
-        """Raises AnswerDamaged."""
-        found = hashlib.sha256(self._data).hexdigest()
+    def check(self) -> None:
+        """It is whole. Raises AnswerDamaged, OSError."""
+        found = self._digest.hexdigest()
         if found != self._signed.sha256:
             raise AnswerDamaged(f"the sha256 of what came in is {found}, and {self._signed.sha256} was announced")
-        return bytes(self._data)
+        self._file.flush()
 
 
 def check_signed(response: httpx.Response) -> None:

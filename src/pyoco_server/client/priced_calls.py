@@ -85,8 +85,12 @@ def get_envelope(run_id: str) -> Call[PackEnvelope]:
 
 
 def upload_input(name: str | None, content_type: str | None) -> Call[PackInput]:
-    """Its body is the file. The same bytes twice are one file, so it may be repeated."""
-    headers = {"Content-Type": content_type or "application/octet-stream"}
+    """Its body is the file. The same bytes twice are one file, so it may be repeated. Raises ValueError for a type that
+    no header can carry."""
+    told = content_type or "application/octet-stream"
+    if not (told.isascii() and told.isprintable()) or told != told.strip():
+        raise ValueError("the content type holds line breaks or characters that no HTTP header can carry")
+    headers = {"Content-Type": told}
     return Call(method="POST", path="/v1/inputs", query=only_given({"name": name}), headers=headers)
 
 

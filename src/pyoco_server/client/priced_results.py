@@ -20,6 +20,7 @@ __all__ = [
     "PackCosts",
     "PackEnvelope",
     "PackFailure",
+    "PackFile",
     "PackImage",
     "PackInline",
     "PackInput",
@@ -168,6 +169,15 @@ class PackResult(TypedDict, total=False):
     inline_omitted: Literal["TOO_LARGE", "UNAVAILABLE"]
     reason_code: str
     problem: PackFailure
+
+
+class PackFile(TypedDict):
+    """A file of a result that was saved, and where."""
+
+    name: str
+    path: str
+    bytes: int
+    sha256: str
 
 
 class PackRunMeta(TypedDict):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
 import random
@@ -123,11 +124,17 @@ class Wire:
 
     def read_signed(self, signed: Signed) -> bytes:
         """What a signed address leads to, compared. Raises httpx.HTTPError."""
+        data = io.BytesIO()
+        self.fetch_signed(signed, data, None)
+        return data.getvalue()
+
+    def fetch_signed(self, signed: Signed, file: BinaryIO, progress: Progress | None) -> int:
+        """The same into a file, from its beginning. Returns how many bytes it has."""
         tries = self._tries()
         while True:
             try:
                 with self._gate:
-                    return self._read_signed_once(signed, tries)
+                    return self._fetch_signed_once(signed, tries, file, progress)
             except httpx.HTTPError as error:
                 pause = self._pause(tries, error, Repeat.SAFE)
             sleep(pause)
@@ -216,7 +223,7 @@ class Wire:
         finally:
             response.close()
 
-    def _read_signed_once(self, signed: Signed, tries: Tries) -> bytes:
+    def _fetch_signed_once(self, signed: Signed, tries: Tries, file: BinaryIO, progress: Progress | None) -> int:
         """As it is stored: what is compressed on the way would have another digest."""
         path = signed.path_at(self.client.base_url)
         client, url = (self._open_keyless(), signed.url) if path is None else (self.client, path)
@@ -227,10 +234,13 @@ class Wire:
             if not response.is_success:
                 response.read()
             check_signed(response)
-            gathering = Gathering(signed)
+            gathering = Gathering(signed, file, response.headers)
             for chunk in response.iter_bytes(CHUNK_BYTES):
-                gathering.add(chunk)
-            return gathering.whole()
+                in_thread(gathering.write, chunk)
+                if progress is not None:
+                    progress(gathering.count, gathering.size)
+            gathering.check()
+            return gathering.count
         finally:
             response.close()
 

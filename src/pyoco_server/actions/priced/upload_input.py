@@ -9,7 +9,7 @@ from typing import Final
 
 from pyoco_server.core.priced.input_key import input_key
 from pyoco_server.core.priced.instants import SECOND_US, iso
-from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload
+from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload, room_of
 from pyoco_server.errors import DependencyUnavailable, Problem, Refused
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import Full
@@ -114,8 +114,9 @@ async def _reserve(priced: Priced, new: NewUpload) -> None:
 
 
 def _no_room(full: Full, size_bytes: int, allowed: int) -> str:
-    taken = f"the files of this tenant take {full.used_bytes} of {allowed} bytes, and this one has {size_bytes}"
-    if full.first_expires_at is None:
+    takes = room_of(size_bytes)
+    taken = f"the files of this tenant take {full.used_bytes} of {allowed} bytes, and this one would take {takes}"
+    if takes > allowed or full.first_expires_at is None:
         return f"{taken}: it never fits (PYOCO_PACK_INPUT_TENANT_MAX_BYTES)"
     return f"{taken}; room comes back from {iso(-(-full.first_expires_at // SECOND_US) * SECOND_US)} on"
 

@@ -280,8 +280,12 @@ class Packs:
     strangers: tuple[str, ...] = ()
     #: Installed, and cannot be offered: name, package, why.
     left_out: tuple[tuple[str, str, str], ...] = ()
+    #: What is wrong with files that the settings of packs name.
+    bad_files: tuple[str, ...] = ()
     #: What reads images; None: nothing does.
     ocr_engine: str | None = None
+    #: The languages it reads.
+    ocr_languages: tuple[str, ...] | Unknown = ()
     #: What the url pack may fetch, whatever its rules say.
     test_allow: str = ""
 

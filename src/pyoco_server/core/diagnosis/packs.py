@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyoco_server.core.diagnosis.facts import Facts
-from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, warning
+from pyoco_server.core.diagnosis.facts import Facts, Packs, Unknown, Workers
+from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, some, warning
+from pyoco_server.core.diagnosis.priced_facts import Absent, PricedFacts
+from pyoco_server.core.packs.ocr import LANGUAGE
 
-__all__ = ["installed", "reads_images", "test_allow"]
+__all__ = ["executed", "files", "installed", "reads_images", "test_allow", "unexecuted"]
 
 
 def installed(facts: Facts) -> Iterator[Remark]:
@@ -32,6 +34,47 @@ def installed(facts: Facts) -> Iterator[Remark]:
         yield ok(f"packs: {', '.join(packs.offered)}")
 
 
+def unexecuted(
+    packs: Packs | None,
+    priced: PricedFacts | Unknown | None,
+    workers: Workers,
+    now: float,
+    disconnect_seconds: float,
+) -> tuple[str, ...] | None:
+    """Of the packs that are offered, those that no living worker executes. None: nobody can say, since there is no
+    ledger, no worker, or one whose version does not tell."""
+    if packs is None or not isinstance(priced, PricedFacts) or isinstance(priced.ledger, Absent):
+        return None
+    living = [record.packs for record in workers.records if record.is_alive(now, disconnect_seconds)]
+    if not living or None in living:
+        return None
+    served = {name for names in living for name in names or ()}
+    return tuple(name for name in packs.offered if name not in served)
+
+
+def executed(facts: Facts) -> Iterator[Remark]:
+    if not isinstance(facts.workers, Workers):
+        return
+    seconds = facts.wishes.disconnect_seconds
+    missing = unexecuted(facts.machine.packs, facts.priced, facts.workers, facts.now, seconds)
+    if missing:
+        yield warning(
+            f"packs that are offered, and executed by no worker: {', '.join(missing)}",
+            "their runs wait until they are given up and refunded",
+            "give workers what the gateways have: the same packages, PYOCO_PACKS and PYOCO_LEDGER_URL; "
+            "the log of a worker says what it leaves out, and why",
+        )
+    elif missing is not None:
+        yield ok("every pack that is offered is executed by a worker")
+
+
+def files(facts: Facts) -> Iterator[Remark]:
+    packs = facts.machine.packs
+    for problem in packs.bad_files if packs is not None else ():
+        variable = problem.partition(":")[0]
+        yield danger(problem, "no worker starts with it", f"correct {variable}, or unset it", about=variable)
+
+
 def reads_images(facts: Facts) -> Iterator[Remark]:
     packs = facts.machine.packs
     if packs is None or "ocr" not in packs.offered:
@@ -43,8 +86,25 @@ def reads_images(facts: Facts) -> Iterator[Remark]:
             "install tesseract-ocr with the data of its languages, or: pip install 'pyoco-server[ocr]'; "
             "or leave ocr out by PYOCO_PACKS",
         )
+        return
+    engine, there = packs.ocr_engine, packs.ocr_languages
+    if isinstance(there, Unknown):
+        yield note(
+            f"{engine} does not say what it can read: {there.why}",
+            "on a worker, runs of ocr may fail; a gateway needs no engine",
+            f"install {engine} anew",
+        )
+        return
+    reads = f"images are read by {engine}; languages: {some(there, 12) or 'none'}"
+    if missing := [code for code in LANGUAGE.split("+") if code not in there]:
+        yield note(
+            f"{reads}; missing: {', '.join(missing)}",
+            f"on a worker, runs of ocr that name no language are read as {LANGUAGE}, and fail; a gateway needs none",
+            f"apt-get install tesseract-ocr {' '.join(f'tesseract-ocr-{code}' for code in missing)}, or name the "
+            "language in each request",
+        )
     else:
-        yield ok(f"images are read by {packs.ocr_engine}")
+        yield ok(reads)
 
 
 def test_allow(facts: Facts) -> Iterator[Remark]:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PENDING_SECONDS", "NewUpload", "Upload"]
+__all__ = ["PENDING_SECONDS", "ROOM_BYTES_MIN", "NewUpload", "Upload", "room_of"]
 
 #: An upload that has not ended after this time never will: it, and whatever is left of it, goes.
 PENDING_SECONDS: Final = 3_600
+#: What the smallest file takes of its tenant's room: so the bytes that a tenant may have bound its files, too.
+ROOM_BYTES_MIN: Final = 64 * 1024
+
+
+def room_of(size_bytes: int) -> int:
+    """What a file of this size takes of its tenant's room."""
+    return max(size_bytes, ROOM_BYTES_MIN)
 
 
 @dataclass(frozen=True, kw_only=True)

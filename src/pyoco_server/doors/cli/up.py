@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyoco_server.config import LogSettings, NatsBackendConfig
+from pyoco_server.config import LogSettings, NatsBackendConfig, priced_from_env
 from pyoco_server.doors.cli.banner import banner
 from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
 from pyoco_server.doors.cli.console import Console
@@ -21,6 +21,7 @@ from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.embedded import EmbeddedNats, reachable_host
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.wiring_packs import check_files
 
 __all__ = ["up"]
 
@@ -42,6 +43,9 @@ def up(options: UpOptions) -> int:
         dashboard_lang=options.dashboard_lang,
         wheel_sync_enabled=options.wheel_sync or None,
     )
+    priced, _ = priced_from_env()
+    if options.workers:
+        check_files(priced)
     plan = Plan(options, config)
     with contextlib.ExitStack() as claimed:
         data_dir = claim_data_dir(Path(config.data_dir))

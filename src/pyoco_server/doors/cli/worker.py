@@ -50,6 +50,7 @@ def cli(
     from pyoco_server.core.names import check_worker_names  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
+    from pyoco_server.wiring_packs import check_files  # noqa: PLC0415
 
     configure_logging("pyoco-server:worker")
     warn_of_typos()
@@ -59,7 +60,9 @@ def cli(
         check_worker_names(worker_id, chosen)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return uvloop.run(_work(config, priced_from_env(), worker_id, list(dict.fromkeys(chosen)), flow_resolver))
+    priced = priced_from_env()
+    check_files(priced[0])
+    return uvloop.run(_work(config, priced, worker_id, list(dict.fromkeys(chosen)), flow_resolver))
 
 
 async def _work(

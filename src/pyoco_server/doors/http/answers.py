@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from pyoco_server.core.snapshot import encode
+from pyoco_server.doors.http.lingering import Lingering
 from pyoco_server.errors import (
     CATALOGUE,
     Conflict,
@@ -114,7 +115,8 @@ def error_body(error: PyocoError) -> dict[str, Any]:
 
 
 def error_answer(error: PyocoError) -> Response:
-    return json_answer(error_body(error), status_of(error), _headers(error))
+    answer = json_answer(error_body(error), status_of(error), _headers(error))
+    return Lingering(answer) if isinstance(error, TooLarge) else answer
 
 
 def schema_answer(error: Refused) -> Response:

@@ -171,7 +171,7 @@ class PackCrew:
         try:
             keys = spec.files(started.inputs) if spec is not None else ()
         except Exception as error:  # noqa: BLE001 - a plug-in's own code: it costs the one run, and now
-            log.error("a pack cannot tell which files it needs", **facts.about(started.run), cause=str(error))
+            log.error("a pack cannot tell which files it needs", **facts.about(started.run), cause=type(error).__name__)
             return Faulted("INPUT_REFUSED: the pack cannot tell which files it needs")
         if not keys:
             return await self._execute_with({}, started, seat, live)

@@ -25,18 +25,11 @@ class Retainer(Duty):
 
     async def turn(self) -> None:
         await self._expire_runs()
-        await self._remove_inputs()
+        await remove_inputs(self._priced, self._stopping.is_set)
 
     async def _expire_runs(self) -> None:
         while not self._stopping.is_set():
             rows = await self._priced.ledger.read(lambda tx: tx.runs.scan(Scan.PAST_RETENTION, JANITOR_BATCH))
             expired = await expire_all(self._priced, rows) if rows else []
             if len(rows) < JANITOR_BATCH or not expired:
-                break
-
-    async def _remove_inputs(self) -> None:
-        while not self._stopping.is_set():
-            found = await self._priced.ledger.read(lambda tx: tx.uploads.expired(JANITOR_BATCH))
-            gone = await remove_inputs(self._priced, found) if found else 0
-            if len(found) < JANITOR_BATCH or not gone:
                 break

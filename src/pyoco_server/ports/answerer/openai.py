@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, wait
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
@@ -43,7 +44,8 @@ class _Later(Exception):
 
 class OpenAiAnswerer:
     """One question is one request; two where the first one met a broken connection, 408, 429 or 5xx and there is time.
-    Redirects are not followed, proxies of the environment are not used, and at most 1 MiB is read."""
+    Each has a connection of its own. Redirects are not followed, proxies of the environment are not used, and at most
+    1 MiB is read."""
 
     def __init__(self, url: str, model: str, api_key: str) -> None:
         """`url` goes up to and with `/v1`. Raises SettingError, which quotes neither of them."""
@@ -62,6 +64,8 @@ class OpenAiAnswerer:
             trust_env=False,
             follow_redirects=False,
             auth=self._sign if api_key else None,
+            # As many as there are: those that were given up and have not ended yet are in nobody's way.
+            limits=httpx2.Limits(max_connections=None),
         )
 
     def close(self) -> None:
@@ -83,31 +87,34 @@ class OpenAiAnswerer:
             raise AnswererUnavailable(f"{later}; it was asked twice") from later
 
     def _asked(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
-        """In a thread of its own: nothing else bounds a server that sends a byte now and then, or hears a cancel. The
-        thread is left behind, and ends by the same deadline."""
+        """In a thread of its own: nothing else bounds a server that sends a byte now and then, or hears a cancel. Who
+        gives up cuts the line, and the thread ends; one that is not connected yet ends as soon as it would be."""
         done: Future[Answer] = Future()
-        unwanted = threading.Event()
+        line = _Line()
 
         def exchange() -> None:
             try:
-                done.set_result(self._exchange(body, deadline, unwanted))
+                done.set_result(self._exchange(body, deadline, line))
             except BaseException as error:  # noqa: BLE001  (the top of a thread: who waits for it raises it)
                 done.set_exception(error)
+            finally:
+                line.close()
 
         threading.Thread(target=exchange, name="answerer", daemon=True).start()
-        while True:
-            left = deadline - time.monotonic()
-            wait([done], timeout=max(0.0, min(_LISTEN_SECONDS, left)))
-            if done.done():
-                return done.result()
-            if cancelled.is_set():
-                unwanted.set()
-                raise NobodyWaits("nobody waits for the answer any more")
-            if left <= 0:
-                unwanted.set()
-                raise AnswererUnavailable("the answerer did not answer in time")
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                wait([done], timeout=max(0.0, min(_LISTEN_SECONDS, left)))
+                if done.done():
+                    return done.result()
+                if cancelled.is_set():
+                    raise NobodyWaits("nobody waits for the answer any more")
+                if left <= 0:
+                    raise AnswererUnavailable("the answerer did not answer in time")
+        finally:
+            line.cut()
 
-    def _exchange(self, body: bytes, deadline: float, unwanted: threading.Event) -> Answer:
+    def _exchange(self, body: bytes, deadline: float, line: _Line) -> Answer:
         left = max(_LISTEN_SECONDS, deadline - time.monotonic())
         with (
             _http_errors(),
@@ -116,28 +123,63 @@ class OpenAiAnswerer:
                 self._url,
                 content=body,
                 # As it is: what is not compressed cannot be a bomb.
-                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity", "Connection": "close"},
                 timeout=httpx2.Timeout(left, connect=min(left, _CONNECT_SECONDS_MAX)),
+                extensions={"trace": line.trace},
             ) as response,
         ):
             _check_status(response)
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise BadAnswer("the answer is compressed, although that was not wanted")
-            return read_answer(b"".join(_bounded(response.iter_raw(), unwanted)))
+            return read_answer(b"".join(_bounded(response.iter_raw())))
 
     def _sign(self, request: httpx2.Request) -> httpx2.Request:
         request.headers["Authorization"] = f"Bearer {self._api_key}"
         return request
 
 
-def _bounded(chunks: Iterator[bytes], unwanted: threading.Event) -> Generator[bytes]:
+class _Line:
+    """The connection of one exchange, for another thread to cut. Holds it by a number of its own: httpx2 passes its
+    socket on for TLS, and closes it when it likes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._is_cut = False
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by httpx2 at every step."""
+        if event != "connection.connect_tcp.complete":
+            return
+        self.close()
+        with self._lock:
+            self._socket = info["return_value"].get_extra_info("socket").dup()
+            self._shut()
+
+    def cut(self) -> None:
+        """Whoever reads or writes there comes back at once, now or as soon as there is a connection."""
+        with self._lock:
+            self._is_cut = True
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._is_cut and self._socket is not None:
+            with contextlib.suppress(OSError):  # the other side has gone
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+
+def _bounded(chunks: Iterator[bytes]) -> Generator[bytes]:
     size = 0
     for chunk in chunks:
         size += len(chunk)
         if size > ANSWER_BYTES_MAX:
             raise BadAnswer(f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB")
-        if unwanted.is_set():
-            raise NobodyWaits("nobody waits for the answer any more")
         yield chunk
 
 

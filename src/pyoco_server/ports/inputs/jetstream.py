@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.inputs.landing import Landing
 from pyoco_server.ports.inputs.port import ANY_TYPE, InputHead
 from pyoco_server.ports.nats.dependency import dependency_errors
-from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import ensure, inputs_resources, keep_as_long
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
@@ -43,7 +44,7 @@ class JetStreamInputs:
         self.bucket = config.pack_input_bucket
 
     async def start(self) -> None:
-        with dependency_errors("make the store of inputs"):
+        with _store_errors("make the store of inputs"):
             await keep_as_long(self._link, self._resources)
             await ensure(self._link, self._resources)
 
@@ -52,10 +53,10 @@ class JetStreamInputs:
 
     async def put(self, key: str, data: AsyncIterator[bytes], size: int, content_type: str, sha256: str) -> None:
         try:
-            with dependency_errors("store an input"):
+            with _store_errors("store an input"):
                 await self._objects.put(key, _checked(data, size, sha256), size, {_CONTENT_TYPE: content_type})
-        except TooLarge as error:
-            raise ValueError("there are more bytes than were announced") from error
+        except TooLarge:
+            raise ValueError("there are more bytes than were announced") from None
 
     async def head(self, key: str) -> InputHead | None:
         info = await self._info(key)
@@ -75,35 +76,40 @@ class JetStreamInputs:
         except ObjectNotFound:
             return None
         except Corrupt as error:
-            raise _damaged(error) from error
+            raise self._damaged(error) from None
         return _head(info)
 
     async def delete(self, key: str) -> None:
         try:
-            with dependency_errors("delete an input"):
+            with _store_errors("delete an input"):
                 await self._objects.delete(key)
         except Corrupt as error:
-            raise _damaged(error) from error
+            raise self._damaged(error) from None
 
     async def ping(self) -> None:
-        with dependency_errors("reach the store of inputs"):
+        with _store_errors("reach the store of inputs"):
             await self._link.api(f"STREAM.INFO.OBJ_{self.bucket}", {}, _Info, seconds=_PING_SECONDS)
 
     async def _read(self, info: ObjectInfo) -> AsyncGenerator[bytes, None]:
         """Its errors are the store's alone, and none of the disk's."""
-        with dependency_errors("read an input"):
+        with _store_errors("read an input"):
             async with aclosing(self._objects.read(info)) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
     async def _info(self, key: str) -> ObjectInfo | None:
         try:
-            with dependency_errors("look for an input"):
+            with _store_errors("look for an input"):
                 return await self._objects.info(key)
         except ObjectNotFound:
             return None
         except Corrupt as error:
-            raise _damaged(error) from error
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Corrupt) -> DependencyUnavailable:
+        """What cannot be read is not missing. The error's own words name the file (PRICED-171)."""
+        log.error("a stored input is damaged", bucket=self.bucket, kind=type(error).__name__)
+        return DependencyUnavailable(f"cannot read an input: {type(error).__name__}")
 
 
 async def _checked(data: AsyncIterator[bytes], size: int, sha256: str) -> AsyncIterator[bytes]:
@@ -121,7 +127,14 @@ def _head(info: ObjectInfo) -> InputHead:
     return InputHead(info.size_bytes, info.headers.get(_CONTENT_TYPE, ANY_TYPE), info.sha256_hex or None)
 
 
-def _damaged(error: Corrupt) -> DependencyUnavailable:
-    """What cannot be read is not missing."""
-    log.error("a stored input is damaged", error=error)
-    return DependencyUnavailable(f"cannot read an input: {error}")
+@contextlib.contextmanager
+def _store_errors(doing: str) -> Iterator[None]:
+    """As `dependency_errors`, but with a class and a code alone, and without the cause: subjects and names of objects
+    are made of keys, and those end with what somebody has called a file (PRICED-171)."""
+    try:
+        with dependency_errors(doing):
+            yield
+    except DependencyUnavailable as error:
+        cause = error.__cause__
+        code = f" {cause.code}" if isinstance(cause, Rejected) else ""
+        raise DependencyUnavailable(f"cannot {doing}: {type(cause).__name__}{code}") from None

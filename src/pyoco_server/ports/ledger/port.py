@@ -206,6 +206,7 @@ class AuditReport:
 class Full:
     """The tenant's files take as much as they may, or would with one more."""
 
+    #: As `Uploads.used_bytes` counts.
     used_bytes: int
     #: When the first of them goes, in microseconds; None: there is none.
     first_expires_at: int | None
@@ -418,7 +419,7 @@ class Uploads(Protocol):
 
     def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
         """Room for a file that is about to be stored, for `PENDING_SECONDS`. One at a time for each tenant, so that all
-        together never have more than `tenant_bytes_max`. O(files of the tenant). `Full`: nothing changed."""
+        together never take more than `tenant_bytes_max`. `Full`: nothing changed. The cost is that of `used_bytes`."""
 
     def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
         """The file is stored: it stays for the retention. When the tenant had stored the same bytes meanwhile, that
@@ -435,10 +436,17 @@ class Uploads(Protocol):
         """Its file is not there any more: it is over, whatever it was."""
 
     def used_bytes(self, tenant_id: str) -> int:
-        """What the tenant's files take, and those under way. O(files of the tenant), by an index."""
+        """What the tenant's files take, and those under way: each its size, and no less than `ROOM_BYTES_MIN`.
+
+        By an index alone, a row for each of them: so there are no more than the room has `ROOM_BYTES_MIN`, 16,384 in
+        1 GiB, a few ms; and what was abandoned within the hour, no more than the rate limit lets in."""
 
     def expired(self, limit: int) -> list[Upload]:
         """What is over, the oldest first. By an index: O(limit)."""
+
+    def defer(self, upload_id: str) -> None:
+        """It is over and could not be removed: all else that is over now comes before it. Nothing for one that is not
+        over."""
 
     def remove(self, upload_id: str) -> bool:
         """The row of a file that is gone. False: there was none, or it is not over."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Integer, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, case, delete, func, select, update
 
 from pyoco_server.core.priced.instants import SECOND_US
-from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload
+from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload, Upload, room_of
 from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.port import Full
 from pyoco_server.ports.ledger.schema import tenants, uploads
@@ -18,6 +18,8 @@ __all__ = ["SqlUploads"]
 _U = uploads.c
 #: Of an upload that is as good as ours: half of the time it had.
 _HALF: Final = 2
+#: `room_of` the size, for the database.
+_ROOM: ColumnElement[int] = case((_U.size_bytes < ROOM_BYTES_MIN, ROOM_BYTES_MIN), else_=_U.size_bytes)
 
 
 class SqlUploads:
@@ -29,7 +31,7 @@ class SqlUploads:
     def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
         self._lock(ask.tenant_id)
         used, first = self._used(ask.tenant_id)
-        if used + ask.size_bytes > tenant_bytes_max:
+        if used + room_of(ask.size_bytes) > tenant_bytes_max:
             return Full(used_bytes=used, first_expires_at=first)
         seconds = min(PENDING_SECONDS, self._sql.spans.retention_seconds)
         row = self._sql.connection.execute(
@@ -61,8 +63,8 @@ class SqlUploads:
             return other
         row = self._sql.connection.execute(
             update(uploads)
-            # Who has looked for what is over may be removing it already: it stays over.
-            .where(_U.upload_id == upload_id, _U.size_bytes == mine.size_bytes, _U.expires_at > self._sql.now())
+            # What was abandoned has no room. Who has looked for what is over may be removing it already: it stays over.
+            .where(_U.upload_id == upload_id, _U.size_bytes > 0, _U.expires_at > self._sql.now())
             # From before its bytes were stored: a store that counts by itself lets them go no earlier.
             .values(stored=1, expires_at=mine.created_at + self._sql.spans.retention_seconds * SECOND_US)
             .returning(*uploads.columns)
@@ -101,6 +103,12 @@ class SqlUploads:
         )
         return [_upload(row) for row in rows]
 
+    def defer(self, upload_id: str) -> None:
+        now = self._sql.now()
+        self._sql.connection.execute(
+            update(uploads).where(_U.upload_id == upload_id, _U.expires_at <= now).values(expires_at=now)
+        )
+
     def remove(self, upload_id: str) -> bool:
         gone = self._sql.connection.execute(
             delete(uploads).where(_U.upload_id == upload_id, _U.expires_at <= self._sql.now())
@@ -116,8 +124,11 @@ class SqlUploads:
 
     def _used(self, tenant_id: str) -> tuple[int, int | None]:
         row = self._sql.connection.execute(
-            select(func.coalesce(func.sum(_U.size_bytes), 0), func.min(_U.expires_at)).where(
-                _U.tenant_id == tenant_id, _U.expires_at > self._sql.now(), _U.size_bytes > 0
+            select(func.coalesce(func.sum(_ROOM), 0), func.min(_U.expires_at)).where(
+                # A clock that is read row by row would read what is over, too.
+                _U.tenant_id == tenant_id,
+                _U.expires_at > self._sql.now_us(),
+                _U.size_bytes > 0,
             )
         ).one()
         return int(row[0]), row[1]

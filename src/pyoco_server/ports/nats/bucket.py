@@ -123,7 +123,8 @@ class Bucket:
         """After silence and a refusal: is it my own earlier try that won?"""
         entry = await self.get(key)
         if entry is not None and (entry.value or b"") == value:
-            log.info("a write without an answer had been stored", bucket=self.name, entry=key)
+            # Not the key: that of an object is made of its name.
+            log.info("a write without an answer had been stored", bucket=self.name, revision=entry.revision)
             return entry
         return None
 

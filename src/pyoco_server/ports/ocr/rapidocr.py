@@ -36,6 +36,7 @@ class RapidOcr:
     """Loads its models at the first reading: some 300 MB. A reading cannot be interrupted; it takes a second or two."""
 
     name = "rapidocr"
+    languages = tuple(sorted(_LANGUAGES))
 
     def __init__(self) -> None:
         """Looks whether the models are there. Raises EngineFailed."""

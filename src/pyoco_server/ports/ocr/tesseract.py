@@ -43,16 +43,16 @@ class Tesseract:
 
     name = "tesseract"
 
-    def __init__(self, command: str | None = None) -> None:
-        """Asks the command for its version and its languages. Raises EngineFailed."""
+    def __init__(self, command: str | None = None, *, ask_seconds: float = _ASK_SECONDS) -> None:
+        """Asks the command for its version and its languages, each for so long at most. Raises EngineFailed."""
         self._command = command or shutil.which("tesseract") or "tesseract"
-        found = _VERSION.search(self._run(["--version"], None, _ASK_SECONDS))
+        found = _VERSION.search(self._run(["--version"], None, ask_seconds))
         self.version = found[1].decode() if found else "unknown"
-        listed = self._run(["--list-langs"], None, _ASK_SECONDS).decode("utf-8", "replace").split("\n")[1:]
-        self._languages = frozenset(line.strip() for line in listed) - _NO_LANGUAGES
+        listed = self._run(["--list-langs"], None, ask_seconds).decode("utf-8", "replace").split("\n")[1:]
+        self.languages = tuple(sorted({line.strip() for line in listed} - _NO_LANGUAGES - {""}))
 
     def check(self, languages: Sequence[str]) -> None:
-        missing = [_ALIASES.get(code, code) for code in languages if _ALIASES.get(code, code) not in self._languages]
+        missing = [_ALIASES.get(code, code) for code in languages if _ALIASES.get(code, code) not in self.languages]
         if missing:
             packages = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in missing)
             raise LanguageMissing(

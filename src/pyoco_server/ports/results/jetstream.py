@@ -81,7 +81,7 @@ class JetStreamResults:
         except ObjectNotFound:
             return None
         except Corrupt as error:
-            raise _damaged(error) from error
+            raise self._damaged(error) from None
         return bytes(pieces), _head(info)
 
     async def signed_url(self, key: str, expires_at: int) -> str:
@@ -102,7 +102,12 @@ class JetStreamResults:
         except ObjectNotFound:
             return None
         except Corrupt as error:
-            raise _damaged(error) from error
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Corrupt) -> DependencyUnavailable:
+        """What cannot be read is not missing (PRICED-211). The error's own words name the object (PRICED-171)."""
+        log.error("a stored result is damaged", bucket=self.bucket, kind=type(error).__name__)
+        return DependencyUnavailable(f"cannot read a result: {type(error).__name__}")
 
 
 def _head(info: ObjectInfo) -> Head:
@@ -110,12 +115,6 @@ def _head(info: ObjectInfo) -> Head:
         name.removeprefix(_METADATA): value for name, value in info.headers.items() if name.startswith(_METADATA)
     }
     return Head(info.sha256_hex, info.size_bytes, info.headers.get(_CONTENT_TYPE, ""), metadata)
-
-
-def _damaged(error: Corrupt) -> DependencyUnavailable:
-    """What cannot be read is not missing (PRICED-211)."""
-    log.error("a stored result is damaged", error=error)
-    return DependencyUnavailable(f"cannot read a result: {error}")
 
 
 async def _one_piece(data: bytes) -> AsyncIterator[bytes]:

@@ -19,7 +19,9 @@ from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient
 __all__ = ["LookedAt", "misfit"]
 
 #: These read parts of an answer themselves, before anybody could look at it.
-_READ_ON_THEIR_OWN = frozenset({"read_pack_result", "upload_input", "upload_wheel", "wait_pack_run", "wait_run"})
+_READ_ON_THEIR_OWN = frozenset(
+    {"read_pack_result", "save_result", "upload_input", "upload_wheel", "wait_pack_run", "wait_run"}
+)
 
 
 class LookedAt:
@@ -36,6 +38,8 @@ def _call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     kind = get_type_hints(method).get("return", Any)
     try:
         answer = method(*args, **kwargs)
+    except RecursionError as error:
+        raise AnswerDamaged("it is nested too deeply") from error
     except (AttributeError, KeyError, TypeError) as error:
         if method.__name__ not in _READ_ON_THEIR_OWN:
             raise

@@ -21,6 +21,7 @@ __all__ = [
     "coloured",
     "has_colour",
     "instant",
+    "is_shown_whole",
     "is_terminal",
     "note",
     "print_json",
@@ -108,6 +109,11 @@ def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, er
             if name in _STATUS_COLUMNS:
                 padded[at] = padded[at].replace(line[at], coloured(line[at], stream))
         click.echo("  ".join(padded).rstrip(), err=err)
+
+
+def is_shown_whole(text: str) -> bool:
+    """Whether a cell on a terminal can show it: one line, and not too long."""
+    return text.splitlines() in ([], [text]) and _width(safe(text)) <= _CELL_COLUMNS_MAX
 
 
 def _cell(row: Mapping[str, Any], name: str, columns_max: int | None) -> str:

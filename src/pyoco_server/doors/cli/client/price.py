@@ -16,6 +16,7 @@ from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
 from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_json, print_table, safe
+from pyoco_server.doors.cli.client.price_result import print_document
 from pyoco_server.doors.cli.client.price_result import result as result_command
 from pyoco_server.doors.cli.client.price_upload import upload as upload_command
 from pyoco_server.doors.cli.client.progress import looking
@@ -65,7 +66,10 @@ def _wait_options(function: F) -> F:
     "price", cls=Group, example="pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500"
 )
 def price() -> None:
-    """Run packs that are paid for from a budget."""
+    """Run packs that are paid for from a budget.
+
+    The runs there are: pyoco-client list --kind pack
+    """
 
 
 price.add_command(result_command)
@@ -77,7 +81,8 @@ price.add_command(upload_command)
     example="""\
 pyoco-client price submit decision --input question="Ship on Friday?" --max-cost-usd 0.2500
 pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500 --wait
-pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500 --result""",
+pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500 --result
+pyoco-client price submit ocr --inputs-file images.json --artifact markdown --artifact docx --max-cost-usd 0.2500""",
 )
 @click.argument("pack")
 @click.option(
@@ -98,6 +103,13 @@ pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500 --
     callback=_checked_score,
     help="0 to 1, with at most four decimals. [default: 0.8]",
 )
+@click.option(
+    "--artifact",
+    "files",
+    multiple=True,
+    type=click.Choice(["markdown", "docx"]),
+    help="A file to make besides, where the pack can: ocr makes both. May be given twice.",
+)
 @click.option("--inline", is_flag=True, help="Let the run's own answer hold the data of a small result.")
 @click.option(
     "--idempotency-key",
@@ -114,6 +126,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     pack: str,
     pairs: Sequence[str],
     inputs_file: str | None,
+    files: Sequence[str],
     min_reliability: float | None,
     idempotency_key: str | None,
     wait: bool,
@@ -128,9 +141,13 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     """
     inputs = arguments.merged_inputs(inputs_file, pairs)
     key = idempotency_key or uuid.uuid4().hex
+    given |= {
+        "min_reliability_score": min_reliability,
+        "artifacts": {f"include_{each}": True for each in files} or None,
+    }
     stays = wait or result or timeout_sec is not None  # the other two ask for it, too
     with calling(asked) as client:
-        receipt = _submitted(client, pack, inputs, key, min_reliability_score=min_reliability, **given)
+        receipt = _submitted(client, pack, inputs, key, **given)
         if not stays:
             _print_receipt(receipt, output)
             return 0
@@ -235,8 +252,8 @@ def _print_result(client: PyocoHttpClient, run: PackRun) -> int:
         click.echo(data, nl=False)
         return 0
     try:
-        print_json(json.loads(data))
-    except ValueError:
+        print_document(json.loads(data))
+    except (ValueError, RecursionError):
         click.echo(safe(data.decode(errors="replace")))
     return 0
 

@@ -1,22 +1,25 @@
-"""`price result`: the envelope of a run, for people; the same JSON as everywhere for programs."""
+"""`price result`: the envelope of a run, for people; the same JSON as everywhere for programs; and as files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyoco_server.doors.cli.client import arguments
-from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.calling import calling, fail
 from pyoco_server.doors.cli.client.connection import Asked
-from pyoco_server.doors.cli.client.output import note, print_json, print_table, safe
+from pyoco_server.doors.cli.client.output import is_shown_whole, note, print_json, print_line, print_table, safe
+from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyoco_server.http_client import PackEnvelope
+    from pyoco_server.http_client import PackEnvelope, PyocoHttpClient
 
-__all__ = ["result"]
+__all__ = ["print_document", "result"]
 
 #: Somebody else's data may be nested a thousand deep, or have a million rows.
 _DEPTH_MAX = 8
@@ -28,20 +31,71 @@ _INDENT = "  "
 @click.command(
     "result",
     cls=Command,
-    example="pyoco-client price result RUN_ID\npyoco-client price result RUN_ID --output json | jq .data",
+    example="""\
+pyoco-client price result RUN_ID
+pyoco-client price result RUN_ID --output json | jq .data
+pyoco-client price result RUN_ID --save scans/""",
 )
 @arguments.run_id
+@click.option(
+    "--save",
+    "directory",
+    metavar="DIR",
+    help="Store it in this folder, as pack_envelope.json and beside it every file that the run has made, "
+    "and print what was stored. Each is compared with its SHA-256. The folder is made unless it is there.",
+)
+@click.option("--force", is_flag=True, help="With --save: write over files that are there.")
 @arguments.output_by_terminal
 @click.pass_obj
-def result(asked: Asked, run_id: str, output: str) -> int:
+def result(asked: Asked, run_id: str, directory: str | None, force: bool, output: str) -> int:
     """Show what a completed run found: its answer, its logs, its cost and its files."""
+    if directory is None and force:
+        raise UsageError("--force goes with --save")
+    if directory == "":
+        raise UsageError("--save must not be empty")
     with calling(asked) as client:
+        if directory is not None:
+            return _save(client, run_id, directory, output, force=force)
         envelope = client.get_envelope(run_id)
     if output == "json":
-        print_json(envelope)
+        print_document(envelope)
     else:
         _print_envelope(envelope)
     return 0
+
+
+def _save(client: PyocoHttpClient, run_id: str, directory: str, output: str, *, force: bool) -> int:
+    """The gateway is asked first: what goes wrong after that is the files', which may lie on another server."""
+    import httpx  # noqa: PLC0415 - the client has it
+
+    run = client.get_pack_run(run_id)
+    if run["status"] != "COMPLETED":
+        fail(f"run {run_id} is {run['status']}: there is no result")
+    try:
+        if Path(directory).exists() and not Path(directory).is_dir():
+            raise UsageError(f"{directory} is no folder")
+        with transferring("download") as progress:
+            saved = client.save_result(run_id, directory, overwrite=force, progress=progress)
+    except FileExistsError as error:
+        raise UsageError(f"{error.filename} is there already; --force writes over it") from error
+    except OSError as error:
+        raise UsageError(f"cannot write {error.filename or directory}: {error.strerror}") from error
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        fail(f"the result of run {run_id} could not be saved: {str(error) or type(error).__name__}")
+    if output == "json":
+        print_json(saved)
+    else:
+        print_table(saved, ("name", "bytes"))
+        note(f"stored in {directory}; the SHA-256 of each was compared")
+    return 0
+
+
+def print_document(document: Any) -> None:
+    """As JSON; in one line when it is too deep to be indented."""
+    try:
+        print_json(document)
+    except RecursionError:
+        print_line(document)  # it needs no more stack than reading it did
 
 
 def _print_envelope(envelope: PackEnvelope) -> None:
@@ -62,7 +116,7 @@ def _print_envelope(envelope: PackEnvelope) -> None:
     if files:
         _heading("artifacts")
         print_table(files, ("name", "bytes", "content_type", "sha256"))
-        note(f"their addresses, for ten minutes: pyoco-client price get {envelope['run_id']} --output json")
+        note(f"to store them in a folder: pyoco-client price result {envelope['run_id']} --save DIR")
 
 
 def _heading(text: object) -> None:
@@ -89,10 +143,11 @@ def _print_value(value: Mapping[str, Any] | list[Any], depth: int) -> None:
 
 
 def _print_list(items: Sequence[Any], depth: int) -> None:
-    """Flat objects become a table; of a very long list the beginning is shown, and how many there are."""
+    """Flat objects become a table when no cell of it is cut; other ones stand one below the other, with all of their
+    text. Of a very long list the beginning is shown, and how many there are."""
     shown = items[:_ROWS_MAX]
     columns = list(dict.fromkeys(name for each in shown if isinstance(each, Mapping) for name in each))
-    if columns and len(columns) <= _COLUMNS_MAX and all(_is_flat(each) for each in shown):
+    if 0 < len(columns) <= _COLUMNS_MAX and all(map(_is_plain, columns)) and all(map(_is_row, shown)):
         print_table([{name: _text(value) for name, value in each.items()} for each in shown], columns)
     else:
         for at, each in enumerate(shown, 1):
@@ -105,13 +160,19 @@ def _print_list(items: Sequence[Any], depth: int) -> None:
         note(f"{len(items) - len(shown)} more are not shown; --output json has them")
 
 
-def _is_flat(row: Any) -> bool:
-    """Without objects in it; a list of words is a cell, too."""
+def _is_plain(name: str) -> bool:
+    """Whether it can head a column."""
+    return name == safe(name) and is_shown_whole(name)
+
+
+def _is_row(row: Any) -> bool:
+    """Without objects in it, and without text that a cell cannot show; a list of words is a cell, too."""
     if not isinstance(row, Mapping):
         return False
     return not any(
         isinstance(value, Mapping)
         or (isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value))
+        or not is_shown_whole(_text(value))
         for value in row.values()
     )
 
@@ -125,7 +186,10 @@ def _text(value: Any) -> str:
         case list() if not any(isinstance(each, Mapping | list) for each in value):
             return ", ".join(_text(each) for each in value) or "-"
         case _:
-            return str(value)
+            try:
+                return str(value)
+            except RecursionError:
+                return "(nested too deeply to be shown here; --output json has it)"
 
 
 def _print_text(before: str, text: str, depth: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.priced.read_envelope import read_envelope
+from pyoco_server.actions.priced.owned import find_owned, stored_envelope
 from pyoco_server.core.priced.envelope import ENVELOPE_CONTENT_TYPE
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.doors.http import schemas
@@ -22,23 +22,23 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 async def get_priced_envelope(request: Request) -> Response:
     """PRICED-78, PRICED-80, PRICED-130: the stored bytes, compared with the hash that the row has."""
-    visit, state = await admit(request, "get"), state_of(request)
+    visit, priced = await admit(request, "get"), priced_of(request)
     assert visit.tenant_id is not None
-    with state.downloads.turn():  # each is in memory whole
-        reading = await read_envelope(priced_of(request), request.path_params["run_id"], visit.tenant_id)
-    owned = reading.owned
-    visit.costs = visit.costs.left_with(owned.balance_usd_micros).of_run(owned.run)
-    if reading.data is None:
+    owned = await find_owned(priced, request.path_params["run_id"], visit.tenant_id)
+    visit.costs = visit.costs.left_with(owned.balance_usd_micros).of_run(owned.run)  # also should the store fail
+    result = owned.result
+    if result is None:
         raise _nothing_published(owned.run)
-    assert owned.result is not None
+    with state_of(request).downloads.turn():  # each is in memory whole
+        data = await stored_envelope(priced, owned.run, result)
     headers = visit.headers() | {
-        "ETag": f'"{owned.result.sha256}"',
+        "ETag": f'"{result.sha256}"',
         "Content-Type": ENVELOPE_CONTENT_TYPE,
         # What a pack wrote is read by programs and by our page; as a page of its own it is nothing.
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox",
     }
-    return Response(reading.data, headers=headers)
+    return Response(data, headers=headers)
 
 
 def _nothing_published(run: PricedRun) -> Refused:

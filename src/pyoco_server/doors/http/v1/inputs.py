@@ -57,7 +57,7 @@ async def upload_priced_input(request: Request) -> Response:
 
 
 async def _receive(request: Request, content: Spool, bytes_max: int) -> str:
-    """The sha256 of all that came. Raises Refused as soon as it is too much, TooSlow, NoRoom."""
+    """The sha256 of all that came. Raises TooLarge as soon as it is too much, TooSlow, Refused, NoRoom."""
     began = time.monotonic()
     try:
         async for chunk in chunks_of(request, bytes_max):
@@ -65,7 +65,7 @@ async def _receive(request: Request, content: Spool, bytes_max: int) -> str:
             if content.size_bytes < (time.monotonic() - began - _PACE_GRACE_SECONDS) * _PACE_BYTES:
                 raise TooSlow("the file comes too slowly")
     except TooLarge:
-        raise wrong((), f"a file has at most {bytes_max} bytes (PYOCO_PACK_INPUT_MAX_BYTES)") from None
+        raise TooLarge(f"a file has at most {bytes_max} bytes (PYOCO_PACK_INPUT_MAX_BYTES)") from None
     if not content.size_bytes:
         raise wrong((), "the body is the file itself, and it is empty")
     return await content.finish()

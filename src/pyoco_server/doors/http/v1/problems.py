@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RETRY_AFTER_SECONDS, Reason, problem_type, title_of
 from pyoco_server.doors.http.answers import JsonAnswer, encode_json
+from pyoco_server.doors.http.lingering import Lingering
 from pyoco_server.doors.http.v1.costs import Costs
 from pyoco_server.doors.http.v1.visit import Visit, visit_of
 from pyoco_server.errors import (
@@ -86,6 +87,10 @@ _DETAILS: dict[Reason, str] = {
     Reason.QUEUE_ENQUEUE_FAILED: "The run could not be queued. It was refunded; try again with the same key.",
     Reason.DEPENDENCY_UNAVAILABLE: "A part of the service did not answer. Try again with the same key.",
 }
+#: Where there is no key to try with: files are known by their bytes.
+_OF_INPUTS: dict[Reason, str] = {
+    Reason.DEPENDENCY_UNAVAILABLE: "A part of the service did not answer. Try again with the same file.",
+}
 #: For a status that the reason does not usually go with.
 _OTHERWISE = {
     403: "A page in a browser may not make this change.",
@@ -123,7 +128,8 @@ def answer_error(scope: Scope, error: Exception) -> Response:
     body = _document(visit, reason, status, run_id)
     if status == 422:
         body["errors"] = _errors(known)
-    return ProblemAnswer(encode_json(body), status, visit.headers() | _headers(known, reason, status))
+    answer = ProblemAnswer(encode_json(body), status, visit.headers() | _headers(known, reason, status))
+    return Lingering(answer) if isinstance(known, TooLarge) else answer
 
 
 def _costs(visit: Visit, error: PyocoError) -> Costs:
@@ -160,7 +166,7 @@ def _document(visit: Visit, reason: Reason, status: int, run_id: str | None) -> 
         "type": problem_type(reason),
         "title": title_of(reason),
         "status": status,
-        "detail": _OTHERWISE.get(status) or _DETAILS[reason],
+        "detail": _OTHERWISE.get(status) or _detail(visit, reason),
         "instance": visit.path,
         "reason_code": reason.value,
         "trace_id": visit.trace_id,
@@ -168,6 +174,10 @@ def _document(visit: Visit, reason: Reason, status: int, run_id: str | None) -> 
     if run_id is not None:
         body["run_id"] = run_id
     return body
+
+
+def _detail(visit: Visit, reason: Reason) -> str:
+    return _OF_INPUTS.get(reason, _DETAILS[reason]) if visit.is_of_inputs else _DETAILS[reason]
 
 
 def _headers(error: PyocoError, reason: Reason, status: int) -> dict[str, str]:

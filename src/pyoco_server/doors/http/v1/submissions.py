@@ -81,11 +81,11 @@ class Ask:
 
 
 async def read_ask(request: Request, priced: Priced, tenant_id: str) -> Ask:
-    """Raises Refused with everything that is wrong, TooSlow. Reads no more than a body may have (PRICED-71)."""
+    """Raises Refused with all that is wrong, TooLarge, TooSlow. Reads no more than a body may have (PRICED-71)."""
     try:
         body = await read_body(request, REQUEST_BODY_MAX_BYTES)
     except TooLarge:
-        raise wrong((), f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes") from None
+        raise TooLarge(f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes") from None
     if misnamed := _form_problems(request.headers):
         raise Refused(problems=misnamed)
     keys = request.headers.getlist("idempotency-key")

@@ -21,6 +21,7 @@ MCP = "/mcp/"
 TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 _RESULTS = f"{ROOT}/results/"
+_INPUTS = f"{ROOT}/inputs"
 
 
 def is_v1(path: str) -> bool:
@@ -61,6 +62,10 @@ class Visit:
     def is_of_result(self) -> bool:
         """Its path opens a result to whoever reads it."""
         return self.path.startswith(_RESULTS)
+
+    @property
+    def is_of_inputs(self) -> bool:
+        return self.path == _INPUTS
 
     @property
     def logged_path(self) -> str:

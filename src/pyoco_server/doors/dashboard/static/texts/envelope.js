@@ -185,7 +185,7 @@ export const ja = {
   "envelope.compliance.verdict": "総合判定",
   "envelope.compliance.findings": "ルール",
   "envelope.compliance.rule": "ルール",
-  "envelope.compliance.count": "件数",
+  "envelope.compliance.count": "数",
   "envelope.compliance.offset": "最初の位置",
   "envelope.eval.score": "スコア",
   "envelope.eval.passed": "{all}件中{n}件が合格",
