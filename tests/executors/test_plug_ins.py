@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 import uuid
@@ -44,6 +45,13 @@ BAD = {
     "is none": "register = 1",
     "cannot be imported": "raise SystemExit('on purpose')",
 }
+
+
+def test_a_module_that_has_no_place_is_no_obstacle() -> None:
+    """Of cffi, which makes modules without a `__dict__`; cryptography brings some"""
+    importlib.import_module("cryptography.hazmat.bindings.openssl.binding")
+    assert any(type(module).__name__ == "Lib" for module in sys.modules.values())
+    assert forget_modules(["/nowhere"]) == []
 
 
 @pytest.fixture

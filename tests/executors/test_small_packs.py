@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ CONTEXT = Context(
     min_reliability_score=0.8,
     artifacts={},
 )
+
+
+def in_time() -> Context:
+    """With all its time before it, whenever the test begins."""
+    return replace(CONTEXT, deadline=time.monotonic() + 90)
+
+
 #: As JSON may write them.
 RULES = [
     {"id": "r1", "kind": "MUST_CONTAIN", "value": "refund"},
@@ -145,7 +153,7 @@ def test_executors_are_made_of_settings() -> None:
     """The answerer that asks a server is there only where it is chosen."""
     openai = PackConfig(decision_answerer="openai", decision_url="http://127.0.0.1:9/v1", decision_model="m")
     with pytest.raises(PackError, match="ANSWERER_UNAVAILABLE"):
-        executors({"decision": ""}, openai)["decision"]({"question": "?"}, CONTEXT)
+        executors({"decision": ""}, openai)["decision"]({"question": "?"}, in_time())
 
 
 class Told:
@@ -166,7 +174,7 @@ class Told:
 def test_an_answerer_is_asked_for_as_long_as_there_is_time_and_its_tokens_are_told() -> None:
     """PRICED-128"""
     told = Told(Answer(text="Yes.", confidence=0.75, tokens_consumed=42))
-    result = decision.executor(told)({"question": "q", "context": "c", "mode": "full"}, CONTEXT)
+    result = decision.executor(told)({"question": "q", "context": "c", "mode": "full"}, in_time())
     ((ask, seconds),) = told.asked
     assert ask == Ask(question="q", context="c", is_full=True)
     assert 0 < seconds <= 90

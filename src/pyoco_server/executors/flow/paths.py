@@ -53,7 +53,10 @@ def _places_of(module: object) -> list[str]:
     """Its file; of a namespace package, which has none, its directories."""
     if not isinstance(module, ModuleType):
         return []
-    values = object.__getattribute__(module, "__dict__")  # asked in any other way, a lazy module would begin to load
+    try:
+        values = object.__getattribute__(module, "__dict__")  # asked otherwise, a lazy module would begin to load
+    except AttributeError:  # an extension's idea of a module, such as cffi's: it has no place
+        return []
     file = values.get("__file__")
     if isinstance(file, str):
         return [file]

@@ -33,7 +33,7 @@ _INDENT = "  "
     cls=Command,
     example="""\
 pyoco-client price result RUN_ID
-pyoco-client price result RUN_ID --output json | jq .data
+pyoco-client price result RUN_ID --output json
 pyoco-client price result RUN_ID --save scans/""",
 )
 @arguments.run_id
