@@ -215,7 +215,7 @@ def test_a_name_that_changes_between_two_hops_is_looked_up_again(site: Site) -> 
 
 @pytest.mark.parametrize(("hops", "is_there"), [(0, False), (2, False), (3, True), (5, True)])
 def test_so_many_redirects_are_followed_and_not_one_more(site: Site, hops: int, is_there: bool) -> None:
-    """PRICED-138"""
+    """PRICED-138, PRICED-145: nor is anything else asked for, such as `robots.txt`"""
     for number in range(3):
         site.paths[f"/{number}"] = redirect(f"/{number + 1}")
     site.paths["/3"] = page("here")
