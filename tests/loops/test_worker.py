@@ -348,7 +348,7 @@ class TestStopping:
     ) -> None:
         """DESIGN 6"""
         async with working(backend, slots=2) as team:
-            run_ids = [await submitted(backend, "sleeps", seconds=1.5) for _ in range(2)]
+            run_ids = [await submitted(backend, "sleeps", seconds=5) for _ in range(2)]
             for run_id in run_ids:
                 await running(backend, run_id)
             async with working(backend, slots=2, worker_id="other"):

@@ -289,13 +289,13 @@ class TestASignal:
     async def test_with_a_time_limit_hands_the_run_back(self, backend: Backend, crowd: Crowd) -> None:
         """DESIGN 6: --drain-timeout-sec"""
         first = await crowd.start("first", "--drain-timeout-sec", "0.3")
-        run_id = await submitted(backend, "slow", n=10, pause=0.5)  # longer than the second one takes to start
+        run_id = await submitted(backend, "slow", n=24, pause=0.5)  # longer than the second one takes to start
         await eventually(lambda: _is_running(backend, run_id))
         await crowd.start("second")
         async with History(backend) as history:
             first.process.terminate()
             assert await first.left() == 0
-            run = await history.ended_once(run_id, 20.0)
+            run = await history.ended_once(run_id, 60.0)
         assert (run.status, run.worker_id) == (RunState.COMPLETED, "second")
 
 
