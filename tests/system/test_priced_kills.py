@@ -186,6 +186,10 @@ class Customer:
             self.is_busy.set()
 
 
+#: For all of them at once, should no worker be quick enough to give anything back meanwhile.
+CREDIT = 250 * 250_000
+
+
 @in_both_modes
 def test_a_gateway_killed_among_many_submits_loses_none_and_doubles_none(deployed: Deployed) -> None:
     """PRICED-104, PRICED-158, PRICED-81: 200 keys, each with one run; addresses signed before still open results"""
@@ -193,7 +197,7 @@ def test_a_gateway_killed_among_many_submits_loses_none_and_doubles_none(deploye
     second = site.gateway("second").until_ready()
     deployed.worker()
     deployed.keeper()
-    payer = site.payer(200 * 250_000)
+    payer = site.payer(CREDIT)
     early = first.submitted(payer)
     url = first.until_status(payer, early, "COMPLETED")["result"]["presigned_url"]
     customer = Customer((first, second), payer)
@@ -208,7 +212,7 @@ def test_a_gateway_killed_among_many_submits_loses_none_and_doubles_none(deploye
     keyed = {row.idempotency_key: row.run_id for row in rows if row.idempotency_key in customer.accepted}
     assert keyed == customer.accepted
     charged = sum(row.actual_cost_usd_micros or 0 for row in rows)
-    assert site.balance(payer) == 200 * 250_000 - charged
+    assert site.balance(payer) == CREDIT - charged
     assert {ends_of(row) for row in rows if row.idempotency_key is not None} == {("COMPLETED", "SETTLED", None, COST)}
     first.until_ready()
     for gateway in (first, second):
