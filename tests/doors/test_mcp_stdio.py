@@ -20,6 +20,7 @@ import pytest_asyncio
 from agents import COMMAND, Mode, agent_over_stdio, call
 from gateways import listening
 from priced_gateways import PricedDoor
+from waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -224,7 +225,9 @@ async def test_an_agent_that_does_not_read_does_not_hold_it(nobody: str, errors:
             message = {"jsonrpc": "2.0", "id": number, "method": "tools/list"}
             process.stdin.write(json.dumps(message).encode() + b"\n")
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        await eventually(lambda: process.returncode is not None)  # `wait` would wait for somebody to read, too
+        assert process.returncode == 0
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # asyncio has no other way
 
 
 async def test_an_agent_that_has_gone_is_no_error(nobody: str, errors: TextIO) -> None:
