@@ -19,12 +19,14 @@ from typing import Any, Literal, Self, cast
 
 from pyoco_server.dotenv import read_dotenv
 from pyoco_server.errors import SettingError
+from pyoco_server.grid_config import GridConfig
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.priced_config import AwsSettings, PricedConfig
 from pyoco_server.settings import (
     AGE,
     BYTES,
     COUNT,
+    FILE,
     FLAG,
     HEADER,
     INDEX,
@@ -40,6 +42,7 @@ from pyoco_server.settings import (
     SYNC,
     TAG,
     URL,
+    USER,
     Setting,
     check_all,
     check_apart,
@@ -53,10 +56,12 @@ from pyoco_server.settings import (
 
 __all__ = [
     "AwsSettings",
+    "GridConfig",
     "LogSettings",
     "NatsBackendConfig",
     "PricedConfig",
     "Setting",
+    "grid_from_env",
     "priced_from_env",
     "read_dotenv",
     "reference",
@@ -72,6 +77,19 @@ class NatsBackendConfig:
     # Where NATS is, and what our things are called there.
     nats_url: str = declare(
         "nats://127.0.0.1:4222", URL, "GWKA", "Address of NATS; several with commas between.", secret=True
+    )
+    nats_user: str = declare("", USER, "GWKADP", "User that NATS knows this process by; with a password file.")
+    nats_password_file: str = declare(
+        "", FILE, "GWKADP", "File with that user's password, one line; read again at each connection."
+    )
+    nats_creds: str = declare("", FILE, "GWKADP", "Credentials file (`.creds`) instead of user and password.")
+    nats_tls_ca: str = declare(
+        "", FILE, "GWKADP", "Certificates by which NATS is known, PEM; with it a NATS without TLS is refused."
+    )
+    nats_tls_cert: str = declare("", FILE, "GWKADP", "Certificate that is shown to NATS, PEM; with its key.")
+    nats_tls_key: str = declare("", FILE, "GWKADP", "Key of that certificate, PEM, without a password.")
+    nats_inbox_prefix: str = declare(
+        "_INBOX", SUBJECT, "GWKADP", "Where NATS sends answers to; each role's own where rights are kept apart."
     )
     jetstream_replicas: int = declare(1, whole(1, 5), "GWKA", "Copies of each stream and bucket that we create.")
     nats_sync: str = declare(
@@ -121,7 +139,9 @@ class NatsBackendConfig:
     )
 
     # Consumers and dead letters.
-    consumer_ack_wait_sec: float = declare(30.0, INTERVAL, "W", "AckWait of a consumer that we create.")
+    consumer_ack_wait_sec: float = declare(
+        30.0, INTERVAL, "GWKDP", "AckWait of a consumer that we create. The same for all processes: leases follow it."
+    )
     consumer_max_deliver: int = declare(20, COUNT, "W", "MaxDeliver of a consumer that we create.")
     consumer_max_ack_pending: int = declare(200, COUNT, "W", "MaxAckPending of a consumer that we create.")
     ack_progress_interval_sec: float = declare(
@@ -302,6 +322,11 @@ def priced_from_env(environ: Mapping[str, str] | None = None) -> tuple[PricedCon
     return PricedConfig.read(variables), AwsSettings.read(variables)
 
 
+def grid_from_env(environ: Mapping[str, str] | None = None, **overrides: object) -> GridConfig:
+    """The settings of programs, read as `NatsBackendConfig.from_env` reads its own. Raises SettingError."""
+    return GridConfig.read(_with_dotenv(environ), **overrides)
+
+
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that look like a slip of the pen, each with the name that was probably meant. The caller logs.
 
@@ -313,10 +338,13 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: close[0] for name, close in nearest if close}
 
 
-_DECLARED: tuple[type[NatsBackendConfig | PricedConfig | PackConfig | LogSettings | DotenvSettings], ...] = (
+_DECLARED: tuple[
+    type[NatsBackendConfig | PricedConfig | PackConfig | GridConfig | LogSettings | DotenvSettings], ...
+] = (
     NatsBackendConfig,
     PricedConfig,
     PackConfig,
+    GridConfig,
     LogSettings,
     DotenvSettings,
 )

@@ -21,6 +21,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
@@ -28,10 +29,13 @@ from pyoco_server.errors import Unavailable, UsageError
 
 __all__ = [
     "EmbeddedNats",
+    "Membership",
     "die_with",
     "end",
     "file_store_bytes",
     "find_command",
+    "free_ports",
+    "jetstream_answers",
     "kill",
     "payload_bytes",
     "reachable_host",
@@ -51,6 +55,15 @@ def reachable_host(host: str) -> str:
     """Where to reach, from this machine, what listens on `host`; ready to stand in a URL."""
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"[{host}]" if ":" in host else host
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody listens on right now."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((host, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def find_command(name: str) -> Path | None:
@@ -87,6 +100,7 @@ async def spawn(
     stdout: int | None = None,
     stderr: int | None = None,
     inherit: Sequence[int] = (),
+    folder: Path | None = None,
 ) -> asyncio.subprocess.Process:
     """A child in a session of its own. When we die, however suddenly, it gets the signal `death`.
 
@@ -100,6 +114,7 @@ async def spawn(
         stderr=stderr,
         env=environment,
         pass_fds=inherit,
+        cwd=folder,
         start_new_session=True,
         preexec_fn=die_with(os.getpid(), death),
     )
@@ -134,13 +149,35 @@ def _signal_group(group: int, number: signal.Signals | None) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Membership:
+    """One node's place in a cluster of our own."""
+
+    #: Its name in the cluster, and that of its folder. To the others it is the same node for as long as this stays.
+    node: str
+    cluster: str
+    #: Where it listens for the others, and where all of them do.
+    route_port: int
+    routes: Sequence[int]
+
+
 class EmbeddedNats:
     """A nats-server of our own, without accounts: whoever reaches its port may do everything. So it listens on the
-    loopback address unless told otherwise."""
+    loopback address unless told otherwise. As a member of a cluster it needs a port that is known beforehand."""
 
-    def __init__(self, data_dir: Path, config: NatsBackendConfig, *, host: str, port: int, http_port: int) -> None:
-        self._folder = data_dir / "nats"
-        self._config, self._host, self._http_port = config, host, http_port
+    def __init__(
+        self,
+        data_dir: Path,
+        config: NatsBackendConfig,
+        *,
+        host: str,
+        port: int,
+        http_port: int,
+        member: Membership | None = None,
+    ) -> None:
+        assert port or member is None
+        self._folder = data_dir / ("nats" if member is None else member.node)
+        self._config, self._host, self._http_port, self._member = config, host, http_port, member
         #: 0 until the first start has found a free one; from then on every restart takes the same.
         self.port = port
         self._log_from = 0
@@ -150,6 +187,11 @@ class EmbeddedNats:
         return f"nats://{reachable_host(self._host)}:{self.port}"
 
     @property
+    def health_url(self) -> str:
+        """Where its monitoring port says whether it has caught up."""
+        return f"http://{reachable_host(self._host)}:{self._http_port}/healthz"
+
+    @property
     def log_file(self) -> Path:
         return self._folder / "nats.log"
 
@@ -157,6 +199,11 @@ class EmbeddedNats:
     def console_file(self) -> Path:
         """What it says before its log is open, and when Go panics."""
         return self._folder / "console.txt"
+
+    @property
+    def pid_file(self) -> Path:
+        """Where a member of a cluster writes its process id, at each start."""
+        return self._folder / "nats.pid"
 
     def command(self) -> list[str]:
         """The command line that starts it. Raises UsageError when there is no such program."""
@@ -186,8 +233,10 @@ class EmbeddedNats:
 
     def _configuration(self, ports: Path) -> str:
         name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())
+        member = self._member
+        room = file_store_bytes(self._folder, self._config.dlq_max_bytes, 1 if member is None else len(member.routes))
         options: dict[str, object] = {
-            "server_name": f"pyoco-{name}",
+            "server_name": f"pyoco-{name}" if member is None else member.node,
             "host": self._host,
             "port": self.port or -1,
             "ports_file_dir": str(ports),
@@ -197,15 +246,24 @@ class EmbeddedNats:
             "logfile_max_num": 3,
             "jetstream": {
                 "store_dir": str(self._folder / "store"),
-                "max_file_store": file_store_bytes(self._folder, self._config.dlq_max_bytes),
+                "max_file_store": room,
                 "sync_interval": self._config.nats_sync,
             },
         }
         if self._http_port:
             options["http"] = f"{reachable_host(self._host) if ':' in self._host else self._host}:{self._http_port}"
+        if member is not None:
+            address = reachable_host(self._host)
+            options["pid_file"] = str(self.pid_file)
+            options["cluster"] = {
+                "name": member.cluster,
+                "host": self._host,
+                "port": member.route_port,
+                "routes": [f"nats://{address}:{port}" for port in member.routes],
+            }
         # Its format takes JSON; without the outer braces it also takes a comment.
         written = json.dumps(options, indent=2, ensure_ascii=False)
-        return f"# Written anew at each start by pyoco-server up.\n{written[2:-2]}\n"
+        return f"# Written anew at each start by pyoco-server.\n{written[2:-2]}\n"
 
     async def until_ready(self) -> None:
         """Returns when JetStream answers, and `port` is known. Raises Unavailable after two minutes.
@@ -214,7 +272,7 @@ class EmbeddedNats:
         """
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while not (self._find_port() and await _jetstream_answers(self._host, self.port)):  # noqa: ASYNC110
+                while not (self._find_port() and await jetstream_answers(self._host, self.port)):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise Unavailable(f"NATS did not answer within {_START_SECONDS:.0f} s; {self.reason()}") from None
@@ -249,7 +307,7 @@ class EmbeddedNats:
     def failure(self) -> Unavailable | UsageError:
         """The same as an error to raise."""
         reason = self.reason()
-        if "address already in use" in reason:
+        if "address already in use" in reason and self._member is None:
             return UsageError(f"NATS did not start, its port is taken: --nats-client-port 0 finds a free one; {reason}")
         return Unavailable(f"NATS did not start; {reason}")
 
@@ -272,14 +330,22 @@ def payload_bytes(config: NatsBackendConfig) -> int:
     return min(max(needed, _MB), _PAYLOAD_BYTES_MAX)
 
 
-def file_store_bytes(folder: Path, reserved_bytes: int) -> int:
-    """Three quarters of the disk that is free or already ours. Told to NATS, since its own guess shrinks with each
-    restart as the store grows; and no less than what our streams reserve, or they could not be made."""
-    used = sum(file.stat().st_size for file in (folder / "store").rglob("*") if file.is_file())
-    return max((shutil.disk_usage(folder).free + used) * 3 // 4, reserved_bytes + 256 * _MB)
+def file_store_bytes(folder: Path, reserved_bytes: int, sharers: int = 1) -> int:
+    """Three quarters of the disk that is free or already ours, divided among the nodes that share it. Told to NATS,
+    since its own guess shrinks with each restart as the store grows; and no less than what our streams reserve, or they
+    could not be made."""
+    used = sum(_size(file) for file in (folder / "store").rglob("*") if file.is_file())
+    return max((shutil.disk_usage(folder).free // sharers + used) * 3 // 4, reserved_bytes + 256 * _MB)
 
 
-async def _jetstream_answers(host: str, port: int) -> bool:
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # a server of before is still tidying up
+        return 0
+
+
+async def jetstream_answers(host: str, port: int) -> bool:
     """One question in the NATS protocol, so that whoever only starts the server needs no client."""
     address = reachable_host(host).strip("[]")
     writer: asyncio.StreamWriter | None = None

@@ -195,5 +195,29 @@ CATALOGUE: dict[int, Text] = {
             "先にledgerの移行が必要です",
             "pyoco-server-admin ledger migrate",
         ),
+        Text(
+            44,
+            "The job was refused.",
+            "ジョブを受け付けられません",
+            "The code and the text say what is wrong; correct it, or try again when the code allows it.",
+        ),
+        Text(
+            45,
+            "NATS is not set up for programs.",
+            "NATSの構成がプログラム実行の要件を満たしていません",
+            "The text says which stream or how many nodes; correct that, then start again.",
+        ),
+        Text(
+            46,
+            "The files of the program are no longer kept.",
+            "プログラムのファイルは保存期間を過ぎています",
+            "Submit the job again; EXEC_ARTIFACT_TTL_SEC says for how long files are kept.",
+        ),
+        Text(
+            47,
+            "The port would be open to everybody.",
+            "ポートが誰でも接続できる状態になります",
+            "Set EXEC_AUTH=api_key, ask for client certificates, or say --insecure.",
+        ),
     )
 }

@@ -4,6 +4,7 @@ PyocoError
 ├── Refused               the input is wrong (422)
 │   ├── InvalidFlow       a flow.yaml breaks the policy
 │   ├── InvalidWheel      a file is not the wheel it says it is
+│   ├── InvalidArchive    a zip archive that is damaged, or would not stay where it is unpacked
 │   ├── InvalidListQuery
 │   └── InvalidWorkersRequest
 ├── TooLarge              the input is too big (413)
@@ -25,14 +26,18 @@ PyocoError
 │   ├── WheelNotNewer     a wheel of the same or a newer version is registered
 │   ├── NotRepeatable     what a run was submitted with is no longer kept
 │   ├── NotOfThisKind     a run of another kind cannot do this
+│   ├── RunNotEnded       what is asked for is there when the run has ended
 │   └── KeyBusy           the same idempotency key is being submitted right now
 ├── OverBudget            the tenant's money does not cover the run (402)
 ├── RunExpired            the run is past its retention (410)
+├── ArtifactExpired       the files of a program are no longer kept (410)
 ├── TenantRateLimited     the tenant asks too often (429)
 ├── Unavailable           NATS did not answer: the write may have happened (503)
 │   ├── NotStored         NATS did not answer, and nothing was stored
 │   ├── TooManyWatchers   this gateway serves as many event streams as it may
 │   ├── TooManyTransfers  this gateway moves as many files as it may
+│   ├── QueueFull         the queue of programs is at its limit; nothing was stored
+│   ├── JobInDoubt        nobody knows whether a job was stored; asking again under its id finds out
 │   ├── NoRoom            the disk is full: of this process, or of NATS
 │   ├── DependencyUnavailable  a store of priced runs did not answer: what was asked may have happened
 │   └── SendFailed        a priced run could not be queued; it was refunded
@@ -44,6 +49,8 @@ PyocoError
 ├── WheelSyncFailed       a worker could not install a wheel; it tries again
 ├── BackupFailed          a backup could not be made, or cannot be restored
 ├── SnapshotTooLargeError a snapshot above the cap even after compaction
+├── DeploymentRefused     NATS is not, or cannot be made, what programs need (exit code 3)
+│   └── ExposureRefused   a port would be open to everybody
 ├── UsageError            a command line that cannot be obeyed
 └── SettingError          a setting that does not parse
 """
@@ -57,18 +64,23 @@ from pyoco_server.error_catalogue import CATALOGUE, Text
 
 __all__ = [
     "CATALOGUE",
+    "ArtifactExpired",
     "BackupFailed",
     "CallableRefused",
     "Conflict",
     "Corrupt",
     "DashboardReadOnly",
     "DependencyUnavailable",
+    "DeploymentRefused",
+    "ExposureRefused",
     "FlowNotResolved",
+    "InvalidArchive",
     "InvalidFlow",
     "InvalidJob",
     "InvalidListQuery",
     "InvalidWheel",
     "InvalidWorkersRequest",
+    "JobInDoubt",
     "KeyBusy",
     "KeyMissing",
     "KeyRefused",
@@ -84,9 +96,11 @@ __all__ = [
     "OverBudget",
     "Problem",
     "PyocoError",
+    "QueueFull",
     "RateLimited",
     "Refused",
     "RunExpired",
+    "RunNotEnded",
     "RunNotFound",
     "SendFailed",
     "SettingError",
@@ -147,6 +161,10 @@ class InvalidFlow(Refused):
 
 class InvalidWheel(Refused):
     """The file is not the wheel it says it is."""
+
+
+class InvalidArchive(Refused):
+    """The zip archive is damaged, or would not stay where it is unpacked."""
 
 
 class InvalidListQuery(Refused):
@@ -259,6 +277,12 @@ class NotOfThisKind(Conflict):
     phrase = "not for runs of this kind"
 
 
+class RunNotEnded(Conflict):
+    """The run has not ended yet."""
+
+    phrase = "run has not ended"
+
+
 class KeyBusy(Conflict):
     """The same idempotency key is being submitted right now, or its run is about to release it."""
 
@@ -314,6 +338,18 @@ class Unavailable(PyocoError):
 
 class NotStored(Unavailable):
     """NATS could not be reached; nothing was stored."""
+
+
+class QueueFull(NotStored):
+    """The queue of programs is full; nothing was stored."""
+
+
+class JobInDoubt(Unavailable):
+    """NATS did not answer while a job was stored: submit it again under the same id, or look for its run."""
+
+    def __init__(self, job_id: str, run_id: str, cause: Unavailable) -> None:
+        super().__init__(str(cause))
+        self.job_id, self.run_id, self.cause = job_id, run_id, cause
 
 
 class TooManyWatchers(Unavailable):
@@ -395,6 +431,13 @@ class RunExpired(PyocoError):
         self.tokens_consumed = tokens_consumed
 
 
+class ArtifactExpired(PyocoError):
+    """The files of the program are no longer kept."""
+
+    number = 46
+    phrase = "artifact expired"
+
+
 class TenantRateLimited(PyocoError):
     """The tenant asks too often."""
 
@@ -453,6 +496,20 @@ class SnapshotTooLargeError(PyocoError, ValueError):
 
     number = 10
     phrase = "snapshot too large"
+
+
+class DeploymentRefused(PyocoError):
+    """What is in NATS, or how many nodes it has, cannot keep what programs are promised."""
+
+    number = 45
+    phrase = "deployment refused"
+
+
+class ExposureRefused(DeploymentRefused):
+    """A port that asks nobody for a key may only be opened on this machine."""
+
+    number = 47
+    phrase = "exposure refused"
 
 
 class UsageError(PyocoError):

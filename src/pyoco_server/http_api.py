@@ -5,16 +5,16 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from pyoco_server import wiring
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.doors.http.app import build_app
 
 __all__ = ["create_app"]
 
 
-def create_app(config: NatsBackendConfig | None = None) -> FastAPI:
-    """The FastAPI application with every route. Without a config, the environment is read.
+def create_app(config: NatsBackendConfig | None = None, grid: GridConfig | None = None) -> FastAPI:
+    """The FastAPI application with every route. Without a config, the environment is read; for programs, too.
 
     NATS is connected when the application starts; that raises Unavailable (ERR-PYOCO-0003) when it cannot.
     """
     settings = config or NatsBackendConfig.from_env()
-    return build_app(lambda: wiring.open_gateway_backend(settings), settings.http_api_key_header)
+    return build_app(lambda: wiring.open_gateway_backend(settings, grid=grid), settings.http_api_key_header)

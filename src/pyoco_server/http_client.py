@@ -10,6 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from pyoco_server.client.faults import AnswerDamaged, PackProblem
 from pyoco_server.client.files import SourceChanged
+from pyoco_server.client.job_results import (
+    Artifact,
+    ArtifactSaved,
+    DlqMessageRequeued,
+    ExecAcl,
+    ExecClient,
+    ExecEvent,
+    ExecState,
+    JobAccepted,
+)
+from pyoco_server.client.letter_results import (
+    DlqCounts,
+    DlqGroup,
+    DlqMessage,
+    DlqMessageDeleted,
+    DlqMessageDetail,
+    DlqMessageRedriven,
+    DlqMessagesDeleted,
+    DlqMessagesRedriven,
+    DlqPage,
+    DlqProblem,
+)
 from pyoco_server.client.priced_results import (
     Budget,
     BudgetJournal,
@@ -28,16 +50,6 @@ from pyoco_server.client.priced_results import (
 from pyoco_server.client.results import (
     Attention,
     AttentionItem,
-    DlqCounts,
-    DlqGroup,
-    DlqMessage,
-    DlqMessageDeleted,
-    DlqMessageDetail,
-    DlqMessageRedriven,
-    DlqMessagesDeleted,
-    DlqMessagesRedriven,
-    DlqPage,
-    DlqProblem,
     ErrorBody,
     Health,
     Problem,
@@ -45,6 +57,11 @@ from pyoco_server.client.results import (
     Queues,
     Ready,
     RecentMetrics,
+    WaitingPacks,
+    WorkerPatched,
+    WorkerRecord,
+)
+from pyoco_server.client.run_results import (
     RunAccepted,
     RunAttempt,
     RunBatchAnswer,
@@ -60,21 +77,17 @@ from pyoco_server.client.results import (
     RunTasks,
     RunWaiting,
     RunWatchEvent,
-    WaitingPacks,
-    WheelArtifact,
-    WheelDeleted,
-    WheelDownloaded,
-    WheelHistoryEvent,
-    WorkerPatched,
-    WorkerRecord,
 )
 from pyoco_server.client.sync import PyocoHttpClient
+from pyoco_server.client.wheel_results import WheelArtifact, WheelDeleted, WheelDownloaded, WheelHistoryEvent
 
 if TYPE_CHECKING:
     from pyoco_server.client.aio import AsyncPyocoHttpClient
 
 __all__ = [
     "AnswerDamaged",
+    "Artifact",
+    "ArtifactSaved",
     "AsyncPyocoHttpClient",
     "Attention",
     "AttentionItem",
@@ -89,12 +102,18 @@ __all__ = [
     "DlqMessageDeleted",
     "DlqMessageDetail",
     "DlqMessageRedriven",
+    "DlqMessageRequeued",
     "DlqMessagesDeleted",
     "DlqMessagesRedriven",
     "DlqPage",
     "DlqProblem",
     "ErrorBody",
+    "ExecAcl",
+    "ExecClient",
+    "ExecEvent",
+    "ExecState",
     "Health",
+    "JobAccepted",
     "PackEnvelope",
     "PackFile",
     "PackImage",

@@ -6,12 +6,12 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.errors import SettingError
-from pyoco_server.settings import FLAG, Kind, check_all, choice, declare, settings, whole
+from pyoco_server.settings import FLAG, Kind, check_all, choice, declare, values_in, whole
 
 __all__ = ["PackConfig"]
 
@@ -122,9 +122,4 @@ class PackConfig:
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Self:
         """From these variables. Raises SettingError."""
-        values: dict[str, Any] = {
-            setting.name: setting.read(variables[setting.variable])
-            for setting in settings(cls)
-            if setting.variable in variables
-        }
-        return cls(**values)
+        return cls(**values_in(variables, cls))

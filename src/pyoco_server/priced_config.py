@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from pyoco_server.core.priced import constants
 from pyoco_server.errors import SettingError
 from pyoco_server.pack_config import PackConfig
-from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, settings, whole, written
+from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, values_in, whole, written
 
 __all__ = ["AwsSettings", "PricedConfig"]
 
@@ -181,11 +181,7 @@ class PricedConfig:
     @classmethod
     def read(cls, variables: Mapping[str, str], **overrides: object) -> Self:
         """From these variables. Raises SettingError."""
-        values: dict[str, Any] = {
-            setting.name: setting.read(variables[setting.variable])
-            for setting in settings(cls)
-            if setting.has_variable and setting.variable in variables
-        }
+        values = values_in(variables, cls)
         values["pack"] = PackConfig.read(variables)
         return cls(**{**values, **{name: value for name, value in overrides.items() if value is not None}})
 

@@ -18,6 +18,7 @@ __all__ = [
     "AGE",
     "BYTES",
     "COUNT",
+    "FILE",
     "FLAG",
     "HEADER",
     "INDEX",
@@ -34,6 +35,7 @@ __all__ = [
     "SYNC",
     "TAG",
     "URL",
+    "USER",
     "Kind",
     "Setting",
     "check_all",
@@ -42,6 +44,7 @@ __all__ = [
     "declare",
     "reference_page",
     "settings",
+    "values_in",
     "whole",
     "written",
 ]
@@ -67,6 +70,9 @@ _USERS = {
     "C": "client",
     "U": "`pyoco-server up`",
     "E": "engine",
+    "D": "door",
+    "P": "worker of programs",
+    "F": "client over TCP",
 }
 
 
@@ -97,11 +103,13 @@ class Setting:
     #: A bad value in the environment is a warning, and the default is used.
     lenient: bool = False
     has_variable: bool = True
+    #: What its variable begins with. Those of the grid have names of their own.
+    prefix: str = "PYOCO_"
 
     @property
     def variable(self) -> str:
         """What the user knows it by."""
-        return f"PYOCO_{self.name.upper()}" if self.has_variable else self.name
+        return f"{self.prefix}{self.name.upper()}" if self.has_variable else self.name
 
     def read(self, text: str) -> object:
         """The value this text stands for. Raises SettingError."""
@@ -228,12 +236,15 @@ SECONDS_OR_NONE = _seconds(0.0)
 #: The server refuses a shorter max age.
 AGE = _seconds(0.1)
 PATH = _text(lambda text: bool(text.strip()) and "\0" not in text, "is not a path")
+#: A file that need not be named.
+FILE = _text(lambda text: "\0" not in text, "is not the path of a file", "/etc/pyoco/file")
 NAME = _text(_matches("[A-Za-z0-9_-]{1,200}"), "may hold letters, digits, '_' and '-' only, 200 at most")
 SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, without white space, '*', '>' or '$'")
 TAG = _text(is_tag, "may hold letters, digits, '_' and '-' only, 128 at most")
 URL = _text(_is_nats_url, "is not an address of NATS (several: with commas)")
 HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
 SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")
+USER = _text(_matches(r"[^\s:]{0,200}"), "may hold no white space and no ':'", "pyoco-worker")
 PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
 INDEX = _text(
     _matches(r"none|default|(https?|file)://[^\s]{1,2000}"), "must be none, default or the address of a package index"
@@ -250,7 +261,7 @@ PACKS = Kind(
 MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 
 
-def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool) -> Any:
+def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str) -> Any:
     """A dataclass field that knows what it is. `Any`, so that the field's own annotation decides."""
     metadata = {"kind": kind, "used_by": used_by, "help": text, **more}
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))
@@ -261,6 +272,15 @@ def settings(cls: type[DataclassInstance]) -> Iterator[Setting]:
     for each in fields(cls):
         if each.metadata:
             yield Setting(name=each.name, default=each.default, **each.metadata)
+
+
+def values_in(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dict[str, Any]:
+    """What these variables say of the settings of `cls`. Raises SettingError."""
+    return {
+        setting.name: setting.read(variables[setting.variable])
+        for setting in settings(cls)
+        if setting.has_variable and setting.variable in variables
+    }
 
 
 def check_all(config: DataclassInstance) -> None:

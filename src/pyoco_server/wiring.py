@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig, priced_from_env
+from pyoco_server.config import (
+    AwsSettings,
+    GridConfig,
+    NatsBackendConfig,
+    PricedConfig,
+    grid_from_env,
+    priced_from_env,
+)
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.host.limits import memory_bytes
@@ -20,19 +27,22 @@ from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
 from pyoco_server.loops.wheel_sync import WheelSync
-from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.backups.ledger_file import SqliteLedgerFile
+from pyoco_server.ports.copies.jetstream import JetStreamCopies
 from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.letters.jetstream import JetStreamLetters
 from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
+from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
+from pyoco_server.ports.nats.grid_resources import ensure_product
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import beyond_door, beyond_worker, ensure, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
@@ -40,6 +50,7 @@ from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
+from pyoco_server.wiring_programs import open_programs
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow
@@ -51,11 +62,14 @@ __all__ = [
     "ledger_file",
     "open_backend",
     "open_backups",
+    "open_copies",
     "open_deployment",
+    "open_door_backend",
     "open_gateway_backend",
     "open_index",
     "open_keys",
     "open_letter_index",
+    "open_operator_backend",
     "open_wheel_sync",
     "thread_executor",
     "versions",
@@ -77,7 +91,7 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
 
 @contextlib.asynccontextmanager
 async def _linked(config: NatsBackendConfig, name: str, patience: Patience) -> AsyncIterator[Link]:
-    link = await open_link(config.nats_url, name, patience)
+    link = await open_link(access_of(config), name, patience)
     try:
         yield link
     finally:
@@ -85,9 +99,11 @@ async def _linked(config: NatsBackendConfig, name: str, patience: Patience) -> A
 
 
 @contextlib.asynccontextmanager
-async def _prepared(link: Link, config: NatsBackendConfig) -> AsyncIterator[StoreClock]:
-    """Everything that is missing is made, and the store's own time known. Raises Unavailable."""
-    await ensure(link, resources_of(config))
+async def _prepared(
+    link: Link, config: NatsBackendConfig, grid: GridConfig | None = None, without: Collection[str] = ()
+) -> AsyncIterator[StoreClock]:
+    """What the process uses is made, and the store's own time known. Raises Unavailable, DeploymentRefused."""
+    await ensure_product(link, config, grid, without)
     async with open_clock(link, f"KV_{config.runs_kv_bucket}") as clock:
         yield clock
 
@@ -116,15 +132,23 @@ async def open_backend(
     name: str,
     patience: Patience = WORKER_PATIENCE,
     priced: tuple[PricedConfig, AwsSettings] | None = None,
+    grid: GridConfig | None = None,
 ) -> AsyncIterator[Backend]:
-    """What a worker or a keeper reaches; with the settings of priced runs, those too. Raises Unavailable."""
+    """What a worker or a keeper reaches; with the settings of priced runs or of programs, those too.
+
+    Raises Unavailable, DeploymentRefused, SettingError.
+    """
+    if grid is not None:
+        grid.check_ack_wait(config.consumer_ack_wait_sec)
     async with (
         _linked(config, name, patience) as link,
-        _prepared(link, config) as clock,
+        _prepared(link, config, grid, beyond_worker(config)) as clock,
         contextlib.AsyncExitStack() as more,
     ):
         runs, new_id = _runs(link, config), _Ids()
-        stores = None
+        stores = programs = None
+        if grid is not None:
+            programs = await more.enter_async_context(open_programs(config, grid, link, clock))
         if priced is not None and priced[0].priced_enabled:
             from pyoco_server.wiring_priced import PricedSettings, open_priced  # noqa: PLC0415 - SQL takes long
 
@@ -141,19 +165,87 @@ async def open_backend(
             new_id=new_id,
             is_up=lambda: link.is_up,
             priced=stores,
+            programs=programs,
         )
 
 
 @contextlib.asynccontextmanager
+async def open_door_backend(
+    config: NatsBackendConfig, grid: GridConfig, name: str = "pyoco-door", patience: Patience = WORKER_PATIENCE
+) -> AsyncIterator[DoorBackend]:
+    """What a door or a router reaches, with keys, lanes, slots, doors and ACL kept in memory.
+
+    Raises Unavailable, DeploymentRefused, SettingError.
+    """
+    grid.check_ack_wait(config.consumer_ack_wait_sec)
+    async with (
+        _linked(config, name, patience) as link,
+        _prepared(link, config, grid, beyond_door(config)) as clock,
+        open_programs(config, grid, link, clock) as programs,
+    ):
+        backend = DoorBackend(
+            config=config,
+            runs=_runs(link, config),
+            queue=JetStreamQueue(link, config),
+            registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+            keys=JetStreamKeys(link, config.auth_kv_bucket),
+            wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
+            workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+            clock=clock,
+            new_id=_Ids(),
+            is_up=lambda: link.is_up,
+            programs=programs,
+        )
+        try:
+            await backend.keys.start()
+            yield backend
+        finally:
+            await backend.keys.stop()
+
+
+@contextlib.asynccontextmanager
+async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> AsyncIterator[OperatorBackend]:
+    """What an operator's command about programs reaches. Raises Unavailable, DeploymentRefused."""
+    async with (
+        _linked(config, "pyoco-operator", Patience()) as link,
+        _prepared(link, config, grid) as clock,
+        open_programs(config, grid, link, clock) as programs,
+    ):
+        backend = OperatorBackend(
+            config=config,
+            runs=_runs(link, config),
+            queue=JetStreamQueue(link, config),
+            registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+            letters=JetStreamLetters(link, config),
+            wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
+            workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+            clock=clock,
+            new_id=_Ids(),
+            is_up=lambda: link.is_up,
+            programs=programs,
+        )
+        try:
+            await backend.registry.start()
+            yield backend
+        finally:
+            await backend.registry.stop()
+
+
+@contextlib.asynccontextmanager
 async def open_gateway_backend(
-    config: NatsBackendConfig, priced: tuple[PricedConfig, AwsSettings] | None = None
+    config: NatsBackendConfig,
+    priced: tuple[PricedConfig, AwsSettings] | None = None,
+    grid: GridConfig | None = None,
 ) -> AsyncIterator[GatewayBackend]:
-    """What a gateway reaches, with registry and keys kept in memory; the settings of priced runs are those of the
-    environment unless they are given. Raises Unavailable, LedgerOutdated, UsageError."""
+    """What a gateway reaches, with registry and keys kept in memory; the settings of priced runs and of programs are
+    those of the environment unless they are given. Raises Unavailable, LedgerOutdated, DeploymentRefused, UsageError.
+    """
+    grid = grid or grid_from_env()
     with open_index(config) as index, open_letter_index(config) as letter_index:
         async with (
             _linked(config, "pyoco-gateway", Patience()) as link,
-            _prepared(link, config) as clock,
+            _prepared(link, config, grid) as clock,
+            open_programs(config, grid, link, clock) as programs,
             contextlib.AsyncExitStack() as more,
         ):
             runs, new_id = _runs(link, config), _Ids()
@@ -183,6 +275,7 @@ async def open_gateway_backend(
                 new_id=new_id,
                 is_up=lambda: link.is_up,
                 priced=stores,
+                programs=programs,
                 store_state=lambda: link.store_state,
             )
             try:
@@ -196,14 +289,14 @@ async def open_gateway_backend(
 
 @contextlib.asynccontextmanager
 async def open_deployment(
-    config: NatsBackendConfig, priced: PricedConfig | None = None
+    config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
 ) -> AsyncIterator[JetStreamDeployment]:
     """A look at whatever is there: nothing is made, and a NATS that cannot be reached is no error."""
     link = Link(PATIENCE)
     buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket)
     stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
     try:
-        yield JetStreamDeployment(link, config, _runs(link, config), stores, priced=priced)
+        yield JetStreamDeployment(link, config, _runs(link, config), stores, priced=priced, grid=grid)
     finally:
         await link.close()
 
@@ -237,12 +330,21 @@ async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
 
 @contextlib.asynccontextmanager
 async def open_backups(
-    config: NatsBackendConfig, priced: PricedConfig | None = None
+    config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
 ) -> AsyncIterator[JetStreamStreams]:
-    """Everything that is stored in NATS, to be copied out or put back; with the settings of priced runs, that of theirs
-    as well. Makes nothing. Raises Unavailable."""
+    """Everything that is stored in NATS, to be copied out or put back; with the settings of priced runs and of
+    programs, that of theirs as well. Makes nothing. Raises Unavailable."""
     async with _linked(config, "pyoco-backup", Patience()) as link:
-        yield JetStreamStreams(link, config, priced)
+        yield JetStreamStreams(link, config, priced, grid)
+
+
+@contextlib.asynccontextmanager
+async def open_copies(
+    config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
+) -> AsyncIterator[JetStreamCopies]:
+    """On how many nodes everything is kept. Makes nothing. Raises Unavailable."""
+    async with _linked(config, "pyoco-replicas", WORKER_PATIENCE) as link:
+        yield JetStreamCopies(link, config, priced, grid)
 
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:

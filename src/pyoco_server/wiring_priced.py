@@ -25,6 +25,7 @@ from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import BudgetMode, Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
+from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.priced import Priced
@@ -326,7 +327,7 @@ async def open_pack_queue(
 ) -> AsyncIterator[PackQueue]:
     """The queue of priced runs for a command. Raises Unavailable, UsageError, SettingError."""
     settings = PricedSettings(config=config, priced=replace(priced, results_url=""), aws=aws, new_id=lambda: "")
-    link = await open_link(config.nats_url, "pyoco-admin", Patience())
+    link = await open_link(access_of(config), "pyoco-admin", Patience())
     try:
         async with open_stores(settings, link) as stores:
             await stores.queue.start()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from pyoco_server.core.api_key import key_id_of, verify
+from pyoco_server.core.api_key import is_open, key_id_of, verify
 from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import KeyMissing, KeyRefused
-from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.backend import DoorBackend, GatewayBackend
 
-__all__ = ["NOBODY", "authenticate", "authenticate_payer", "check_payer"]
+__all__ = ["NOBODY", "authenticate", "authenticate_key", "authenticate_payer", "check_payer", "still_opens"]
 
 #: Authentication is off: nobody is told apart.
 NOBODY = Caller()
@@ -29,6 +29,17 @@ async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller
     return await _holder(backend, plain_key)
 
 
+async def authenticate_key(backend: DoorBackend | GatewayBackend, plain_key: str | None) -> Caller:
+    """The same, whatever the settings of HTTP say: for a door that has a switch of its own."""
+    return await _holder(backend, plain_key)
+
+
+async def still_opens(backend: DoorBackend | GatewayBackend, key_id: str) -> bool:
+    """Whether a key that has opened is neither revoked nor expired since. Raises Unavailable."""
+    record = await backend.keys.find(key_id)
+    return record is not None and is_open(record, backend.clock())
+
+
 async def authenticate_payer(backend: GatewayBackend, plain_key: str | None) -> Caller:
     """The same where money is at stake: a key is needed whatever the settings say, and its tenant must be one that
     the ledger can have (PRICED-62, PRICED-170)."""
@@ -44,7 +55,7 @@ def check_payer(tenant: Tenant | None) -> None:
         raise KeyRefused
 
 
-async def _holder(backend: GatewayBackend, plain_key: str | None) -> Caller:
+async def _holder(backend: DoorBackend | GatewayBackend, plain_key: str | None) -> Caller:
     if not plain_key:
         raise KeyMissing
     key_id = key_id_of(plain_key)

@@ -97,7 +97,7 @@ async def backup(
 
 def _unmissed(streams: Streams, names: set[str]) -> frozenset[str]:
     """What need not be there."""
-    return frozenset() if names & streams.of_priced_runs else streams.of_priced_runs
+    return frozenset().union(*(part for part in streams.parts if not names & part))
 
 
 @dataclass(frozen=True)

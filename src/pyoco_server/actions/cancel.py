@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyoco_server.actions.programs.cancel import ask_job
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.run import Caller, Run, ask_cancel
 from pyoco_server.core.states import RunState
@@ -33,7 +34,8 @@ class Answered:
 
 
 async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Stored:
-    """Mark the run CANCELLING; its worker does the rest. One read and one write, repeated while the run moves on.
+    """Mark the run CANCELLING; its worker does the rest. One read and one write, repeated while the run moves on. A
+    program that waits is CANCELLED at once (`actions/programs/cancel.py`).
 
     A run that has ended, or is being cancelled already, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound; and
     NotOfThisKind for a pack: its money is set aside and its end is the ledger's.
@@ -53,7 +55,10 @@ async def cancel_if(
             raise NotOfThisKind(f"the run {why}", problems=(Problem(("path", "run_id"), why, "kind"),))
         if run.is_terminal or run.status is RunState.CANCELLING or not wanted(run):
             return Answered(found, asked=False)
-        asked = await _ask(backend, caller, found, reason)
+        if run.is_exec:
+            asked = await ask_job(backend, found, caller.api_key_id, reason)
+        else:
+            asked = await _ask(backend, caller, found, reason)
         if isinstance(asked, Stored):
             return Answered(asked, asked=True)
     raise Unavailable(f"run {run_id} changes too fast to be cancelled")

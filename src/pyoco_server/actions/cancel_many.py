@@ -45,9 +45,15 @@ class Selection:
             and (wanted.flow is None or run.flow_name == wanted.flow)
             and (wanted.tag is None or wanted.tag in tags)
             and (wanted.kind is None or run.kind == wanted.kind)
+            and self._fits_program(run)
             and (wanted.workflow_yaml_sha256 is None or run.workflow_yaml_sha256 == wanted.workflow_yaml_sha256)
             and (self.submitted_before is None or run.submitted_at < self.submitted_before)
         )
+
+    def _fits_program(self, run: Run) -> bool:
+        wanted, program = self.wanted, run.program
+        asked = {"job_id": wanted.job_id, "client_id": wanted.client_id, "group": wanted.group}
+        return all(value is None or getattr(program, name, None) == value for name, value in asked.items())
 
 
 @dataclass

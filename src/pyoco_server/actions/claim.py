@@ -74,7 +74,7 @@ async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bo
     raise Unavailable(f"run {job.run_id} changes too fast to be claimed")
 
 
-async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Busy | Lost:
+async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Busy | Lost:  # noqa: PLR0911 - one case, one way out
     found = await backend.runs.find(job.run_id)
     now = backend.clock()
     if isinstance(found, Withdrawn):
@@ -83,8 +83,12 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     if isinstance(found, Absent):
         return await _claim_unrecorded(backend, job, me, attempt_id)
     run = found.run
-    if run.is_terminal or run.is_pack:  # FLOW-309; a job of this queue that names a pack is nobody's
-        return Spent("of another kind") if run.is_pack else Spent("ended", run)
+    if (
+        run.is_pack or run.is_exec
+    ):  # those have queues of their own: a job of this one that names such a run is nobody's
+        return Spent("of another kind")
+    if run.is_terminal:  # FLOW-309
+        return Spent("ended", run)
     busy_seconds = alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
     if busy_seconds > 0:
         return Busy(busy_seconds)

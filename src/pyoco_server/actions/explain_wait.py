@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from pyoco_server.actions.measure import Crowd, crowd_of
+from pyoco_server.actions.programs.explain_wait import explain_program_wait
+from pyoco_server.actions.wait import AHEAD_MAX, SECONDS_MAX, OldestAhead, Wait, oldest_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import (
@@ -28,40 +29,6 @@ from pyoco_server.ports.index.port import Ahead
 __all__ = ["OldestAhead", "Wait", "explain_wait"]
 
 log = get_logger(__name__)
-
-#: Places further back are not counted out: each of them costs 0.1 µs of the one thread that reads the index, at every
-#: look at every run that waits.
-_AHEAD_MAX = 1_000
-#: The explanation is a kindness: the answer does not wait longer for it.
-_SECONDS_MAX = 0.5
-
-
-@dataclass(frozen=True)
-class OldestAhead:
-    """The run that has waited longest before this one. Of another tenant's, only the age is told."""
-
-    age_seconds: float
-    run_id: str | None = None
-    submitted_at: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wait:
-    """Why a run waits, and what that was concluded from."""
-
-    reason: WaitReason
-    message: str
-    message_ja: str
-    #: 1: it is next. An estimate: jobs are taken by time of submission, unless they have to be repeated.
-    position: int
-    #: It is further back than `position` says: counting was stopped there.
-    position_capped: bool
-    #: Workers with the run's tag, and their slots together. Of a pack: all workers; of a disputed one: 0.
-    workers_alive: int
-    slots: int
-    slots_busy: int
-    oldest_ahead: OldestAhead | None
-
 
 _DISPUTED = Wait(
     reason=WaitReason.DISPUTED,
@@ -86,8 +53,10 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
         return None
     if is_disputed(run):
         return _DISPUTED
+    if run.is_exec:
+        return await explain_program_wait(backend, caller, run)
     try:
-        async with asyncio.timeout(_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             ahead = await _ahead(backend, run)
             workers = [each for each in await backend.registry.all() if run.is_pack or run.tag in each.tags]
     except (Unavailable, TimeoutError) as error:
@@ -105,11 +74,11 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
         message=message,
         message_ja=message_ja,
         position=ahead.count + 1,
-        position_capped=ahead.count >= _AHEAD_MAX,
+        position_capped=ahead.count >= AHEAD_MAX,
         workers_alive=crowd.alive,
         slots=crowd.slots,
         slots_busy=crowd.slots_busy,
-        oldest_ahead=_oldest(ahead, caller, now),
+        oldest_ahead=oldest_of(ahead, caller, now),
     )
 
 
@@ -121,7 +90,7 @@ def _judge(
             pack_type=run.flow_name,
             waited_seconds=waited_seconds,
             ahead=ahead.count,
-            ahead_capped=ahead.count >= _AHEAD_MAX,
+            ahead_capped=ahead.count >= AHEAD_MAX,
             workers_alive=crowd.alive,
             workers_gone=crowd.gone,
             workers_serving=fit.alive,
@@ -131,7 +100,7 @@ def _judge(
         tag=run.tag,
         waited_seconds=waited_seconds,
         ahead=ahead.count,
-        ahead_capped=ahead.count >= _AHEAD_MAX,
+        ahead_capped=ahead.count >= AHEAD_MAX,
         workers_alive=crowd.alive,
         workers_gone=crowd.gone,
         slots=crowd.slots,
@@ -142,17 +111,7 @@ def _judge(
 
 async def _ahead(backend: GatewayBackend, run: Run) -> Ahead:
     if run.is_pack:
-        return await backend.index.packs_ahead(run.submitted_at, run.run_id, _AHEAD_MAX)
+        return await backend.index.packs_ahead(run.submitted_at, run.run_id, AHEAD_MAX)
     if run.status is RunState.RUNNING:
         return Ahead(0, None)  # handed back: the queue repeats a job before it delivers a new one
-    return await backend.index.ahead(run.tag, run.submitted_at, run.run_id, _AHEAD_MAX)
-
-
-def _oldest(ahead: Ahead, caller: Caller, now: float) -> OldestAhead | None:
-    oldest = ahead.oldest
-    if oldest is None:
-        return None
-    age = max(0.0, now - oldest.submitted_at)
-    if caller.tenant_id is not None and caller.tenant_id != ahead.oldest_tenant_id:  # FLOW-273, FLOW-275
-        return OldestAhead(age)
-    return OldestAhead(age, oldest.run_id, oldest.submitted_at)
+    return await backend.index.ahead(run.tag, run.submitted_at, run.run_id, AHEAD_MAX)

@@ -98,6 +98,8 @@ async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadRe
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             return found
+        if found.run.is_pack or found.run.is_exec:  # a job of this queue that names one is nobody's
+            return Withdrawn(found.revision)
         if found.run.is_terminal:
             return found.run
         ended = conclude(found.run, Failed(message=message, why=why), backend.clock())

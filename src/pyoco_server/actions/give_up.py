@@ -35,7 +35,7 @@ async def give_up(backend: Backend, leftover: Leftover, deliveries: int | None =
 
     A job without a record is a foreign producer's (FLOW-310), and its letter is all that is left of it. One whose
     submission was withdrawn, or whose run ended so long ago that its record is gone, goes without; and so does one that
-    names a pack: packs have a queue of their own.
+    names a pack or a program: these have queues of their own.
 
     What a crash leaves behind:
       after the end       a job whose run has ended: the next try writes the letter, if it is missing;
@@ -90,7 +90,7 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             return found
-        if found.run.is_pack:  # a job of this queue that names one is nobody's
+        if found.run.is_pack or found.run.is_exec:  # a job of this queue that names one is nobody's
             return Withdrawn(found.revision)
         if found.run.is_terminal:
             return found.run

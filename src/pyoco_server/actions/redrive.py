@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pyoco_server.actions.delete_letter import forget_letters
+from pyoco_server.actions.programs.requeue import requeue
 from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
 from pyoco_server.actions.show_letter import find_letter, find_run
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.core.run import Caller
-from pyoco_server.errors import NotRepeatable, Problem, RunNotFound
+from pyoco_server.errors import NotRepeatable, Problem, Refused, RunNotFound
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.letters.port import StoredLetter
+from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["redrive"]
 
@@ -33,6 +36,8 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
     KeyReused when it was redriven with another change before; Refused when the change is not possible.
     """
     found = await find_letter(backend, caller, letter_id)
+    if found.letter.is_exec:
+        return await _redrive_program(backend, caller, found, change)
     run = await find_run(backend, caller, found)
     if run is None:
         raise _not_repeatable("tells of no run that is still kept", "run_gone")
@@ -42,6 +47,20 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
         accepted = await rerun(backend, caller, run.run_id, change, f"redrive {run.run_id}")
     except RunNotFound as error:
         raise _not_repeatable("tells of no run that is still kept", "run_gone") from error
+    return await _away_with(backend, found, accepted)
+
+
+async def _redrive_program(backend: GatewayBackend, caller: Caller, found: StoredLetter, change: Change) -> Accepted:
+    """The letter itself holds the job, so the run need not be there any more. Raises as `requeue` does, and Refused."""
+    if change != UNCHANGED:
+        message = "cannot be changed for a program: submit another job"
+        raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
+    submitted = await requeue(backend, caller, found)
+    accepted = Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
+    return await _away_with(backend, found, accepted)
+
+
+async def _away_with(backend: GatewayBackend, found: StoredLetter, accepted: Accepted) -> Accepted:
     await backend.letters.delete(found.letter_id)
     await forget_letters(backend, {found.letter_id})
     log.info(
@@ -49,7 +68,7 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
         letter_id=found.letter_id,
         reason=found.letter.reason,
         run_id=accepted.stored.run.run_id,
-        rerun_of=run.run_id,
+        rerun_of=found.letter.run_id,
         replayed=accepted.replayed,
     )
     return accepted

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from pyoco_server.actions.programs.requeue import rerun_job
 from pyoco_server.actions.read import read_run
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
@@ -24,6 +25,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["UNCHANGED", "Change", "rerun"]
 
@@ -60,11 +62,24 @@ async def rerun(
     submitted with is no longer there; Refused when a change is not possible.
     """
     old = (await read_run(backend, caller, run_id)).run
+    if old.is_exec:
+        return await _rerun_program(backend, caller, old, change, key)
     tag = change.tag if change.tag is not None else old.tag
     _check_repeatable(old, tag)
     again = _uploaded if old.workflow_yaml_sha256 is not None else _named
     ask = await again(backend, old, change, tag)
     return await submit_once(backend, caller, ask, key)
+
+
+async def _rerun_program(
+    backend: GatewayBackend, caller: Caller, old: Run, change: Change, key: str | None
+) -> Accepted:
+    """A new job with the same content, as it was: an idempotency key stands for the id of the job."""
+    if change != UNCHANGED:
+        message = "cannot be changed for a program: submit another job"
+        raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
+    submitted = await rerun_job(backend, caller, old, key)
+    return Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
 
 
 def _check_repeatable(old: Run, tag: str) -> None:
@@ -73,7 +88,7 @@ def _check_repeatable(old: Run, tag: str) -> None:
         message = "is a priced one, which cannot be run again: submit it anew, under another idempotency key"
         raise NotOfThisKind(f"the run {message}", problems=(Problem(("path", "run_id"), message, "kind"),))
     if old.kind != "flow":
-        raise _not_repeatable(f"is of kind {old.kind}: only flows can be run again", "kind")
+        raise _not_repeatable(f"is of kind {old.kind}: only flows and programs can be run again", "kind")
     if not old.flow_name or tag_problem(tag) is not None:
         raise _not_repeatable("has no flow name or no tag that a worker could serve", "incomplete")
 

@@ -131,7 +131,7 @@ async def rescue(
     who still works on the run. Several keepers may try at once.
     """
     found = await backend.runs.find(run_id)
-    if not isinstance(found, Stored) or found.run.is_terminal or found.run.is_pack:
+    if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_flow:
         return None
     run = found.run
     if run.status is RunState.CANCELLING:
@@ -158,7 +158,9 @@ async def end_cancelled(backend: Backend, run_id: str, quiet_seconds: float) -> 
     cut off loses its next write and stops (FLOW-311). One read, one question at most, one compare-and-set.
     """
     found = await backend.runs.find(run_id)
-    if not isinstance(found, Stored) or found.run.status is not RunState.CANCELLING or found.run.is_pack:
+    if not isinstance(found, Stored) or found.run.status is not RunState.CANCELLING:
+        return None
+    if not found.run.is_flow:  # the ledger's, the grid's own, or of a version that knows more
         return None
     return await _end_cancelled(backend, found, quiet_seconds)
 

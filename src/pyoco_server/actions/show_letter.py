@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyoco_server.actions.programs.requeue import can_requeue
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.dead_letter import read_letter_id
 from pyoco_server.core.run import Caller, Run
@@ -48,6 +49,8 @@ async def show_letter(backend: GatewayBackend, caller: Caller, letter_id: str) -
     """The letter and its run: two round trips, three when the run was of an uploaded flow. Raises LetterNotFound."""
     found = await find_letter(backend, caller, letter_id)
     run = await find_run(backend, caller, found)
+    if found.letter.is_exec:  # it holds the job itself
+        return LetterView(found, None if run is None else run.status, await can_requeue(backend, found.letter))
     if run is None:
         return LetterView(found, None, redrivable=False)
     return LetterView(found, run.status, await _is_repeatable(backend, run))

@@ -20,10 +20,12 @@ from pyoco_server.client.faults import AnswerDamaged, Tries, read_answer
 from pyoco_server.client.files import CHUNK_BYTES, Arrival, Readable, Source
 from pyoco_server.client.forms import Form
 from pyoco_server.client.io_async import Chunks, Gate, Stream, in_thread, pieces_of, sleep
+from pyoco_server.client.job_form import JobForm
 from pyoco_server.client.pack_result import Gathering, Signed, check_signed
-from pyoco_server.client.results import RunWatchEvent, WheelArtifact
 from pyoco_server.client.retry import Patience
+from pyoco_server.client.run_results import RunWatchEvent
 from pyoco_server.client.watching import Clocks, Watching
+from pyoco_server.client.wheel_results import WheelArtifact
 
 __all__ = ["AsyncWire", "Progress", "Uploaded"]
 
@@ -203,6 +205,19 @@ class AsyncWire:
                 return cast(T, answer), digest.hexdigest()
             except httpx.HTTPError as error:
                 pause = self._pause(tries, error, Repeat.SAFE if source.can_restart else Repeat.NEVER)
+            await sleep(pause)
+
+    async def send_form(self, call: Call[T], form: JobForm, progress: Progress | None) -> T:
+        """A call whose body is a form with files. They are read again from their beginning for each try."""
+        tries = self._tries()
+        while True:
+            form.restart()
+            body = _counted(pieces_of(form.pieces()), hashlib.sha256(), form.length, progress)
+            try:
+                async with self._gate:
+                    return cast(T, read_answer(call, await self.client.send(self._request(call, tries, body))))
+            except httpx.HTTPError as error:
+                pause = self._pause(tries, error, call.repeat)
             await sleep(pause)
 
     async def _find_uploaded(self, form: Form, sha256_hex: str) -> WheelArtifact | None:

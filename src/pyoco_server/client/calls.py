@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from pyoco_server.client.forms import Form, frame
-from pyoco_server.client.results import (
-    Attention,
+from pyoco_server.client.letter_results import (
     DlqCounts,
     DlqMessageDeleted,
     DlqMessageDetail,
@@ -20,10 +19,9 @@ from pyoco_server.client.results import (
     DlqMessagesDeleted,
     DlqMessagesRedriven,
     DlqPage,
-    Health,
-    Queues,
-    Ready,
-    RecentMetrics,
+)
+from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
+from pyoco_server.client.run_results import (
     RunAccepted,
     RunBatchAnswer,
     RunListResponse,
@@ -32,12 +30,8 @@ from pyoco_server.client.results import (
     RunSnapshot,
     RunSummary,
     RunTasks,
-    WheelArtifact,
-    WheelDeleted,
-    WheelHistoryEvent,
-    WorkerPatched,
-    WorkerRecord,
 )
+from pyoco_server.client.wheel_results import WheelArtifact, WheelDeleted, WheelHistoryEvent
 
 __all__ = [
     "Call",

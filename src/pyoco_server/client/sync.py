@@ -14,8 +14,9 @@ import httpx
 from pyoco_server.client import calls
 from pyoco_server.client.files import Landing
 from pyoco_server.client.io_sync import Stream, closing, in_thread, sleep
-from pyoco_server.client.results import (
-    Attention,
+from pyoco_server.client.job_calls import program_filters
+from pyoco_server.client.job_results import RunsOfPrograms
+from pyoco_server.client.letter_results import (
     DlqCounts,
     DlqMessageDeleted,
     DlqMessageDetail,
@@ -23,12 +24,12 @@ from pyoco_server.client.results import (
     DlqMessagesDeleted,
     DlqMessagesRedriven,
     DlqPage,
-    Health,
     LettersDeletedBy,
     LettersRedrivenBy,
-    Queues,
-    Ready,
-    RecentMetrics,
+)
+from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
+from pyoco_server.client.retry import Patience
+from pyoco_server.client.run_results import (
     RunAccepted,
     RunBatchAnswer,
     RunBatchItem,
@@ -41,18 +42,13 @@ from pyoco_server.client.results import (
     RunSummary,
     RunTasks,
     RunWatchEvent,
-    WheelArtifact,
-    WheelDeleted,
-    WheelDownloaded,
-    WheelHistoryEvent,
-    WorkerPatched,
-    WorkerRecord,
 )
-from pyoco_server.client.retry import Patience
+from pyoco_server.client.sync_jobs import Jobs
 from pyoco_server.client.sync_priced import PricedRuns
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
+from pyoco_server.client.wheel_results import WheelArtifact, WheelDeleted, WheelDownloaded, WheelHistoryEvent
 from pyoco_server.errors import CATALOGUE, TooManyWatchers
 
 __all__ = ["PyocoHttpClient"]
@@ -63,7 +59,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class PyocoHttpClient(PricedRuns):
+class PyocoHttpClient(PricedRuns, Jobs):
     """A client of one gateway.
 
     A gateway's error is an `httpx.HTTPStatusError` with the gateway's words in `error.response.json()`; no connection,
@@ -187,11 +183,13 @@ class PyocoHttpClient(PricedRuns):
         *,
         kind: str | None = None,
         run_id: str | None = None,
+        **program: Unpack[RunsOfPrograms],
     ) -> list[RunSummary]:
         """The newest runs that fit, newest update first; 50 unless `limit` says otherwise, 200 at most. `run_id` is how
-        an id begins, with four characters or more."""
+        an id begins, with four characters or more. Jobs of programs are found by `exec_name`, `client_id`, `job_id` and
+        `group`, too."""
         filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
-        return self._wire.call(calls.list_runs({**filters, "limit": limit}))
+        return self._wire.call(calls.list_runs({**filters, **program_filters(program), "limit": limit}))
 
     def list_runs_vnext(  # noqa: PLR0913, PLR0917  (FLOW-411)
         self,
@@ -206,10 +204,12 @@ class PyocoHttpClient(PricedRuns):
         *,
         kind: str | None = None,
         run_id: str | None = None,
+        **program: Unpack[RunsOfPrograms],
     ) -> RunListResponse:
         """One page of runs. `next_cursor`, given as `cursor` with the same filters, brings the next one."""
         filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
-        asked = {**filters, "limit": limit, "updated_after": updated_after, "cursor": cursor}
+        asked = {**filters, **program_filters(program), "limit": limit}
+        asked |= {"updated_after": updated_after, "cursor": cursor}
         return self._wire.call(calls.list_runs_vnext(asked))
 
     def iter_runs(  # noqa: PLR0913  (as the lists)
@@ -224,10 +224,11 @@ class PyocoHttpClient(PricedRuns):
         kind: str | None = None,
         run_id: str | None = None,
         page_size: int = 200,
+        **program: Unpack[RunsOfPrograms],
     ) -> Stream[RunSummary]:
         """Every run that fits, page by page, each page when it is needed. A run that changes meanwhile comes once."""
         filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
-        asked = {**filters, "limit": page_size, "updated_after": updated_after}
+        asked = {**filters, **program_filters(program), "limit": page_size, "updated_after": updated_after}
         cursor: str | None = None
         while True:
             page = self._wire.call(calls.list_runs_vnext({**asked, "cursor": cursor}))
@@ -317,7 +318,7 @@ class PyocoHttpClient(PricedRuns):
 
     # Dead letters
 
-    def list_letters(
+    def list_letters(  # noqa: PLR0913  (a filter each)
         self,
         reason: str | None = None,
         flow: str | None = None,
@@ -325,9 +326,14 @@ class PyocoHttpClient(PricedRuns):
         run_id: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
+        *,
+        exec_name: str | None = None,
+        client_id: str | None = None,
+        group: str | None = None,
     ) -> DlqPage:
         """One page of dead letters, newest first. `next_cursor`, given as `cursor`, brings the next one."""
         asked = {"reason": reason, "flow": flow, "tag": tag, "run_id": run_id, "limit": limit, "cursor": cursor}
+        asked |= {"exec": exec_name, "client_id": client_id, "group": group}
         return self._wire.call(calls.list_letters(asked))
 
     def count_letters(self) -> DlqCounts:

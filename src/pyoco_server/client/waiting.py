@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from pyoco_server.client.results import RunSnapshot
+from pyoco_server.client.run_results import RunSnapshot
 from pyoco_server.client.watching import Clocks
 from pyoco_server.core.states import TERMINAL
 

@@ -20,8 +20,8 @@ from pyoco_server.client import calls
 from pyoco_server.client.calls import Call
 from pyoco_server.client.events import EventDecoder, EventTooLarge, ServerEvent
 from pyoco_server.client.faults import AnswerDamaged, NotAGateway, err_id_of, failure_of
-from pyoco_server.client.results import RunWatchEvent
 from pyoco_server.client.retry import BRIEFLY_AWAY, How, backoff_seconds
+from pyoco_server.client.run_results import RunWatchEvent
 from pyoco_server.core.states import TERMINAL
 
 __all__ = ["SILENCE_SECONDS", "Clocks", "Watching"]

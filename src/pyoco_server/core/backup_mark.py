@@ -1,4 +1,5 @@
-"""What a stream says of the restore that is making it. When that has come to its end, nothing is said any more."""
+"""What a stream says of the restore that is making it. When that has come to its end, nothing is said any more but when
+it was."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Mark", "mark_of", "marked", "unmarked"]
+__all__ = ["Mark", "dated", "mark_of", "marked", "restored_at", "unmarked"]
 
 _KEY = "pyoco.restored"
 _UNFINISHED = "unfinished"
+_AT_KEY = "pyoco.restored_at"
+#: More would not fit where instants are kept.
+_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,18 @@ def mark_of(config: Mapping[str, Any]) -> Mark | None:
     if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
         return Mark(words[0], (int(words[1]), int(words[2])))
     return None
+
+
+def dated(config: Mapping[str, Any], at_us: int) -> dict[str, Any]:
+    """The configuration of a stream that says, for good, when it was restored. Its own date may be that of the stream
+    that was copied."""
+    return {**config, "metadata": {**(config.get("metadata") or {}), _AT_KEY: str(at_us)}}
+
+
+def restored_at(config: Mapping[str, Any]) -> int | None:
+    """In microseconds, by the clock of the machine that restored it. None: never, as far as it says."""
+    said = str((config.get("metadata") or {}).get(_AT_KEY, ""))
+    return int(said) if said.isascii() and said.isdecimal() and len(said) <= _DIGITS_MAX else None
 
 
 def _with(config: Mapping[str, Any], said: Mapping[str, str]) -> dict[str, Any]:

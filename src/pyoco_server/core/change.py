@@ -60,6 +60,8 @@ def last_change(run: Run) -> Change:
     if run.status is RunState.CANCELLING:
         at = _first(run.cancel_requested_at, run.updated_at)
         return Change(What.CANCEL_REQUESTED, at, _asker(run.cancel_requested_by))
+    if run.status is RunState.PENDING and run.is_exec and run.earlier_attempts:
+        return _put_back(run)
     if run.status is RunState.PENDING:
         return Change(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
     if run.attempt > 0 and run.attempt_id is None and not run.is_pack:  # a pack is never given back
@@ -93,6 +95,15 @@ def _hand_back(run: Run) -> Change:
     last = run.earlier_attempts[-1] if run.earlier_attempts else {}
     if (last.get("attempt"), last.get("why")) != (run.attempt, HANDED_BACK):
         last = {}
+    worker_id = last.get("worker_id")
+    doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
+    return Change(What.HANDED_BACK, _first(_instant(last.get("ended_at")), run.updated_at), doer)
+
+
+def _put_back(run: Run) -> Change:
+    """A program's attempt ended nothing: its own worker's fault, or lost with it. Nobody but the line of that attempt
+    says whose it was."""
+    last = run.earlier_attempts[-1]
     worker_id = last.get("worker_id")
     doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
     return Change(What.HANDED_BACK, _first(_instant(last.get("ended_at")), run.updated_at), doer)

@@ -1,12 +1,17 @@
-"""A job set aside, with the reason (section 15.6 of the contract). For diagnosis: it holds neither params nor YAML."""
+"""A job set aside, with the reason (section 15.6 of the contract). For diagnosis: it holds neither params nor YAML.
+
+That of a program holds the job itself, so that it can be put to work again when nothing else is left (GRID-85).
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.programs.record import EXEC
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
 from pyoco_server.errors import Corrupt
 
@@ -49,6 +54,22 @@ class DeadLetter:
     #: Whose run it was. None: nobody's, and with authentication on nobody sees it.
     tenant_id: str | None = None
     api_key_id: str | None = None
+    #: `exec`: a program's, and what follows is known (GRID-85).
+    kind: str | None = None
+    job_id: str | None = None
+    group: str | None = None
+    exec_name: str | None = None
+    client_id: str | None = None
+    attempt: int | None = None
+    lost: int | None = None
+    exit_code: int | None = None
+    error_code: str | None = None
+    #: The message of the queue. Arguments and input files are in it: it is shown to nobody.
+    job: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def is_exec(self) -> bool:
+        return self.kind == EXEC
 
 
 def letter_of(
@@ -68,7 +89,26 @@ def letter_of(
         subject=subject,
         tenant_id=run.tenant_id,
         api_key_id=run.api_key_id,
+        **_of_program(run),
     )
+
+
+def _of_program(run: Run) -> dict[str, Any]:
+    program = run.program
+    if program is None:
+        return {}
+    return {
+        "kind": EXEC,
+        "job_id": program.job_id,
+        "group": program.group,
+        "exec_name": program.exec_name,
+        "client_id": program.client_id,
+        "attempt": run.attempt,
+        "lost": program.lost,
+        "exit_code": program.exit_code,
+        "error_code": program.error_code,
+        "job": program.job,
+    }
 
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:
@@ -103,7 +143,21 @@ def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
         subject=_text(message.get("subject")),
         tenant_id=_text(message.get("tenant_id")),
         api_key_id=_text(message.get("api_key_id")),
+        **(_read_of_program(message) if message.get("kind") == EXEC else {}),
     )
+
+
+def _read_of_program(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The job as it is: whoever puts it to work again reads it strictly."""
+    texts = {name: _text(message.get(name)) for name in ("job_id", "group", "exec_name", "client_id", "error_code")}
+    job, exit_code = message.get("job"), message.get("exit_code")
+    return texts | {
+        "kind": EXEC,
+        "attempt": _count(message.get("attempt")),
+        "lost": _count(message.get("lost")),
+        "exit_code": exit_code if type(exit_code) is int and abs(exit_code) < 2**32 else None,
+        "job": job if isinstance(job, dict) else None,
+    }
 
 
 def read_letter_id(text: str) -> int | None:

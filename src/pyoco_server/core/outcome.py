@@ -43,6 +43,14 @@ class DeadReason(StrEnum):
     TIMEOUT = "timeout"
     #: It has a record but no job, so nobody would ever take it: its submission was cut short, or the queue lost it.
     ABANDONED = "abandoned"
+    #: Of a program: as many attempts failed as may.
+    MAX_ATTEMPTS = "max_attempts"
+    #: Of a program: as many attempts were lost with their workers as may.
+    MAX_LOST = "max_lost"
+    #: Of a program: the worker has none of that name.
+    EXEC_NOT_FOUND = "exec_not_found"
+    #: Of a program: the worker may not run it.
+    EXEC_NOT_ALLOWED = "exec_not_allowed"
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyoco_server.core.outcome import Completed, Outcome, Progress
+from pyoco_server.core.programs.record import EXEC, Program
 from pyoco_server.core.states import MOVES, TERMINAL, IllegalMove, RunState, TaskState
 from pyoco_server.errors import CATALOGUE
 
 __all__ = [
     "EARLIER_ATTEMPTS_MAX",
     "ERROR_LENGTH_MAX",
+    "FLOW",
     "GATEWAY",
     "HANDED_BACK",
     "KEEPER",
@@ -30,10 +32,12 @@ __all__ = [
     "accept",
     "ask_cancel",
     "beat",
+    "changed",
     "claim",
     "conclude",
     "hand_back",
     "mark_cancel_overdue",
+    "with_this_one",
 ]
 
 #: FLOW-352
@@ -54,6 +58,8 @@ OPERATOR = "operator"
 #: The kind of a priced run. Its record is a picture of the ledger's row: whatever is done to it here, the row does not
 #: hear of. So it is shown as any other, and nothing of the flows' side writes to it.
 PACK = "pack"
+#: The kind that everything here is made for which does not ask.
+FLOW = "flow"
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Run:
     #: Every write sets it, heartbeats included (FLOW-350).
     updated_at: float
     heartbeat_at: float
-    kind: str = "flow"
+    kind: str = FLOW
     status: RunState = RunState.PENDING
     tags: tuple[str, ...] = ()
     #: As submitted; what tasks do to them is not shown (FLOW-351).
@@ -117,7 +123,7 @@ class Run:
     attempt_id: str | None = None
     worker_id: str | None = None
     instance_id: str | None = None
-    #: What became of the attempts before this one, the oldest first (`_with_this_one`). They are shown, and nothing is
+    #: What became of the attempts before this one, the oldest first (`with_this_one`). They are shown, and nothing is
     #: decided by them: so they are kept as they were read, members of a newer version included (FLOW-551).
     earlier_attempts: tuple[Mapping[str, Any], ...] = ()
     start_time: float | None = None
@@ -137,6 +143,8 @@ class Run:
     ended_by: str | None = None
     #: The run this one repeats.
     rerun_of: str | None = None
+    #: What a run of a program has besides; None: it is of another kind.
+    program: Program | None = None
     #: Fields a newer version wrote and this one does not know: carried along, never dropped (FLOW-551).
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -145,8 +153,18 @@ class Run:
         return self.status in TERMINAL
 
     @property
+    def is_flow(self) -> bool:
+        """Not what is left when the others are ruled out: a later version beside this one may have more kinds."""
+        return self.kind == FLOW
+
+    @property
     def is_pack(self) -> bool:
         return self.kind == PACK
+
+    @property
+    def is_exec(self) -> bool:
+        """A program's run. What flows are done to is not done to it: the grid has its own claim, end and cancel."""
+        return self.kind == EXEC
 
     def is_owned_by(self, attempt_id: str) -> bool:
         return self.attempt_id == attempt_id
@@ -176,12 +194,12 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
 
     One that was under way until now is lost: its last sign of life is all that is known of its end.
     """
-    return _changed(
+    return changed(
         run,
         status=_target(run, "claim"),
         attempt=run.attempt + 1,
         attempt_id=attempt_id,
-        earlier_attempts=_with_this_one(run, LOST, run.heartbeat_at),
+        earlier_attempts=with_this_one(run, LOST, run.heartbeat_at),
         worker_id=owner.worker_id,
         instance_id=owner.instance_id,
         start_time=now,
@@ -197,11 +215,11 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
 
 def hand_back(run: Run, now: float) -> Run:
     """A worker that must go gives the run away: nobody owns it, and the next delivery may claim it at once."""
-    earlier = _with_this_one(run, HANDED_BACK, now)
-    return _changed(run, attempt_id=None, worker_id=None, instance_id=None, earlier_attempts=earlier, updated_at=now)
+    earlier = with_this_one(run, HANDED_BACK, now)
+    return changed(run, attempt_id=None, worker_id=None, instance_id=None, earlier_attempts=earlier, updated_at=now)
 
 
-def _with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, Any], ...]:
+def with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, Any], ...]:
     """The attempts that are over, once the one under way is. Nobody's run has none under way."""
     if run.attempt_id is None:
         return run.earlier_attempts
@@ -217,7 +235,7 @@ def _with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, An
 
 def beat(run: Run, progress: Progress, now: float) -> Run:
     """A sign of life with whatever progress there is; the meaning of the status stays (FLOW-349)."""
-    return _changed(
+    return changed(
         run,
         heartbeat_at=now,
         updated_at=now,
@@ -232,7 +250,7 @@ def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) 
     """Somebody wants it stopped (FLOW-175), by the key they have. The first request is the one that counts
     (FLOW-177)."""
     status = _target(run, "ask_cancel")
-    return _changed(
+    return changed(
         run, status=status, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by, updated_at=now
     )
 
@@ -240,7 +258,7 @@ def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) 
 def mark_cancel_overdue(run: Run, seconds: float, now: float) -> Run:
     """The work did not stop within the grace period: say so, and change nothing else (FLOW-186)."""
     text = CATALOGUE[21]
-    return _changed(run, error=f"{text.err_id}: {text.en} ({seconds:g} s)", updated_at=now)
+    return changed(run, error=f"{text.err_id}: {text.en} ({seconds:g} s)", updated_at=now)
 
 
 def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None) -> Run:
@@ -257,7 +275,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
         status, error = _target(run, "fail"), outcome.error or "the engine stopped the run"
         reason = outcome.reason or "execution_error"  # FLOW-384: stopped, though nobody asked for it
     progress = outcome.progress
-    return _changed(
+    return changed(
         run,
         status=status,
         error=error and error[:ERROR_LENGTH_MAX],
@@ -280,7 +298,7 @@ def _target(run: Run, move: str) -> RunState:
     return target
 
 
-def _changed(run: Run, **changes: Any) -> Run:
+def changed(run: Run, **changes: Any) -> Run:
     """What `dataclasses.replace` does, at a tenth of its price: there are five of these in the life of every run."""
     copy = object.__new__(Run)
     copy.__dict__.update(run.__dict__)

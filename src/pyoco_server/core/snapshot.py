@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from pyoco_server.core.programs.record import EXEC, PRIVATE
+from pyoco_server.core.programs.stored import MEMBERS, program_members, read_program
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import CATALOGUE, Corrupt, SnapshotTooLargeError
@@ -76,14 +78,20 @@ def to_snapshot(run: Run) -> dict[str, Any]:
         snapshot["graph"] = run.graph
     if run.earlier_attempts:
         snapshot["earlier_attempts"] = list(run.earlier_attempts)
+    if run.program is not None:
+        snapshot.update(program_members(run.program))
+        snapshot["token"] = snapshot.pop("attempt_id", None)
     if run.extra:
         snapshot.update(run.extra)
     return snapshot
 
 
 def shown_snapshot(run: Run) -> dict[str, Any]:
-    """The same, for somebody who looks at it: without a graph of another form than ours. O(graph)."""
+    """The same, for somebody who looks at it: without a graph of another form than ours, and without what a program's
+    run keeps to itself (GRID-154). O(graph)."""
     snapshot = to_snapshot(run)
+    if run.is_exec:
+        snapshot = _without(snapshot, *PRIVATE)
     if run.graph and not _is_graph(run.graph):
         del snapshot["graph"]
     return snapshot
@@ -95,13 +103,16 @@ def _is_graph(value: Mapping[Any, Any]) -> bool:
 
 
 _INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
-_FIELDS = frozenset(item.name for item in fields(Run)) - {"extra"}
+_FIELDS = frozenset(item.name for item in fields(Run)) - {"extra", "program"}
+_OF_PROGRAMS = MEMBERS | {"token"}
 
 
 def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
     """The run a snapshot tells of. Raises Corrupt when it does not tell of one."""
     known = {name: value for name, value in snapshot.items() if name in _FIELDS and value is not None}
-    extra = {name: value for name, value in snapshot.items() if name not in _FIELDS}
+    is_exec = snapshot.get("kind") == EXEC
+    mine = _FIELDS | _OF_PROGRAMS if is_exec else _FIELDS
+    extra = {name: value for name, value in snapshot.items() if name not in mine}
     for name in ("params", "tasks", "task_records"):
         if not isinstance(known.get(name, {}), dict):
             raise Corrupt(f"not a run snapshot: {name} is not an object")
@@ -115,6 +126,9 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
         known.setdefault("heartbeat_at", known["updated_at"])
+        if is_exec:
+            known["program"] = read_program(snapshot)
+            known["attempt_id"] = snapshot.get("token")
         return Run(**known, extra=extra)
     except (KeyError, OverflowError, TypeError, ValueError) as error:  # JSON has integers that no float can hold
         raise Corrupt(f"not a run snapshot: {error}") from error

@@ -47,6 +47,10 @@ class WaitReason(StrEnum):
     UNCLEAR = "unclear"
     #: Of a pack: what is known of its money contradicts itself, and an operator has to decide.
     DISPUTED = "disputed"
+    #: Of a program: its client has as many jobs in flight as it may.
+    AT_CAP = "at_cap"
+    #: Of a program: an attempt failed or was lost, and the next one waits for its time.
+    RETRY = "retry"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +98,8 @@ def waits(run: Run) -> bool:
     """
     if run.is_pack:
         return run.status is RunState.PENDING or is_disputed(run)
+    if run.is_exec:  # one that was put back still names its last worker
+        return run.status is RunState.PENDING
     return run.worker_id is None and run.status in (RunState.PENDING, RunState.RUNNING)
 
 

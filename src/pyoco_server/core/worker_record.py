@@ -47,6 +47,17 @@ class WorkerRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     #: The packs it executes; none as long as it takes no priced runs. None: its version does not tell.
     packs: tuple[str, ...] | None = None
+    #: `exec-tcp` or `exec-native`: a worker of programs, at a door or at the queue itself. None: one of flows.
+    kind: str | None = None
+    #: Of a worker of programs: which ones it takes, how many more it takes now, and how many at once.
+    patterns: tuple[str, ...] | None = None
+    credits: int | None = None
+    max_parallel: int | None = None
+    #: The door that it is connected to, and the share of its machine's CPUs in use.
+    door_id: str | None = None
+    #: The group of programs that it belongs to.
+    group: str | None = None
+    cpu: float | None = None
 
     def derived_state(self, now: float, disconnect_seconds: float) -> WorkerState:
         """FLOW-27: an orderly stop is kept; a silent worker is disconnected."""
@@ -128,10 +139,12 @@ def _are_texts(value: object) -> bool:
 #: One record that is not what it says would spoil every list it is in.
 _FORMS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("worker_id", "instance_id", "current_run_id", "last_run_status", "stop_reason"), _is_text),
+    **dict.fromkeys(("kind", "door_id", "group"), _is_text),
     **dict.fromkeys(("last_seen_at", "last_heartbeat_at", "updated_at", "stopped_at", "last_pull_at"), _is_instant),
-    **dict.fromkeys(("slots", "host_restarts"), _is_count),
+    **dict.fromkeys(("slots", "host_restarts", "credits", "max_parallel"), _is_count),
+    "cpu": _is_instant,
     **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
-    **dict.fromkeys(("tags", "running", "packs"), _are_texts),
+    **dict.fromkeys(("tags", "running", "packs", "patterns"), _are_texts),
     "state": lambda value: value in WorkerState.__members__,
     "hidden": lambda value: isinstance(value, bool),
 }
@@ -151,7 +164,8 @@ def read_worker(data: bytes) -> WorkerRecord:
         known["state"] = WorkerState(known["state"])
         known["tags"] = tuple(known.get("tags", ()))
         known["running"] = tuple(known.get("running", ()))
-        known["packs"] = tuple(known["packs"]) if "packs" in known else None
+        for name in known.keys() & {"packs", "patterns"}:
+            known[name] = tuple(known[name])
         known.setdefault("instance_id", "")
         known.setdefault("last_heartbeat_at", known["last_seen_at"])
         return WorkerRecord(**known)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pyoco_server.actions.rescue import end_cancelled
+from pyoco_server.core.programs.record import EXEC
+from pyoco_server.core.run import PACK
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import PyocoError
 from pyoco_server.logs import get_logger
@@ -24,6 +26,8 @@ _PAGE = 500
 #: Cancelled runs looked at in one turn, newest first: the older ones are looked at when these have ended.
 _TURN_MAX = 20_000
 _AT_ONCE = 32
+#: Packs cannot be cancelled; a program is ended by whoever claims it next.
+_OF_OTHERS = (PACK, EXEC)
 
 
 class Canceller(Loop):
@@ -64,6 +68,8 @@ class Canceller(Loop):
     def _is_due(self, line: Summary) -> bool:
         """Whether its record is worth a look: nobody has it, or whoever had it is silent. The record decides."""
         now = self._backend.clock()
+        if line.kind in _OF_OTHERS:
+            return False
         silent = now - line.heartbeat_at >= self._backend.config.worker_disconnect_timeout_sec
         return now - line.updated_at >= self._quiet_seconds and (line.worker_id is None or silent)
 

@@ -19,8 +19,8 @@ _OLDER_THAN_SECONDS = 3600.0
 
 
 class ObjectSweeper(Loop):
-    """Sweeps the strays of wheels and submitted flow.yaml files: bytes that no object names, and to which nobody has
-    added for an hour.
+    """Sweeps the strays of wheels, submitted flow.yaml files and files of programs: bytes that no object names, and to
+    which nobody has added for an hour.
 
     No put that is under way is ever swept. The hour goes by the clock of NATS, which may jump; so a stray is removed
     only when the turn before found the very same. Between two turns lie ten minutes, and a put that has added
@@ -46,6 +46,8 @@ class ObjectSweeper(Loop):
             config.wheel_object_store_bucket: backend.wheels,
             config.workflow_object_store_bucket: backend.workflows,
         }
+        if backend.programs is not None:
+            self._stores[backend.programs.config.exec_artifacts_bucket] = backend.programs.artifacts
         self._older_than_seconds = older_than_seconds
         #: What the last turn found in each store.
         self._found: dict[str, frozenset[Stray]] = {}

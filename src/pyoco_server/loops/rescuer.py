@@ -30,7 +30,9 @@ the job lies in the queue, was delivered as often as it may be, and will not com
 "Alive": the run's heartbeat is young, or its record was written a moment ago by the store's clock, or its worker's own
 record in the registry is young and lists the run (`actions/rescue.py`).
 
-Packs are not among them: whatever their record says is a picture of the ledger, whose own keepers end them.
+Packs are not among them: whatever their record says is a picture of the ledger, whose own keepers end them. Nor are
+programs: their queue delivers for ever, whoever claims one that was left decides, and what has fallen out of the queue
+is put back by their sweeper (`loops/programs/sweeper.py`).
 
 A job whose run has ended is dropped by the worker that takes it; one that is given up is removed by Advisories. On a
 tag that nobody serves such a job stays in the queue, and nothing waits for it.

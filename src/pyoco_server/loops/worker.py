@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyoco_server.actions.beat import give_back
 from pyoco_server.core.run import Owner
@@ -43,7 +43,7 @@ _KILLED_SECONDS = 10.0
 class Lane(Protocol):
     """Something else that runs in this worker, and belongs into its record."""
 
-    #: Called whenever `running`, `packs` or `last_status` has changed.
+    #: Called whenever something of the below has changed.
     when_changed: Callable[[], None]
     last_status: str | None
 
@@ -54,7 +54,8 @@ class Lane(Protocol):
     def restarts(self) -> int: ...
 
     @property
-    def packs(self) -> tuple[str, ...]: ...
+    def facts(self) -> Mapping[str, Any]:
+        """Members of the worker's record that no other lane has a say in."""
 
 
 class Badge:
@@ -67,7 +68,8 @@ class Badge:
         self.running: tuple[str, ...] = ()
         self.last_status: str | None = None
         self.host_restarts = 0
-        self.packs: tuple[str, ...] = ()
+        #: What its lanes say of themselves.
+        self.facts: Mapping[str, Any] = {}
         self.intake: Intake | None = None
         #: What became of the last look at the wheel registry (FLOW-243); None: this worker takes no wheels.
         self.wheels: SyncReport | None = None
@@ -75,6 +77,7 @@ class Badge:
     def describe(self) -> WorkerRecord:
         now = self._backend.clock()
         running = self.running
+        facts = {"packs": (), **self.facts}
         return WorkerRecord(
             worker_id=self.me.worker_id,
             instance_id=self.me.instance_id,
@@ -89,8 +92,8 @@ class Badge:
             host_restarts=self.host_restarts,
             last_pull_at=None if self.intake is None else now - (time.monotonic() - self.intake.heard_at),
             versions=self._versions,
-            packs=self.packs,
             wheel_sync=None if self.wheels is None else self.wheels.document(),
+            **facts,
         )
 
 
@@ -124,16 +127,17 @@ class Worker:
         self._intake: Intake | None = None
         self._pulse: Pulse | None = None
         self._crew: Crew | None = None
-        self._lane: Lane | None = None
+        self._lanes: list[Lane] = []
 
     def add_lane(self, lane: Lane) -> None:
         """The registry tells of its runs, too."""
-        self._lane = lane
-        lane.when_changed = self._on_lane
+        self._lanes.append(lane)
+        lane.when_changed = lambda: self._on_lane(lane)
+        self._on_lane(lane)
 
-    def _on_lane(self) -> None:
-        if self._lane is not None and self._lane.last_status is not None:
-            self._badge.last_status = self._lane.last_status
+    def _on_lane(self, lane: Lane) -> None:
+        if lane.last_status is not None:
+            self._badge.last_status = lane.last_status
         if self._pulse is not None:
             self._pulse.touch()
 
@@ -197,11 +201,11 @@ class Worker:
             log.warning("the orderly stop was not recorded", error=error)
 
     def _describe(self) -> WorkerRecord:
-        self._badge.host_restarts = self._executor.restarts + (self._lane.restarts if self._lane is not None else 0)
-        self._badge.running = (self._pulse.run_ids if self._pulse is not None else ()) + (
-            self._lane.running if self._lane is not None else ()
-        )
-        self._badge.packs = self._lane.packs if self._lane is not None else ()
+        self._badge.host_restarts = self._executor.restarts + sum(lane.restarts for lane in self._lanes)
+        self._badge.running = self._pulse.run_ids if self._pulse is not None else ()
+        for lane in self._lanes:
+            self._badge.running += lane.running
+            self._badge.facts = {**self._badge.facts, **lane.facts}
         self._badge.wheels = self._wheels.report if self._wheels is not None else None
         return self._badge.describe()
 

@@ -13,6 +13,7 @@ from pyoco_server.ports.letters.port import LetterIndex, Letters
 from pyoco_server.ports.objects.kept import Kept
 from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.priced import Priced
+from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
@@ -21,7 +22,7 @@ from pyoco_server.ports.store_state import StoreState
 from pyoco_server.ports.wheel_files.port import WheelFiles
 from pyoco_server.ports.wheel_history.port import WheelHistory
 
-__all__ = ["Backend", "GatewayBackend"]
+__all__ = ["Backend", "DoorBackend", "GatewayBackend", "OperatorBackend"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,22 @@ class Backend:
     is_up: Callable[[], bool]
     #: Where priced runs and their money are; None: this process does not deal with them.
     priced: Priced | None = None
+    #: Where jobs of programs are; None: this process does not deal with them.
+    programs: Programs | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoorBackend(Backend):
+    """What a door or a router has besides."""
+
+    keys: Keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorBackend(Backend):
+    """What an operator's command has besides: no index, since it comes and goes."""
+
+    letters: Letters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,9 +66,15 @@ class Spool:
             await self._flush()
 
     async def finish(self) -> str:
-        """That was all. Returns the sha256 of it, in hex. Raises NoRoom."""
+        """That was all. Returns the sha256 of it, in hex, or of what came since the last cut. Raises NoRoom."""
         await self._flush()
         return self._hash.hexdigest()
+
+    async def cut(self) -> str:
+        """That was one of several; what comes now is the next. Returns as `finish` does."""
+        digest = await self.finish()
+        self._hash = hashlib.sha256()
+        return digest
 
     async def examine(self, look: Callable[[BinaryIO], T]) -> T:
         """What `look` makes of the whole file, in the spool's thread: it may block, and seek."""
@@ -80,11 +86,13 @@ class Spool:
 
         return await self._in_thread(lend)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes from the first to the last. May be asked again."""
-        offset = 0
-        while offset < self.size_bytes:
-            chunk = await self._in_thread(partial(os.pread, self._opened.fileno(), _BATCH_BYTES, offset))
+    async def chunks(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes from the first to the last, or those of a part. May be asked again."""
+        offset = start
+        end = self.size_bytes if end is None else end
+        while offset < end:
+            size = min(_BATCH_BYTES, end - offset)
+            chunk = await self._in_thread(partial(os.pread, self._opened.fileno(), size, offset))
             if not chunk:
                 raise OSError(errno.EIO, "a spooled file is shorter than it was")
             offset += len(chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass
 
@@ -13,9 +14,14 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Owned", "find_owned", "stored_envelope"]
+__all__ = ["Owned", "find_envelope", "find_owned", "stored_envelope"]
 
 log = get_logger(__name__)
+
+#: A node that lags behind its cluster may not have what was stored a moment ago.
+_SURELY_STORED_US = 10_000_000
+#: A node that stood still while another took its place learns of that within this time.
+_SECOND_LOOK_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -49,22 +55,47 @@ async def find_owned(priced: Priced, run_id: str, tenant_id: str) -> Owned:
     if not priced.budget.joins_ledger:
         balance = await priced.budget.balance(tenant_id)
     if row.retention_until <= now_us or row.status is Status.EXPIRED:
-        raise RunExpired(
-            row.run_id,
-            reserved_usd_micros=row.reserved_usd_micros,
-            used_usd_micros=row.used_usd_micros,
-            tokens_consumed=row.tokens_consumed,
-        )
+        raise _gone(row)
     return Owned(row, now_us, balance)
 
 
-async def stored_envelope(priced: Priced, run: PricedRun, result: ResultPointer) -> bytes:
-    """The bytes that were published, and no others. One round trip to the store, wherever it is.
+def _gone(run: PricedRun) -> RunExpired:
+    """The money facts stay (PRICED-83)."""
+    return RunExpired(
+        run.run_id,
+        reserved_usd_micros=run.reserved_usd_micros,
+        used_usd_micros=run.used_usd_micros,
+        tokens_consumed=run.tokens_consumed,
+    )
 
-    Raises DependencyUnavailable: the store does not answer, or what lies there is not what the row names.
+
+async def stored_envelope(priced: Priced, run: PricedRun, result: ResultPointer, now_us: int) -> bytes:
+    """The bytes that were published, and no others. One round trip to the store, wherever it is; where they are
+    missing, a second one two seconds later, since the answer "gone" ends all asking.
+
+    Raises RunExpired: the store has lost them, and to try again is in vain. DependencyUnavailable: the store does not
+    answer, or what lies there is not what the row names.
     """
+    found = await find_envelope(priced, run, result)
+    is_old = now_us - run.updated_at > _SURELY_STORED_US
+    if found is None and is_old:
+        await asyncio.sleep(_SECOND_LOOK_SECONDS)
+        found = await find_envelope(priced, run, result)
+    if found is not None:
+        return found
+    log.error("a stored result is missing", **facts.about(run))
+    if is_old:
+        raise _gone(run)
+    raise DependencyUnavailable("a stored result is missing")
+
+
+async def find_envelope(priced: Priced, run: PricedRun, result: ResultPointer) -> bytes | None:
+    """One look. None: nothing lies there, as far as the node says that was asked. Raises DependencyUnavailable, as
+    above."""
     found = await priced.results.get(result.key)
-    if found is None or hashlib.sha256(found[0]).hexdigest() != result.sha256:
-        log.error("a stored result is missing or not the one that was published", **facts.about(run))
-        raise DependencyUnavailable("a stored result is missing or not the one that was published")
+    if found is None:
+        return None
+    if hashlib.sha256(found[0]).hexdigest() != result.sha256:
+        log.error("a stored result is not the one that was published", **facts.about(run))
+        raise DependencyUnavailable("a stored result is not the one that was published")
     return found[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.actions.priced import facts
-from pyoco_server.actions.priced.owned import find_owned, stored_envelope
+from pyoco_server.actions.priced.owned import find_envelope, find_owned
 from pyoco_server.core.priced.constants import INLINE_MAX_BYTES, PRESIGNED_URL_TTL_SECONDS_DEFAULT
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
@@ -102,8 +102,11 @@ async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> Inli
     if result.size_bytes > INLINE_MAX_BYTES:
         return Inline(omitted="TOO_LARGE")
     try:
-        data = await stored_envelope(priced, run, result)
+        data = await find_envelope(priced, run, result)
     except DependencyUnavailable as error:
         log.warning("a result could not be read to be shown inline", **facts.about(run), cause=error)
+        return Inline(omitted="UNAVAILABLE")
+    if data is None:
+        log.warning("a result is missing, and could not be shown inline", **facts.about(run))
         return Inline(omitted="UNAVAILABLE")
     return Inline(data=json.loads(data)["data"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyoco_server.actions.priced import facts
 from pyoco_server.actions.priced.finalize import Ending, claim_end, finish
 from pyoco_server.actions.priced.intents import refund
@@ -10,13 +12,17 @@ from pyoco_server.actions.priced.send import send
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["give_up_abandoned", "give_up_aged", "send_again"]
+__all__ = ["MARGIN_US", "Beginning", "forget_lost_messages", "give_up_abandoned", "give_up_aged", "send_again"]
 
 log = get_logger(__name__)
+
+#: How far the clocks of queue, ledger and whoever restores may be apart.
+MARGIN_US = 300_000_000
 
 
 async def give_up_aged(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
@@ -30,6 +36,48 @@ async def give_up_aged(priced: Priced, run: PricedRun, patience: Patience = BRIE
 async def give_up_abandoned(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
     """PRICED-157: its submit died before the row was reserved. What the budget may hold goes back; the key is free."""
     return await _give_up(priced, run, Basis.ABANDONED, Reason.SUBMIT_ABANDONED, patience)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Of a queue, as it was seen."""
+
+    at_us: int
+    #: Whatever was sent to the queue before it has been looked at for the last time.
+    is_settled: bool
+
+
+async def forget_lost_messages(priced: Priced, known: Beginning | None) -> Beginning | None:
+    """A queue that was made anew, or restored, may lack what was sent before: runs that still wait count as not sent,
+    and are sent again with the others. A message that is in it all the same is a repeat: T4 makes it harmless
+    (PRICED-108).
+
+    Queue and ledger have clocks of their own, and a submit may still write down what it sent to the queue before: so
+    whatever was sent within MARGIN_US after the beginning is taken for older, too, and is looked for twice: at once,
+    and when that time is over. At most two repeats of a run from each keeper. Clocks that are further apart than that
+    leave a run to its refund (PRICED-156).
+
+    Returns the queue's beginning, for the next time: one round trip, and a second one until it is settled; two writes
+    for each beginning. A queue or a ledger that is away is asked again.
+    """
+    try:
+        begun_at = await priced.queue.begun_at()
+        if begun_at is None:
+            return None
+        is_known = known is not None and known.at_us == begun_at
+        if known is not None and is_known and known.is_settled:
+            return known
+        until = begun_at + MARGIN_US
+        is_over = await priced.ledger.read(lambda tx: tx.now_us()) >= until
+        if is_known and not is_over:
+            return known
+        lost = await priced.ledger.transact(lambda tx: tx.runs.forget_sent(until))
+    except DependencyUnavailable as error:
+        log.warning("the queue of priced runs could not be looked at", cause=error)
+        return known
+    if lost:
+        log.warning("the queue is newer than messages of runs that wait; they are sent again", count=lost)
+    return Beginning(begun_at, is_settled=is_over)
 
 
 async def send_again(priced: Priced, run: PricedRun) -> bool:

@@ -48,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     Check("stream.room", "none is full, none drops what was accepted", streams.room),
     Check("stream.writable", "they take writes, and acknowledge when it is stored", streams.writable),
     Check("stream.records", "buckets keep one version of a record, and let it expire", streams.records),
+    Check("stream.programs", "the queue of programs holds each job once", streams.programs),
     Check("stream.replicas", "what the loss of one NATS node takes", streams.copies),
     Check("stream.peers", "every copy is there and up to date", streams.peers),
     Check("queue.unserved", "jobs whose tag no worker serves", work.unserved),

@@ -8,7 +8,19 @@ from typing import Any
 from pyoco_server.core.diagnosis.facts import Facts, Found, Missing, Peer, Server, Stream, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
 
-__all__ = ["ages", "copies", "medium", "peers", "present", "records", "retention", "room", "subjects", "writable"]
+__all__ = [
+    "ages",
+    "copies",
+    "medium",
+    "peers",
+    "present",
+    "programs",
+    "records",
+    "retention",
+    "room",
+    "subjects",
+    "writable",
+]
 
 _SECOND = 1_000_000_000
 _FULL_WARNING = 0.8
@@ -148,9 +160,10 @@ def room(facts: Facts) -> Iterator[Remark]:
             found.append(danger(what, why, fix, name))
         elif not drops:
             found += _fullness(name, state, limits)
-        biggest = _limit(settings, "max_msg_size")
-        if biggest and biggest < facts.wishes.payload_bytes:
-            what = f"{name} takes messages of {size(biggest)} at most; ours may have {size(facts.wishes.payload_bytes)}"
+        biggest, needed = _limit(settings, "max_msg_size"), facts.wishes.payload_bytes
+        needed = _limit(stream.wanted, "max_msg_size") or needed  # jobs of programs are small by rule
+        if biggest and biggest < needed:
+            what = f"{name} takes messages of {size(biggest)} at most; ours may have {size(needed)}"
             why = "larger runs cannot be accepted, or their end not be written"
             found.append(danger(what, why, f"nats stream edit {name} --max-msg-size=-1", name))
     yield from _or_ok(found, facts, "no stream is full, and none drops what was accepted")
@@ -223,6 +236,20 @@ def records(facts: Facts) -> Iterator[Remark]:
     yield from _or_ok(found, facts, "buckets keep the newest record of each kind, and let it expire")
 
 
+def programs(facts: Facts) -> Iterator[Remark]:
+    """One message per run: nothing that deals with programs starts on a queue that may hold two, or drop one."""
+    found = []
+    of_programs = [each for each in _found(facts) if each[0].wanted.get("discard_new_per_subject")]
+    for stream, state in of_programs:
+        if not state.settings.get("discard_new_per_subject") or state.settings.get("max_msgs_per_subject") != 1:
+            what = f"{stream.name} may hold more than one message of a job, or drop one"
+            why = "gateways, doors and workers of programs refuse to start"
+            found.append(danger(what, why, _ANEW.format(name=stream.name), stream.name))
+    yield from found
+    if of_programs and not found:
+        yield ok("the queue of programs holds each job once")
+
+
 def copies(facts: Facts) -> Iterator[Remark]:
     """What the loss of one node takes."""
     streams = list(_found(facts))
@@ -231,7 +258,7 @@ def copies(facts: Facts) -> Iterator[Remark]:
     by_count: dict[int, list[str]] = {}
     for stream, state in streams:
         by_count.setdefault(int(state.settings.get("num_replicas") or 1), []).append(stream.name)
-    fix = "nats stream edit {name} --replicas=3, for each; and PYOCO_JETSTREAM_REPLICAS=3 in all processes"
+    fix = "pyoco-server-admin replicas 3; and PYOCO_JETSTREAM_REPLICAS=3 in all processes"
     if not facts.server.cluster:
         yield ok("one copy of everything, on one server: keep backups (pyoco-server-admin backup --to DIR)")
         return
@@ -239,13 +266,13 @@ def copies(facts: Facts) -> Iterator[Remark]:
         yield danger(
             f"one copy only, on a cluster: {some(by_count[1])}",
             "the loss of one node loses them; while that node is down nothing works",
-            fix.format(name=by_count[1][0]),
+            fix,
         )
     if 2 in by_count:
         yield warning(
             f"two copies only: {some(by_count[2])}",
             "when one of the two nodes is down, nothing can be written: three are needed to survive the loss of one",
-            fix.format(name=by_count[2][0]),
+            fix,
         )
     if not by_count.keys() & {1, 2}:
         yield ok(f"copies of everything: {min(by_count)}")

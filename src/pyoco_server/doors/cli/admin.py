@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: API keys (section 19.5), money, backups."""
+"""`pyoco-server-admin`: API keys (section 19.5), money, backups, copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import click
 from pyoco_server.doors.cli.backup import backup, restore
 from pyoco_server.doors.cli.budget import budget
 from pyoco_server.doors.cli.ledger import ledger, tenant
+from pyoco_server.doors.cli.nats_access import nats_permissions, prepare
 from pyoco_server.doors.cli.packs import packs
+from pyoco_server.doors.cli.replicas import replicas
 from pyoco_server.doors.cli.shell import Group, run
 from pyoco_server.errors import UsageError
 
@@ -46,6 +48,9 @@ cli.add_command(budget)
 cli.add_command(ledger)
 cli.add_command(tenant)
 cli.add_command(packs)
+cli.add_command(nats_permissions)
+cli.add_command(prepare)
+cli.add_command(replicas)
 
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")

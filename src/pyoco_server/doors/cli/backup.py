@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyoco_server.actions.restore import Restoration
-    from pyoco_server.config import NatsBackendConfig, PricedConfig
+    from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
     from pyoco_server.core.backup import Manifest
     from pyoco_server.ports.backups.port import Archive, LedgerFile
 
-__all__ = ["backup", "restore"]
+__all__ = ["backup", "restore", "run_until_told"]
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     if folder is None:
         raise UsageError(f"--to is missing: the folder to write; example: {_BACKUP_EXAMPLE.splitlines()[0]}")
     config: NatsBackendConfig = context.obj()
-    manifest = _run(lambda: _backup(config, _path(folder), is_quiet=as_json))
+    manifest = run_until_told(lambda: _backup(config, _path(folder), is_quiet=as_json))
     if manifest.missing:
         click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
     if manifest.ledger is None:
@@ -76,7 +76,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
 @_as_json
 def verify(folder: str, as_json: bool) -> None:
     """Read a backup and check every file's length and digest. Needs no server."""
-    manifest = _run(lambda: _verify(_path(folder)))
+    manifest = run_until_told(lambda: _verify(_path(folder)))
     _tell(manifest, folder, "whole", as_json)
 
 
@@ -101,12 +101,12 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     from pyoco_server.wiring import backup_folder  # noqa: PLC0415
 
     config, wish, archive = configured(), _Wish(**given), backup_folder(_path(folder))
-    plan = _run(lambda: _plan(config, archive, wish))
+    plan = run_until_told(lambda: _plan(config, archive, wish))
     if plan.already:
         click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
     if (plan.lost or plan.replaces_ledger) and not wish.yes:  # outside of any event loop: it would not hear Ctrl-C
         _confirm(plan, redact_url(config.nats_url))
-    _run(lambda: _put_back(config, archive, plan, wish))
+    run_until_told(lambda: _put_back(config, archive, plan, wish))
     done = dataclasses.replace(plan.manifest, streams=plan.streams, ledger=plan.ledger)
     _tell(done, folder, "restored", wish.as_json)
 
@@ -122,7 +122,7 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
     priced = _priced()
     ledger = _ledger(config) if priced is not None else None
-    async with open_backups(config, priced) as streams:
+    async with open_backups(config, priced, _grid()) as streams:
         with Bars("copying", is_quiet=is_quiet) as bars:
             return await back_up(config, streams, backup_folder(path), facts, time.time, bars.show, ledger)
 
@@ -133,6 +133,12 @@ def _priced() -> PricedConfig | None:
 
     priced = priced_from_env()[0]
     return priced if priced.priced_enabled else None
+
+
+def _grid() -> GridConfig:
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415 - not for --help
+
+    return grid_from_env()
 
 
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
@@ -185,7 +191,7 @@ async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Res
     only = wish.only
     if wish.no_ledger:
         only = tuple(stream.name for stream in (await archive.manifest()).only(only))
-    async with open_backups(config, _priced()) as streams:
+    async with open_backups(config, _priced(), _grid()) as streams:
         return await plan_restore(
             config,
             streams,
@@ -202,7 +208,7 @@ async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restorati
     from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
     from pyoco_server.wiring import open_backups  # noqa: PLC0415
 
-    async with open_backups(config, _priced()) as streams:
+    async with open_backups(config, _priced(), _grid()) as streams:
         with Bars("restoring", is_quiet=wish.as_json) as bars:
             await put_back(streams, archive, plan, wish.replicas, bars.show, _ledger(config))
 
@@ -228,7 +234,7 @@ def _path(folder: str) -> Path:
     return Path(folder)
 
 
-def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_until_told(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """To its end, or until Ctrl-C, SIGTERM or a closed terminal: then it tidies up, and ends as interrupted."""
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415

@@ -29,6 +29,10 @@ class Facts:
     is_open_to_everyone: bool
     #: The gateway knows of priced runs.
     has_priced: bool = True
+    #: The workers run the sample programs.
+    has_samples: bool = False
+    #: Where a door is reached, for frames over TCP.
+    frames: str | None = None
 
 
 def banner(facts: Facts) -> str:
@@ -48,6 +52,7 @@ def banner(facts: Facts) -> str:
         f"  open   {address}/",
         f"  API    {address}",
         f"  docs   {address}/docs",
+        *([f"  TCP    {facts.frames}"] if facts.frames is not None else []),
         f"  NATS   {redact_url(facts.nats_url)}",
         f"  data   {facts.data_dir}",
         "",
@@ -59,6 +64,12 @@ def banner(facts: Facts) -> str:
         f"  curl -s{key} {address}/runs/RUN_ID",
         "",
     ]
+    if facts.has_samples:
+        lines += [
+            "Run a program; your own ones go into a directory that EXEC_DIR names:",
+            f"  pyoco-client --server {address} exec calcA --wait -- one two",
+            "",
+        ]
     if facts.has_priced:
         lines += [
             "Priced runs need a key and a budget first: `pyoco-server-admin api-key create`, then `budget credit`; "

@@ -146,7 +146,7 @@ class Console:
 
     def take_own_words(self, service: str, settings: LogSettings) -> None:
         """Configure logging in this process; what we log goes where the children's lines go."""
-        stream = sys.stdout if self._logs is None else _OwnWords(self)
+        stream = sys.stdout if self._logs is None else _OwnWords(self, service.rpartition(":")[2])
         with contextlib.redirect_stdout(stream):
             configure_logging(service, settings)
 
@@ -154,13 +154,13 @@ class Console:
 class _OwnWords(io.StringIO):
     """A stream for our own log lines; they take the way of the children's."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, name: str) -> None:
         super().__init__()
-        self._console = console
+        self._console, self._name = console, name
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
-            self._console.on_stdout("up", line)
+            self._console.on_stdout(self._name, line)
         return len(text)
 
 

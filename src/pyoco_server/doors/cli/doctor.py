@@ -20,7 +20,15 @@ import click
 import httpx
 
 from pyoco_server.actions.examine import Surroundings, examine
-from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig, priced_from_env, unknown_variables
+from pyoco_server.config import (
+    AwsSettings,
+    GridConfig,
+    NatsBackendConfig,
+    PricedConfig,
+    grid_from_env,
+    priced_from_env,
+    unknown_variables,
+)
 from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refused, worst
 from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown
 from pyoco_server.core.diagnosis.nats import is_local
@@ -66,7 +74,7 @@ def doctor(options: DoctorOptions) -> int:
     nats_url = options.nats_url or os.environ.get("PYOCO_NATS_URL", "")
     try:
         config = NatsBackendConfig.from_env(nats_url=options.nats_url, data_dir=options.data_dir)
-        priced = priced_from_env()
+        priced, grid = priced_from_env(), grid_from_env()
     except SettingError as error:
         findings: tuple[Finding, ...] = (settings_refused(str(error)),)
     else:
@@ -75,7 +83,7 @@ def doctor(options: DoctorOptions) -> int:
             config = replace(config, nats_url=f"nats://{reachable_host(own.host)}:{own.port}")
         nats_url = config.nats_url
         with _telling() as tell:
-            findings = diagnose(asyncio.run(_look(_Settings(config, *priced), own, options, tell)))
+            findings = diagnose(asyncio.run(_look(_Settings(config, *priced, grid), own, options, tell)))
     if options.as_json:
         click.echo(json.dumps(as_document(findings, redact_url(nats_url), time.time()), indent=2, ensure_ascii=False))
     else:
@@ -111,6 +119,7 @@ class _Settings:
     config: NatsBackendConfig
     priced: PricedConfig
     aws: AwsSettings
+    grid: GridConfig
 
 
 async def _look(settings: _Settings, own: OwnNats | None, options: DoctorOptions, tell: Callable[[str], None]) -> Facts:
@@ -133,7 +142,7 @@ async def _look(settings: _Settings, own: OwnNats | None, options: DoctorOptions
     if priced is not None:
         tell("the ledger")
         money = await look_at_priced(config, priced, priced_looks(config, priced, settings.aws))
-    async with open_deployment(config, priced) as deployment:
+    async with open_deployment(config, priced, settings.grid) as deployment:
         return await examine(deployment, config, Surroundings(machine, monitor, gateway, money), tell)
 
 

@@ -9,34 +9,55 @@ import click
 from pyoco_server.doors.cli.shell import Command, run
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+    from pyoco_server.grid_config import GridConfig
     from pyoco_server.loops.loop import Loop
     from pyoco_server.ports.backend import Backend
 
 __all__ = ["cli", "main"]
+
+#: Without NATS a turn may take a minute, and an init system kills what does not end.
+_STOP_SECONDS = 10.0
 
 
 @click.command(cls=Command, example="pyoco-keeper --nats-url nats://127.0.0.1:4222")
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 def cli(nats_url: str | None) -> int:
     """Do what belongs to no single run: end the runs that no worker would ever take, those whose jobs were delivered
-    too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left; end,
-    refund and audit priced runs that their worker or gateway left behind. Several may run; one is enough.
+    too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left; put
+    jobs of programs back that have fallen out of their queue; end, refund and audit priced runs that their worker or
+    gateway left behind. Several may run; one is enough.
 
     Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
     import asyncio  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig, priced_from_env  # noqa: PLC0415
+    from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     config = NatsBackendConfig.from_env(nats_url=nats_url)
     configure_logging("pyoco-server:keeper")
     warn_of_typos()
-    return asyncio.run(_keep(config, priced_from_env()))
+    return asyncio.run(_keep(config, priced_from_env(), grid_from_env()))
 
 
-async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSettings]) -> int:
+def _fitting(grid: GridConfig, config: NatsBackendConfig) -> GridConfig | None:
+    """Settings with which no door and no worker of programs would start leave nothing to keep, and are no reason not to
+    keep the rest."""
+    from pyoco_server.errors import SettingError  # noqa: PLC0415 - not for --help
+    from pyoco_server.logs import get_logger  # noqa: PLC0415
+
+    try:
+        grid.check_ack_wait(config.consumer_ack_wait_sec)
+    except SettingError as error:
+        get_logger(__name__).warning("programs are not kept by this keeper", error=error)
+        return None
+    return grid
+
+
+async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSettings], grid: GridConfig) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
@@ -47,6 +68,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
     from pyoco_server.loops.object_sweeper import ObjectSweeper  # noqa: PLC0415
+    from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
     from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
     from pyoco_server.wiring import open_backend, open_index  # noqa: PLC0415
@@ -54,7 +76,8 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     log = get_logger(__name__)
     stop = StopSignal()
     with open_index(config) as index:
-        async with open_backend(config, "pyoco-keeper", priced=settings) as backend:
+        programs = _fitting(grid, config)
+        async with open_backend(config, "pyoco-keeper", priced=settings, grid=programs) as backend:
             feeder = IndexFeeder(backend.runs, index)
             duties: list[Loop] = [
                 KeeperHeartbeat(backend),
@@ -63,6 +86,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
                 Rescuer(backend, index, feeder),
                 RegistrySweeper(backend),
                 ObjectSweeper(backend),
+                *([] if backend.programs is None else [ProgramSweeper(backend, index, feeder)]),
             ]
             await feeder.start()
             for duty in duties:
@@ -73,9 +97,22 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
                 await stop.wait()
             log.info("the keeper stops", signal=stop.name)
             priced_duties.cancel()
-            await asyncio.gather(priced_duties, *(duty.stop() for duty in duties), return_exceptions=True)
+            await _end(priced_duties, *(duty.stop() for duty in duties))
             await feeder.stop()
     return stop.exit_code
+
+
+async def _end(*stops: Awaitable[object], seconds: float = _STOP_SECONDS) -> None:
+    """Lets turns that are under way end; those that wait for NATS for longer are cut off, which is safe anywhere."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*stops, return_exceptions=True)
+    except TimeoutError:
+        from pyoco_server.logs import get_logger  # noqa: PLC0415 - not for --help
+
+        get_logger(__name__).warning("a turn was cut off; the next keeper takes it again", seconds=seconds)
 
 
 async def _keep_priced(backend: Backend) -> None:

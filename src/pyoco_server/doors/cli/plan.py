@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from pyoco_server.config import NatsBackendConfig, priced_from_env
+from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.supervisor import Part
+from pyoco_server.doors.frames.settings import check_exposure
 from pyoco_server.embedded import EmbeddedNats, find_command
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.program import SAMPLES
 
 __all__ = ["Plan", "UpOptions"]
 
@@ -25,6 +27,8 @@ __all__ = ["Plan", "UpOptions"]
 _WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
 #: Ctrl-C is pressed by somebody who waits. Runs that take longer go back to the queue.
 _DRAIN_SECONDS = 20.0
+#: There is no other door to go to: only results that come just now are waited for.
+_DOOR_DRAIN_SECONDS = 3.0
 _BOOTSTRAP_PORTS = (4222, 8222)  # FLOW-456, FLOW-457
 
 
@@ -48,6 +52,10 @@ class UpOptions:
     tags: str | None
     wheel_sync: bool
     dashboard_lang: str | None
+    #: Whether the workers run programs, too: those of EXEC_DIR, or the samples.
+    programs: bool = True
+    #: Port of a door, for frames over TCP; None: there is none.
+    frames_port: int | None = None
 
 
 class Plan:
@@ -62,10 +70,24 @@ class Plan:
             raise UsageError(
                 "--nats-url names a server that runs already; the other --nats options start one of our own"
             )
+        if self._has_own_nats and (config.nats_user or config.nats_creds or config.nats_tls_ca or config.nats_tls_cert):
+            raise UsageError(
+                "PYOCO_NATS_USER, PYOCO_NATS_CREDS and PYOCO_NATS_TLS_* are for a NATS that runs already: name it with "
+                "--nats-url; ours has neither users nor certificates"
+            )
         self._resolver, self._examples = options.flow_resolver, None
         # `make up` always asks for the examples; who names another resolver gets that one.
         if options.with_examples and options.flow_resolver is None:
             self._resolver, self._examples = "examples.flows:resolve", _examples_home()
+
+        if options.frames_port is not None:
+            has_keys = grid_from_env().exec_auth == "api_key"
+            check_exposure(
+                options.host, has_keys=has_keys, has_client_certificates=False, is_insecure=False, what="the door"
+            )
+        # Elsewhere than on Linux nobody can run them, and everything else works.
+        self._has_programs = options.programs and sys.platform == "linux"
+        self._has_samples = self._has_programs and "EXEC_DIR" not in os.environ
 
     def nats(self, data_dir: DataDir) -> EmbeddedNats | None:
         """Our own server, if we are to have one. Raises UsageError when a port is taken or the program is missing."""
@@ -90,7 +112,7 @@ class Plan:
             raise UsageError("--with-nats-bootstrap needs that command; example: pip install 'pyoco-server[bootstrap]'")
         return [program, "up", "--nats-config", nats.prepare()]
 
-    def facts(self, address: str, data_dir: Path, nats_url: str) -> Facts:
+    def facts(self, address: str, data_dir: Path, nats_url: str, frames: str | None = None) -> Facts:
         local = self.options.host in {"127.0.0.1", "::1", "localhost"}
         return Facts(
             config=self.config,
@@ -102,6 +124,8 @@ class Plan:
             has_wheels=self.config.wheel_sync_enabled and self.options.workers > 0,
             is_open_to_everyone=not local and self.config.http_auth_mode == "none",
             has_priced=priced_from_env()[0].priced_enabled,
+            has_samples=self._has_samples and self.options.workers > 0,
+            frames=frames,
         )
 
     def parts(
@@ -110,8 +134,9 @@ class Plan:
         http: socket.socket,
         nats: EmbeddedNats | None,
         until_ready: Callable[[], Awaitable[None]],
+        frames: socket.socket | None = None,
     ) -> list[Part]:
-        """In the order in which they are started."""
+        """In the order in which they are started. `frames` is the port of a door."""
 
         def environment() -> dict[str, str]:
             url = nats.url if nats is not None else self.config.nats_url
@@ -121,37 +146,67 @@ class Plan:
             return {**os.environ, **given}
 
         parts = [] if nats is None else [self._nats_part(nats, data_dir)]
-        parts.append(
-            Part(
-                name="gateway",
-                command=lambda: [*_module("server"), "gateway", "--fd", str(http.fileno())],
-                environment=environment,
-                inherit=[http.fileno()],
-                until_ready=until_ready,
-                stops=_GATEWAY,
-                stop_seconds=15.0,
-            )
-        )
+        parts.append(self._gateway_part("gateway", http, until_ready, environment))
         if self.options.keeper:
-            command = _module("keeper")
-            parts.append(
-                Part(name="keeper", command=lambda: command, environment=environment, stops=_KEEPER, stop_seconds=10.0)
-            )
-        drain = self._drain_seconds()
-        for number in range(1, self.options.workers + 1):
-            worker = self._worker_command(number, data_dir.path)
-            parts.append(
-                Part(
-                    name=f"worker-{number}",
-                    command=lambda worker=worker: worker,  # type: ignore[misc]  # each keeps its own
-                    environment=lambda: self._worker_environment(environment(), drain),
-                    stops=_WORKERS,
-                    stop_seconds=drain + 15.0 if drain else None,
-                )
-            )
-        return parts
+            parts.append(self._keeper_part(environment))
+        if frames is not None:
+            parts.append(self._door_part(frames, environment))
+        return [*parts, *self._worker_parts(environment, data_dir.path)]
 
-    def _nats_part(self, nats: EmbeddedNats, data_dir: DataDir) -> Part:
+    def _gateway_part(
+        self,
+        name: str,
+        http: socket.socket,
+        until_ready: Callable[[], Awaitable[None]],
+        environment: Callable[[], dict[str, str]],
+    ) -> Part:
+        return Part(
+            name=name,
+            command=lambda: [*_module("server"), "gateway", "--fd", str(http.fileno())],
+            environment=environment,
+            inherit=[http.fileno()],
+            until_ready=until_ready,
+            stops=_GATEWAY,
+            stop_seconds=15.0,
+        )
+
+    def _keeper_part(self, environment: Callable[[], dict[str, str]]) -> Part:
+        command = _module("keeper")
+        return Part(name="keeper", command=lambda: command, environment=environment, stops=_KEEPER, stop_seconds=15.0)
+
+    def _worker_parts(
+        self, environment: Callable[[], dict[str, str]], data_dir: Path, folder: Path | None = None
+    ) -> list[Part]:
+        """`folder`: where they work; flows of one's own are looked for where we do."""
+        drain = self._drain_seconds()
+
+        def part(number: int) -> Part:
+            command = self._worker_command(number, data_dir)
+            return Part(
+                name=f"worker-{number}",
+                command=lambda: command,
+                environment=lambda: self._worker_environment(environment(), drain, data_dir),
+                folder=folder,
+                stops=_WORKERS,
+                stop_seconds=drain + 15.0 if drain else None,
+            )
+
+        return [part(number) for number in range(1, self.options.workers + 1)]
+
+    def _door_part(self, frames: socket.socket, environment: Callable[[], dict[str, str]]) -> Part:
+        fd, port = frames.fileno(), frames.getsockname()[1]
+        command = [*_module("grid"), "leader", str(port), "--host", self.options.host, "--fd", str(fd)]
+        drain = os.environ.get("EXEC_DRAIN_SEC", str(_DOOR_DRAIN_SECONDS))
+        return Part(
+            name="door",
+            command=lambda: command,
+            environment=lambda: {**environment(), "EXEC_DRAIN_SEC": drain},
+            inherit=[fd],
+            stops=_WORKERS,
+            stop_seconds=grid_from_env().exec_drain_sec + 15.0,
+        )
+
+    def _nats_part(self, nats: EmbeddedNats, data_dir: DataDir, name: str = "nats") -> Part:
         def environment() -> dict[str, str]:
             """nats-bootstrap looks for the server on the PATH: last of all, ours is there."""
             found = find_command("nats-server")
@@ -159,7 +214,7 @@ class Plan:
             return {**os.environ, "PATH": f"{path}{os.pathsep}{found.parent}" if found is not None else path}
 
         return Part(
-            name="nats",
+            name=name,
             command=lambda: self._nats_command(nats),
             environment=environment,
             until_ready=nats.until_ready,
@@ -182,6 +237,8 @@ class Plan:
             command.append("--wheel-sync")
             if "PYOCO_WHEEL_SYNC_DIR" not in os.environ:  # so that each finds its own again after a restart
                 command += ["--wheel-sync-dir", str(data_dir / "wheels" / worker_id)]
+        if self._has_samples:
+            command += ["--exec-dir", str(SAMPLES)]
         for option, value in (
             ("--flow-resolver", self._resolver),
             ("--slots", self.options.slots),
@@ -191,15 +248,19 @@ class Plan:
                 command += [option, str(value)]
         return command
 
-    def _worker_environment(self, environment: Mapping[str, str], drain_seconds: float) -> dict[str, str]:
+    def _worker_environment(
+        self, environment: Mapping[str, str], drain_seconds: float, data_dir: Path
+    ) -> dict[str, str]:
         own = {
+            "WORK_ROOT": environment.get("WORK_ROOT", str(data_dir / "jobs")),
             "PYOCO_DRAIN_TIMEOUT_SEC": str(drain_seconds),
             # Keys are none of a worker's business. Empty, not absent: a dotenv file could bring it back.
             "PYOCO_AUTH_PEPPER": "",
         }
         if self._examples is not None:
             own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._examples), environment.get("PYTHONPATH")]))
-        return {**environment, **own}
+        given = environment if self._has_programs else {k: v for k, v in environment.items() if k != "EXEC_DIR"}
+        return {**given, **own}
 
     def _drain_seconds(self) -> float:
         """0: as long as it takes, when somebody said so."""

@@ -1,4 +1,5 @@
-"""`pyoco-server`: start everything here (`up`), one HTTP gateway (`gateway`), or look at what runs (`doctor`)."""
+"""`pyoco-server`: start everything here (`up`), or a cluster to try (`cluster demo`); one HTTP gateway (`gateway`); or
+look at what runs (`doctor`)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import click
 
+from pyoco_server.doors.cli.cluster import cluster
 from pyoco_server.doors.cli.shell import Group, run
 
 __all__ = ["cli", "main"]
@@ -45,6 +47,9 @@ def cli() -> None:
 )
 @click.option("--nats-client-port", type=_PORT, help="Client port of our NATS; 0: a free one. [default: 0]")
 @click.option("--nats-http-port", type=_PORT, help="Monitoring port of our NATS; 0: none. [default: 0]")
+@click.option(
+    "--frames-port", type=_PORT, help="Open a door for `pyoco-grid` workers and clients here; 0: a free port."
+)
 @click.option("--workers", type=click.IntRange(0, 256), default=1, show_default=True, help="Workers to start.")
 @click.option("--no-worker", is_flag=True, help="The same as --workers 0.")
 @click.option("--no-keeper", is_flag=True, help="Start no keeper: another machine runs one.")
@@ -55,8 +60,9 @@ def cli() -> None:
 @click.option(
     "--wheel-sync", is_flag=True, help="Workers install the wheels of the registry. [env: PYOCO_WHEEL_SYNC_ENABLED]"
 )
+@click.option("--no-programs", is_flag=True, help="Workers run no programs. [default: those of EXEC_DIR, or samples]")
 @_dashboard_lang
-def up(*, no_worker: bool, no_keeper: bool, workers: int, **given: Any) -> int:
+def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **given: Any) -> int:
     """Start everything on this machine: NATS, the gateway, a keeper and a worker.
 
     Without --nats-url a NATS server of our own is started; its data lie under --data-dir and survive a restart.
@@ -67,7 +73,9 @@ def up(*, no_worker: bool, no_keeper: bool, workers: int, **given: Any) -> int:
     from pyoco_server.doors.cli.plan import UpOptions  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.up import up as start_everything  # noqa: PLC0415
 
-    return start_everything(UpOptions(workers=0 if no_worker else workers, keeper=not no_keeper, **given))
+    return start_everything(
+        UpOptions(workers=0 if no_worker else workers, keeper=not no_keeper, programs=not no_programs, **given)
+    )
 
 
 @cli.command(example="pyoco-server gateway --nats-url nats://127.0.0.1:4222 --port 8000")
@@ -112,6 +120,9 @@ def doctor(**given: Any) -> int:
     from pyoco_server.doors.cli.doctor import doctor as look  # noqa: PLC0415
 
     return look(DoctorOptions(**given))
+
+
+cli.add_command(cluster)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from pyoco_server.errors import CATALOGUE, PyocoError, UsageError
+from pyoco_server.errors import CATALOGUE, DeploymentRefused, PyocoError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Command", "Entry", "Group", "LazyGroup", "outcome", "run"]
 
 _FAILED = 1
+_REFUSED = 3
 _INTERRUPTED = 130
 
 
@@ -179,7 +180,7 @@ def outcome(command: click.Command, name: str, arguments: Sequence[str] | None =
         return _FAILED
     except PyocoError as error:
         _say(error.text.err_id, str(error), getattr(error, "__notes__", []))
-        return _FAILED
+        return _REFUSED if isinstance(error, DeploymentRefused) else _FAILED
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except BrokenPipeError:  # whoever read us has gone: `… | head`

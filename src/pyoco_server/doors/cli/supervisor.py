@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,20 +47,53 @@ class Part:
     #: What it gets when we die without a word.
     death: signal.Signals = signal.SIGKILL
     inherit: Sequence[int] = field(default=())
+    #: Where it works; None: where we do.
+    folder: Path | None = None
     #: A file for stdout and stderr, instead of the console.
     output: Path | None = None
     #: Why it could not be started, if it can tell better than its last words on stderr.
     failure: Callable[[], PyocoError] | None = None
-    #: The others cannot start while this one is away.
+    #: The others cannot start while this one is away; of several, while half of them are.
     is_base: bool = False
+
+
+class _Base:
+    """What the other parts stand on."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._size = sum(part.is_base for part in parts)
+        self._there: set[str] = set()
+        self._ready = asyncio.Event()
+        if not self._size:
+            self._ready.set()
+
+    def comes(self, name: str) -> None:
+        self._there.add(name)
+        if 2 * len(self._there) > self._size:
+            self._ready.set()
+
+    def goes(self, name: str) -> None:
+        self._there.discard(name)
+        if 2 * len(self._there) <= self._size:
+            self._ready.clear()
+
+    def release(self) -> None:
+        """Nobody waits for it any more."""
+        self._ready.set()
+
+    async def wait(self) -> None:
+        await self._ready.wait()
 
 
 class Child:
     """One part's process, through all its lives."""
 
-    def __init__(self, part: Part, console: Console, base_ready: asyncio.Event) -> None:
+    def __init__(self, part: Part, console: Console, base: _Base, tell_back: Callable[[str, int], None]) -> None:
         self.part = part
-        self._console, self._base_ready = console, base_ready
+        self._console, self._base, self._tell_back = console, base, tell_back
+        #: Unset while somebody wants it away.
+        self._wanted = asyncio.Event()
+        self._wanted.set()
         self._process: asyncio.subprocess.Process | None = None
         self._started_at = 0.0
         self._deaths: deque[float] = deque(maxlen=_DEATHS_MAX)
@@ -70,15 +104,16 @@ class Child:
         """Start it, and again whenever it ends. Returns after `stop`. Raises PyocoError when it is hopeless."""
         while not self._stopping.is_set():
             if not self.part.is_base:
-                await self._base_ready.wait()
+                await self._base.wait()
+            await self._wanted.wait()
             if self._stopping.is_set():
                 return
             process = await self._start()
             if await self._becomes_ready(process):
-                self._tell_ready()
+                self._tell_ready(process.pid)
             status = await process.wait()
             if self.part.is_base:
-                self._base_ready.clear()
+                self._base.goes(self.part.name)
             if not self._stopping.is_set():
                 await self._mourn(process, status)
 
@@ -110,6 +145,7 @@ class Child:
             stdout=stdout,
             stderr=stderr,
             inherit=part.inherit,
+            folder=part.folder,
         )
 
     async def _becomes_ready(self, process: asyncio.subprocess.Process) -> bool:
@@ -134,11 +170,12 @@ class Child:
             ready.cancel()
             ended.cancel()
 
-    def _tell_ready(self) -> None:
+    def _tell_ready(self, pid: int) -> None:
         if self.part.is_base:
-            self._base_ready.set()
+            self._base.comes(self.part.name)
         if not self._is_first:
-            log.info("a child is back", child=self.part.name)
+            log.info("a child is back", child=self.part.name, pid=pid)
+            self._tell_back(self.part.name, pid)
 
     async def _mourn(self, process: asyncio.subprocess.Process, status: int) -> None:
         """Say how it ended, and wait before the next start. Raises when there is no use in one."""
@@ -173,7 +210,8 @@ class Child:
     def expect_end(self) -> None:
         """From here on it is not started again."""
         self._stopping.set()
-        self._base_ready.set()  # nobody waits for it any more
+        self._base.release()
+        self._wanted.set()
 
     async def stop(self) -> None:
         self.expect_end()
@@ -188,6 +226,23 @@ class Child:
         if process is not None and process.returncode is None and not self._stopping.is_set():
             await end(process, self.part.stop_seconds)
 
+    @property
+    def pid(self) -> int | None:
+        """None: it does not run."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    @contextlib.asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """SIGKILL; it is started again after the block."""
+        self._wanted.clear()
+        try:
+            if self._process is not None and self._process.returncode is None:
+                kill(self._process)
+                await self._process.wait()
+            yield
+        finally:
+            self._wanted.set()
+
     def kill(self) -> None:
         self.expect_end()
         if self._process is not None and self._process.returncode is None:
@@ -201,11 +256,12 @@ def _how(status: int) -> str:
 
 
 class Supervisor:
-    def __init__(self, parts: Sequence[Part], console: Console) -> None:
-        self._base_ready = asyncio.Event()
-        if not any(part.is_base for part in parts):
-            self._base_ready.set()
-        self._children = [Child(part, console, self._base_ready) for part in parts]
+    def __init__(
+        self, parts: Sequence[Part], console: Console, tell_back: Callable[[str, int], None] = lambda name, pid: None
+    ) -> None:
+        """`tell_back` hears the name and the new process id of each child that had ended and can be used again."""
+        base = _Base(parts)
+        self._children = [Child(part, console, base, tell_back) for part in parts]
         self._lives: dict[asyncio.Task[None], Child] = {}
 
     def start(self) -> None:
@@ -218,6 +274,14 @@ class Supervisor:
         done, _ = await asyncio.wait(self._lives, return_when=asyncio.FIRST_EXCEPTION)
         for life in done:
             life.result()
+
+    def pids(self) -> dict[str, int]:
+        """Of those that run, by their names."""
+        return {child.part.name: child.pid for child in self._children if child.pid is not None}
+
+    def away(self, name: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Without this child, killed, for as long as the block takes."""
+        return next(child for child in self._children if child.part.name == name).away()
 
     async def restart_base(self) -> None:
         """Returns when it has ended; it is started again as after any other end."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,16 @@ from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
 from pyoco_server.doors.cli.console import Console
 from pyoco_server.doors.cli.disk_watch import DiskWatch
 from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.embedded import EmbeddedNats, reachable_host
-from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.wiring_packs import check_files
 
 __all__ = ["up"]
 
 log = get_logger(__name__)
-
-#: A gateway reads its index of runs first, and there may be millions.
-_READY_SECONDS = 600.0
 
 
 def up(options: UpOptions) -> int:
@@ -51,24 +48,43 @@ def up(options: UpOptions) -> int:
         data_dir = claim_data_dir(Path(config.data_dir))
         claimed.callback(data_dir.release)
         http = claimed.enter_context(open_port(options.host, options.port))
+        frames = None
+        if options.frames_port is not None:
+            frames = claimed.enter_context(open_port(options.host, options.frames_port, "--frames-port"))
         nats = plan.nats(data_dir)
         quiet = sys.stdout.isatty() and log_settings.log_format == "json"
         console = Console(data_dir.path / "logs" if quiet else None)
-        return asyncio.run(_run(plan, data_dir, http, nats, console, log_settings))
+        return asyncio.run(_run(plan, data_dir, _Ports(http, frames), nats, console, log_settings))
+
+
+@dataclass(frozen=True)
+class _Ports:
+    """Those that this machine is reached on: handed down to the children, which come and go."""
+
+    http: socket.socket
+    frames: socket.socket | None
+
+    def close(self) -> None:
+        """So that they are free once the children have gone."""
+        self.http.close()
+        if self.frames is not None:
+            self.frames.close()
 
 
 async def _run(
     plan: Plan,
     data_dir: DataDir,
-    http: socket.socket,
+    ports: _Ports,
     nats: EmbeddedNats | None,
     console: Console,
     log_settings: LogSettings,
 ) -> int:
     stop = StopSignal()  # before the first child
     console.take_own_words("pyoco-server:up", log_settings)
-    serving = _Serving(reachable_host(plan.options.host), http.getsockname()[1])
-    supervisor = Supervisor(plan.parts(data_dir, http, nats, serving.until_ready), console)
+    host = reachable_host(plan.options.host)
+    serving = Serving(host, ports.http.getsockname()[1])
+    frames = f"{host}:{ports.frames.getsockname()[1]}" if ports.frames is not None else None
+    supervisor = Supervisor(plan.parts(data_dir, ports.http, nats, serving.until_ready, ports.frames), console)
     supervisor.start()
     failing = asyncio.create_task(supervisor.failed())
     stopping = asyncio.create_task(stop.wait())
@@ -81,7 +97,7 @@ async def _run(
         await asyncio.wait({failing, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if serving.ready.is_set() and not stop.heard:
             nats_url = nats.url if nats is not None else plan.config.nats_url
-            console.say(banner(plan.facts(serving.address, data_dir.path, nats_url)))
+            console.say(banner(plan.facts(serving.address, data_dir.path, nats_url, frames)))
             log.info("everything is up", url=serving.address, data_dir=str(data_dir.path), nats_url=nats_url)
         await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done():
@@ -90,53 +106,10 @@ async def _run(
         log.info("stopping", signal=stop.name)
     finally:
         stop.at_once = supervisor.kill
-        http.close()  # so that the port is free once the gateway has gone
+        ports.close()
         await supervisor.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         console.close()
     return stop.exit_code
-
-
-class _Serving:
-    """The gateway, from outside."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self.address = f"http://{host}:{port}"
-        self._host, self._port = host.strip("[]"), port
-        self.ready = asyncio.Event()
-
-    async def until_ready(self) -> None:
-        try:
-            async with asyncio.timeout(_READY_SECONDS):
-                while not await self._is_ready():  # noqa: ASYNC110 - another process; there is nothing to wait for
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise Unavailable(f"the gateway was not ready within {_READY_SECONDS:.0f} s") from None
-        self.ready.set()
-
-    async def is_stuck(self) -> bool:
-        """Whether it says that NATS writes nothing until it is restarted. False, too, when it says nothing."""
-        _, _, body = (await self._ask_ready()).partition(b"\r\n\r\n")
-        try:
-            return json.loads(body).get("stuck") is True
-        except (ValueError, AttributeError):
-            return False
-
-    async def _is_ready(self) -> bool:
-        return (await self._ask_ready()).split(maxsplit=2)[1:2] == [b"200"]
-
-    async def _ask_ready(self) -> bytes:
-        """Its whole answer; nothing when there is none."""
-        writer: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(5):
-                reader, writer = await asyncio.open_connection(self._host, self._port)
-                writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                return await reader.read()
-        except (OSError, TimeoutError):
-            return b""
-        finally:
-            if writer is not None:
-                writer.close()

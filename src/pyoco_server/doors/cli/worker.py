@@ -11,12 +11,17 @@ from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
+    import contextlib
     from collections.abc import Awaitable
 
-    from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+    from pyoco_server.config import AwsSettings, GridConfig, NatsBackendConfig, PricedConfig
     from pyoco_server.doors.cli.signals import StopSignal
+    from pyoco_server.loops.programs.lane import ProgramLane
     from pyoco_server.loops.worker import Worker
     from pyoco_server.ports.backend import Backend
+
+    #: The settings of programs, and the patterns of those that are taken.
+    Programs = tuple[GridConfig, tuple[str, ...]]
 
 __all__ = ["cli", "main"]
 
@@ -25,7 +30,8 @@ __all__ = ["cli", "main"]
     cls=Command,
     example="pyoco-worker --flow-resolver my_flows:resolve\n"
     "pyoco-worker --tags gpu,default --slots 4 --worker-id gpu-1 --nats-url nats://10.0.0.5:4222\n"
-    "pyoco-worker --wheel-sync --wheel-sync-dir /var/lib/pyoco/wheels",
+    "pyoco-worker --wheel-sync --wheel-sync-dir /var/lib/pyoco/wheels\n"
+    "pyoco-worker --exec-dir /opt/grid/exe --exec-pattern job.assign.calcA --exec-slots 8",
 )
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 @click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
@@ -37,10 +43,16 @@ __all__ = ["cli", "main"]
 @click.option("--wheel-sync-interval-sec", metavar="SEC", help="Look for new ones every so often. [default: 10]")
 @click.option("--wheel-install-timeout-sec", metavar="SEC", help="Time for one installation. [default: 180]")
 @click.option("--drain-timeout-sec", metavar="SEC", help="On a stop, hand back what still runs after this time.")
+@click.option("--exec-dir", metavar="DIR", help="Run the programs of this directory, too. [env: EXEC_DIR]")
+@click.option(
+    "--exec-pattern", metavar="P", multiple=True, help="Of those, take these: job.assign.calcA. [default: all]"
+)
+@click.option("--exec-slots", metavar="N", help="Programs at once. [env: WORKER_MAX_PAR; default: 4]")
 def cli(
     *, tags: str | None, worker_id: str, flow_resolver: str | None, slots: str | None, wheel_sync: bool, **given: Any
 ) -> int:
-    """Take jobs and run them until SIGTERM or Ctrl-C; priced runs, too, once there is a ledger.
+    """Take jobs and run them until SIGTERM or Ctrl-C; priced runs, too, once there is a ledger; programs, if it is told
+    where they are.
 
     The first signal lets running work finish; a second one stops at once, and the jobs are run elsewhere.
     """
@@ -54,6 +66,7 @@ def cli(
 
     configure_logging("pyoco-server:worker")
     warn_of_typos()
+    programs = _programs(given.pop("exec_dir"), given.pop("exec_pattern"), given.pop("exec_slots"))
     config = NatsBackendConfig.from_env(worker_slots=slots, wheel_sync_enabled=wheel_sync or None, **given)
     chosen = [tag.strip() for tag in tags.split(",")] if tags is not None else [config.default_tag]
     try:
@@ -62,17 +75,35 @@ def cli(
         raise UsageError(str(error)) from error
     priced = priced_from_env()
     check_files(priced[0])
-    return uvloop.run(_work(config, priced, worker_id, list(dict.fromkeys(chosen)), flow_resolver))
+    return uvloop.run(_work(config, priced, programs, worker_id, list(dict.fromkeys(chosen)), flow_resolver))
+
+
+def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None) -> Programs | None:
+    """None: this worker runs none, because nobody said where they are."""
+    import os  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.config import GridConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.wiring_lane import checked_patterns, those_there  # noqa: PLC0415
+
+    if slots is not None and not slots.strip().isdecimal():
+        raise UsageError("--exec-slots must be a whole number; example: --exec-slots 4")
+    grid = grid_from_env(exec_dir=exec_dir, worker_max_par=None if slots is None else int(slots))
+    is_wanted = exec_dir is not None or bool(patterns) or slots is not None
+    if not is_wanted and "EXEC_DIR" not in os.environ and grid.exec_dir == GridConfig().exec_dir:
+        return None
+    return grid, checked_patterns(patterns) if patterns else those_there(grid.exec_dir)
 
 
 async def _work(
     config: NatsBackendConfig,
     settings: tuple[PricedConfig, AwsSettings],
+    programs: Programs | None,
     worker_id: str,
     tags: list[str],
     flow_resolver: str | None,
 ) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
+    import contextlib  # noqa: PLC0415
     import os  # noqa: PLC0415
 
     from pyoco_server import wiring  # noqa: PLC0415
@@ -86,11 +117,16 @@ async def _work(
     # A second signal: the hosts see us go and go too, with all their tasks have started.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     slots = config.slots
-    async with wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings) as backend:
+    grid = None if programs is None else programs[0]
+    async with (
+        wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
+        contextlib.AsyncExitStack() as lanes,
+    ):
         badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
         executor = wiring.host_executor(config, flow_resolver, slots)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             worker = Worker(backend, executor, badge, tags, slots, wheels)
+            lane = await _run_programs(backend, worker, worker_id, programs, lanes)
             packs = asyncio.create_task(_take_packs(backend, worker, stop), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
                 log.info("the worker works", worker_id=worker_id, tags=tags, slots=slots)
@@ -99,9 +135,31 @@ async def _work(
             log.info("the worker stops", worker_id=worker_id, signal=stop.name)
             # At once: either may have long ones.
             why = stop.name.lower() if stop.heard else "no_packs"
-            await asyncio.gather(worker.stop(why, config.drain_timeout_sec), asyncio.wait({packs}))
+            seconds = config.drain_timeout_sec
+            await asyncio.gather(worker.stop(why, seconds), asyncio.wait({packs}), _stop_programs(lane, seconds))
             packs.result()
     return stop.exit_code
+
+
+async def _run_programs(
+    backend: Backend, worker: Worker, worker_id: str, programs: Programs | None, lanes: contextlib.AsyncExitStack
+) -> ProgramLane | None:
+    """Programs, if it has any, from now on. Raises UsageError when they cannot be run here."""
+    if programs is None:
+        return None
+    from pyoco_server.wiring_lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
+
+    lane = program_lane(backend, worker_id, programs[1])
+    lanes.push_async_callback(lane.stop, 0.0)  # after whatever goes wrong
+    await lane.start()
+    worker.add_lane(lane)
+    return lane
+
+
+async def _stop_programs(lane: ProgramLane | None, drain_seconds: float) -> None:
+    """What was said for flows holds for programs, too; else they have the time of their own setting."""
+    if lane is not None:
+        await lane.stop(drain_seconds or None)
 
 
 async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> None:

@@ -9,13 +9,16 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.snapshot import encode
 from pyoco_server.doors.http.lingering import Lingering
 from pyoco_server.errors import (
     CATALOGUE,
+    ArtifactExpired,
     Conflict,
     Corrupt,
     DashboardReadOnly,
+    JobInDoubt,
     KeyMissing,
     KeyRefused,
     NotFound,
@@ -52,6 +55,7 @@ STATUS: dict[type[PyocoError], int] = {
     TooSlow: 408,
     Conflict: 409,
     RunExpired: 410,
+    ArtifactExpired: 410,
     TooLarge: 413,
     Refused: 422,
     RateLimited: 429,
@@ -64,6 +68,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def status_of(error: PyocoError) -> int:
+    if isinstance(error, GridRefused) and error.facts.http is not None:
+        return error.facts.http  # by its code: section 26.2
     return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
 
 
@@ -99,6 +105,9 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
 
 def error_body(error: PyocoError) -> dict[str, Any]:
     """FLOW-50: five fields, both languages; `errors` says what is wrong and where, when that is known."""
+    if isinstance(error, JobInDoubt):  # GRID-156: what went wrong is the cause's to tell
+        named = {"code": Code.UNAVAILABLE.value, "job_id": error.job_id, "run_id": error.run_id}
+        return error_body(error.cause) | named
     text = error.text
     body: dict[str, Any] = {
         "detail": error.phrase,
@@ -107,6 +116,8 @@ def error_body(error: PyocoError) -> dict[str, Any]:
         "message": text.en,
         "message_ja": text.ja,
     }
+    if isinstance(error, GridRefused):
+        body |= _of_the_grid(error)
     if error.problems:
         body["errors"] = [_problem(problem) for problem in error.problems]
     elif isinstance(error, Refused):
@@ -114,9 +125,36 @@ def error_body(error: PyocoError) -> dict[str, Any]:
     return body
 
 
+#: What frames call a member, and what a form calls it.
+_FORM_NAMES = {
+    "JobId": "job_id",
+    "ClientId": "client_id",
+    "ExecName": "exec_name",
+    "Args": "arg",
+    "Files": "file",
+    "TimeoutSec": "timeout_sec",
+}
+
+
+def _of_the_grid(error: GridRefused) -> dict[str, Any]:
+    """GRID-156: the code is a member of its own, and before the text; a job that was named is named again."""
+    more: dict[str, Any] = {"detail": str(error), "code": error.code.value}
+    if error.field is not None:
+        place = _FORM_NAMES.get(error.field, error.field)
+        more["errors"] = [{"loc": [place], "msg": error.message, "type": error.code.value.lower()}]
+    if error.job_id is not None:
+        more["job_id"] = error.job_id
+    return more
+
+
 def error_answer(error: PyocoError) -> Response:
     answer = json_answer(error_body(error), status_of(error), _headers(error))
-    return Lingering(answer) if isinstance(error, TooLarge) else answer
+    return Lingering(answer) if _may_be_cut_short(error) else answer
+
+
+def _may_be_cut_short(error: PyocoError) -> bool:
+    """Whether the body may still be on its way, and too much to wait for."""
+    return isinstance(error, TooLarge) or (isinstance(error, GridRefused) and error.code is Code.TOO_LARGE)
 
 
 def schema_answer(error: Refused) -> Response:
@@ -140,6 +178,8 @@ def plain_error(status: int, phrase: str, number: int) -> Response:
 
 
 def _headers(error: PyocoError) -> dict[str, str] | None:
+    if isinstance(error, GridRefused) and error.facts.retry_after_ms is not None:
+        return {"Retry-After": str(math.ceil(error.facts.retry_after_ms / 1000))}
     if isinstance(error, Unavailable):
         return {"Retry-After": "1"}
     if isinstance(error, RateLimited):

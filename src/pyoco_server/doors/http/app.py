@@ -18,12 +18,18 @@ from starlette.types import Receive, Scope, Send
 
 from pyoco_server.doors.dashboard.page import open_dashboard
 from pyoco_server.doors.http import (
+    artifacts,
     attention,
     budgets,
     cancel_many,
     dashboard,
     dlq,
+    exec_acl,
+    exec_clients,
+    exec_events,
+    exec_state,
     health,
+    jobs,
     lists,
     metrics,
     probes,
@@ -56,8 +62,10 @@ __all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 log = get_logger(__name__)
 
 _RUNS = (runs, lists, cancel_many, repeat, watch)
+_PROGRAMS = (jobs, artifacts, exec_state, exec_events, exec_clients, exec_acl)
 _PRICED = (priced_runs, inputs, envelopes, results, budgets, agents)
-_MODULES = (health, probes, *_RUNS, *_PRICED, workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
+_OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
+_MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_OTHERS)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
 SCHEMAS = {name: schema for module in (schemas, documents, *_MODULES) for name, schema in module.SCHEMAS.items()}
 

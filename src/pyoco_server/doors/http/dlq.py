@@ -11,10 +11,12 @@ from pyoco_server.actions.count_letters import count_letters
 from pyoco_server.actions.delete_letter import delete_letter
 from pyoco_server.actions.delete_letters import delete_letters
 from pyoco_server.actions.list_letters import list_letters
+from pyoco_server.actions.programs.requeue import requeue
 from pyoco_server.actions.redrive import redrive
 from pyoco_server.actions.redrive_many import PROBLEMS_MAX, redrive_many
-from pyoco_server.actions.show_letter import show_letter
+from pyoco_server.actions.show_letter import find_letter, show_letter
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.programs.record import EXEC
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.letter_requests import (
@@ -49,7 +51,7 @@ async def get_letters(request: Request) -> Response:
     await state.letters_settled()
     page = await list_letters(state.backend, caller_of(request), asked.wanted, asked.limit, asked.before)
     items = [_line(item) for item in page.items]
-    return json_answer({"items": items, "next_cursor": write_cursor(page.next_before)})
+    return json_answer({"items": items, "next_cursor": write_cursor(page.next_before), "next": page.next_before})
 
 
 async def get_letter_counts(request: Request) -> Response:
@@ -75,6 +77,21 @@ async def redrive_letter(request: Request) -> Response:
     run = accepted.stored.run
     answer = {"id": letter_id, "run_id": run.run_id, "rerun_of": run.rerun_of, "status": "PENDING"}
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
+
+
+async def requeue_letter(request: Request) -> Response:
+    """GRID-88: for a program. The work of a flow is redriven, whatever it is called."""
+    state, caller, letter_id = state_of(request), caller_of(request), request.path_params["letter_id"]
+    found = await find_letter(state.backend, caller, letter_id)
+    if not found.letter.is_exec:
+        accepted = await redrive(state.backend, caller, letter_id)
+        state.written(accepted.stored.revision)
+        return json_answer({"run_id": accepted.stored.run.run_id}, headers=REPLAYED if accepted.replayed else None)
+    submitted = await requeue(state.backend, caller, found)
+    state.written(submitted.revision)
+    run = submitted.run
+    answer = {"run_id": run.run_id, "job_id": run.program.job_id if run.program is not None else None}
+    return json_answer(answer, headers=REPLAYED if submitted.duplicate else None)
 
 
 async def redrive_letters(request: Request) -> Response:
@@ -109,8 +126,9 @@ async def delete_many_letters(request: Request) -> Response:
 
 
 def _line(item: StoredLetter) -> dict[str, Any]:
-    """FLOW-331 to FLOW-334: `error` always, the rest when known."""
+    """FLOW-331 to FLOW-334: `error` always, the rest when known. The job of a program is nobody's to see."""
     known = {name: value for name, value in vars(item.letter).items() if value is not None or name == "error"}
+    known.pop("job", None)
     return {"id": str(item.letter_id), **known}
 
 
@@ -141,6 +159,15 @@ _LETTER: dict[str, Any] = {
     "subject": schemas.TEXT | {"description": "The subject of the original job."},
     "tenant_id": schemas.TEXT,
     "api_key_id": schemas.TEXT,
+    "kind": {"type": "string", "enum": [EXEC], "description": "A program's; what follows is told of those alone."},
+    "job_id": _UUID,
+    "group": schemas.TEXT,
+    "exec_name": schemas.TEXT,
+    "client_id": schemas.TEXT,
+    "attempt": _COUNT,
+    "lost": _COUNT,
+    "exit_code": schemas.COUNT,
+    "error_code": schemas.TEXT,
 }
 _ALWAYS = ["id", "timestamp", "reason", "error", "tag"]
 
@@ -158,8 +185,12 @@ SCHEMAS: dict[str, Any] = {
         "A job set aside, and what there is of its run now.",
     ),
     "DeadLetterPage": schemas.object_of(
-        {"items": schemas.array_of(schemas.ref("DeadLetter")), "next_cursor": _CURSOR},
-        ["items", "next_cursor"],
+        {
+            "items": schemas.array_of(schemas.ref("DeadLetter")),
+            "next_cursor": _CURSOR,
+            "next": schemas.or_null(schemas.COUNT) | {"description": "The same, as a number for `before`."},
+        },
+        ["items", "next_cursor", "next"],
         "Some letters, the newest first.",
     ),
     "DeadLetterGroup": schemas.object_of(
@@ -181,6 +212,11 @@ SCHEMAS: dict[str, Any] = {
         {"id": _ID, "run_id": _UUID, "rerun_of": _UUID, "status": {"type": "string", "enum": ["PENDING"]}},
         ["id", "run_id", "rerun_of", "status"],
         "The new run is recorded and queued, and the letter is gone.",
+    ),
+    "DeadLetterRequeued": schemas.object_of(
+        {"run_id": _UUID, "job_id": _UUID | {"description": "Of a program alone."}},
+        ["run_id"],
+        "The new run is recorded and queued. The letter of a program stays.",
     ),
     "DeadLettersRedriveRequest": schemas.object_of(
         {name: schemas.or_null(_NAME) for name in FILTERS}
@@ -237,6 +273,9 @@ _FILTER_WORDS = {
     "flow": "Exact flow name; empty: letters whose job did not tell.",
     "tag": "The routing tag, or one of the labels.",
     "run_id": "Letters of this run.",
+    "exec": "Letters of this program, as `flow=exec:NAME`.",
+    "client_id": "Letters of jobs of this client.",
+    "group": "Letters of jobs of this group.",
 }
 _FILTERS = tuple(schemas.query(name, _NAME, text) for name, text in _FILTER_WORDS.items())
 _TAGS = ("dead letters",)
@@ -260,6 +299,7 @@ OPERATIONS: tuple[Operation, ...] = (
             schemas.query(
                 "cursor", {"type": "string", "maxLength": CURSOR_LENGTH_MAX}, "`next_cursor` of the page before."
             ),
+            schemas.query("before", _NEWEST, "Letters with a smaller `id`: `next` of the page before, or any."),
         ),
         answer=schemas.json_response(schemas.ref("DeadLetterPage"), "One page."),
         errors=(422,),
@@ -307,6 +347,19 @@ OPERATIONS: tuple[Operation, ...] = (
         body=schemas.json_body(schemas.ref("RunRerunRequest"), required=False),
         answer=schemas.json_response(schemas.ref("DeadLetterRedriven"), "Recorded and queued."),
         errors=(404, 409, 413, 422),
+        tags=_TAGS,
+    ),
+    Operation(
+        method="POST",
+        path="/dlq/{letter_id}/requeue",
+        endpoint=requeue_letter,
+        summary="Submit the job of a dead letter again",
+        description="Of a program: a new job with the same content, which names the old run in `retry_of`. Asked for "
+        "twice, it is the same new job. 410 when its input files are no longer kept, 422 when the letter does not hold "
+        "the job. Of a flow: as redrive.",
+        parameters=(_LETTER_ID,),
+        answer=schemas.json_response(schemas.ref("DeadLetterRequeued"), "Recorded and queued."),
+        errors=(404, 409, 410, 422),
         tags=_TAGS,
     ),
     Operation(

@@ -1,30 +1,19 @@
-"""Every metric in one table: what it is called, what it tells, and how it is written for Prometheus."""
+"""Every metric of a gateway in one table: what it is called, and what it tells."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate, islice
-from typing import Literal
-
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from pyoco_server.actions.measure import Figures
+from pyoco_server.actions.programs.measure import ProgramFigures
 from pyoco_server.core.states import RunState
+from pyoco_server.doors.http.families import CONTENT_TYPE, PROCESS_METRICS, Buckets, Described, Series, write_all
 from pyoco_server.doors.http.operations import Meter, Operation
+from pyoco_server.doors.http.program_exposition import PROGRAM_METRICS
 from pyoco_server.loops.tally import Histogram, Tally
 
 __all__ = ["CONTENT_TYPE", "METRICS", "PROCESS_METRICS", "Described", "Moment", "render"]
-
-#: FLOW-129
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-#: So many lines are written at once, about half a millisecond's work, before others get their turn.
-_LINES_AT_ONCE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +26,17 @@ class Moment:
     #: Event streams that are open.
     watchers: int
     version: str
+    programs: ProgramFigures = field(default_factory=ProgramFigures)
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """One histogram: counts between bounds, not yet added up."""
-
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    total: float
-
-
-#: The values of the labels, and what was measured.
-Series = tuple[tuple[str, ...], float | Buckets]
-
-
-@dataclass(frozen=True)
-class Described:
-    """One metric. `read` is O(series)."""
-
-    name: str
-    kind: Literal["gauge", "counter", "histogram"]
-    labels: tuple[str, ...]
-    help: str
-    read: Callable[[Moment], Iterable[Series]]
+def _of_programs(described: Described[ProgramFigures]) -> Described[Moment]:
+    return Described(
+        described.name,
+        described.kind,
+        described.labels,
+        described.help,
+        lambda moment: described.read(moment.programs),
+    )
 
 
 def _one(read: Callable[[Moment], float]) -> Callable[[Moment], Iterable[Series]]:
@@ -104,7 +80,7 @@ def _requests(moment: Moment) -> Iterable[Series]:
 
 
 #: The whole of `/metrics`, in its order, but for what the process tells of itself.
-METRICS: tuple[Described, ...] = (
+METRICS: tuple[Described[Moment], ...] = (
     Described("pyoco_runs_total", "gauge", ("status",), "Runs stored now, by status, of all tenants.", _runs),
     Described(
         "pyoco_workers_alive_total",
@@ -191,6 +167,7 @@ METRICS: tuple[Described, ...] = (
         "Attempts beyond a run's first that this gateway saw begin.",
         _one(lambda moment: moment.tally.redeliveries),
     ),
+    *map(_of_programs, PROGRAM_METRICS),
     Described(
         "pyoco_http_request_duration_seconds",
         "histogram",
@@ -223,84 +200,4 @@ METRICS: tuple[Described, ...] = (
 
 
 async def render(moment: Moment) -> bytes:
-    """The text, written by the client library. O(series), in pieces: others are served between them.
-
-    A line costs some 6 µs; those of a histogram that has not changed since the last time cost next to nothing.
-    """
-    parts: list[bytes] = []
-    for described in METRICS:
-        parts.append(_write(_family(described, [])))
-        at_once = _LINES_AT_ONCE // 20 if described.kind == "histogram" else _LINES_AT_ONCE
-        series = iter(described.read(moment))
-        while some := list(islice(series, at_once)):
-            parts.extend(_texts(described, some))
-            await asyncio.sleep(0)
-    parts.extend(map(_write, _PROCESS.collect()))
-    return b"".join(parts)
-
-
-def _texts(described: Described, series: list[Series]) -> Iterator[bytes]:
-    if described.kind != "histogram":
-        yield _without_head(_write(_family(described, series)))
-        return
-    for each in series:
-        yield _histogram(described, each)
-
-
-@lru_cache(maxsize=2048)
-def _histogram(described: Described, series: Series) -> bytes:
-    """Some twenty lines. Between two scrapes few flows have ended a run: 1.5 KiB kept saves 0.1 ms."""
-    return _without_head(_write(_family(described, [series])))
-
-
-def _family(described: Described, series: list[Series]) -> Metric:
-    """A family of the client library: a private one, nothing is registered anywhere."""
-    if described.kind == "histogram":
-        histogram = HistogramMetricFamily(described.name, described.help, labels=described.labels)
-        for labels, value in series:
-            assert isinstance(value, Buckets)
-            histogram.add_metric(labels, _buckets(value), value.total)
-        return histogram
-    kind = CounterMetricFamily if described.kind == "counter" else GaugeMetricFamily
-    family = kind(described.name, described.help, labels=described.labels)
-    for labels, value in series:
-        assert not isinstance(value, Buckets)
-        family.add_metric(labels, value)
-    return family
-
-
-def _buckets(value: Buckets) -> list[tuple[str, float]]:
-    """Each with everything below it, as Prometheus wants them."""
-    names = [*map(str, value.bounds), "+Inf"]
-    return list(zip(names, accumulate(value.counts), strict=True))
-
-
-class _Alone(Collector):
-    """What the library writes: one family."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._family
-
-
-def _write(family: Metric) -> bytes:
-    return generate_latest(_Alone(family))
-
-
-def _without_head(text: bytes) -> bytes:
-    """The lines HELP and TYPE stand before the first piece of a family, and nowhere else."""
-    return text.split(b"\n", 2)[2]
-
-
-#: Memory, processor time and open files of this process.
-_PROCESS = ProcessCollector(registry=CollectorRegistry())
-PROCESS_METRICS = (
-    "process_virtual_memory_bytes",
-    "process_resident_memory_bytes",
-    "process_start_time_seconds",
-    "process_cpu_seconds_total",
-    "process_open_fds",
-    "process_max_fds",
-)
+    return await write_all(METRICS, moment)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
 from pyoco_server.doors.http.requests import Malformed, chunks_of
-from pyoco_server.errors import Problem, TooLarge, WorkflowTooLarge
+from pyoco_server.errors import Problem, PyocoError, TooLarge, WorkflowTooLarge
 
-__all__ = ["Form", "WorkflowForm", "read_workflow_form", "wrong_part"]
+__all__ = ["Form", "Part", "Sink", "WorkflowForm", "parse_form", "read_workflow_form", "wrong_part"]
 
 _FIELD_BYTES_MAX = 4096
 _PARTS_MAX = 16
+_HEADER_BYTES_MAX = 16 * 1024
 #: Boundaries, headers and small fields around the file.
 _WRAPPING_BYTES_MAX = 64 * 1024
 
@@ -29,9 +31,44 @@ class Part:
     file_name: str | None = None
     #: The file name came with backslashes, of which the parser makes something else.
     has_backslash: bool = False
+    #: The file name is no UTF-8: what stands for it is not what was sent.
+    is_garbled: bool = False
     size_bytes: int = 0
     #: What a field holds. The form's file goes on as it comes, and is not kept here.
     data: bytearray = field(default_factory=bytearray)
+
+
+class Sink(Protocol):
+    """Whoever takes the parts of a form as they come, and decides what is wrong with them."""
+
+    def begin(self, part: Part) -> None:
+        """Its head has come. Raises what the caller is answered with."""
+
+    def take(self, part: Part, data: bytes) -> None:
+        """More of it has come. Raises what the caller is answered with."""
+
+
+async def parse_form(
+    request: Request, chunks: AsyncIterator[bytes], sink: Sink, wrong: Callable[[str, str], PyocoError]
+) -> AsyncIterator[None]:
+    """Feed the sink, chunk by chunk: it yields after each, so that what came can be dealt with. `wrong` makes the error
+    for a form that cannot be read, of a text and a word."""
+    content_type, options = parse_options_header(request.headers.get("content-type", ""))
+    boundary = options.get(b"boundary", b"")
+    if content_type != b"multipart/form-data" or not boundary:
+        raise wrong("must be multipart/form-data", "content_type")
+    collector = _Collector(sink, wrong)
+    callbacks = {name: getattr(collector, name) for name in dir(collector) if name.startswith("on_")}
+    try:
+        parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]  # a TypedDict of the library
+        async for chunk in chunks:
+            parser.write(chunk)
+            yield
+        parser.finalize()
+    except FormParserError as error:
+        raise wrong(f"the form cannot be read: {error}", "form") from error
+    if not collector.ended:
+        raise wrong("the form ends before its last boundary", "form")
 
 
 class Form:
@@ -40,29 +77,16 @@ class Form:
     def __init__(self, file_part: str, file_bytes_max: int, too_large: TooLarge, field_bytes_max: int) -> None:
         self._file_part, self._file_bytes_max, self._too_large = file_part, file_bytes_max, too_large
         self._field_bytes_max = field_bytes_max
+        self._pieces: list[bytes] = []
         self.parts: dict[str, Part] = {}
 
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
         """The bytes of the file, as they come. Raises Malformed, and what it was given for a file that is too large,
         as soon as it shows: reading stops there."""
-        content_type, options = parse_options_header(request.headers.get("content-type", ""))
-        boundary = options.get(b"boundary", b"")
-        if content_type != b"multipart/form-data" or not boundary:
-            message = f"must be multipart/form-data with a part named {self._file_part}"
-            raise wrong_part("", message, "content_type")
-        collector = _Collector(self)
-        callbacks = {name: getattr(collector, name) for name in dir(collector) if name.startswith("on_")}
-        try:
-            parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]  # a TypedDict of the library
-            async for chunk in self._chunks(request):
-                parser.write(chunk)
-                for piece in collector.take():
-                    yield piece
-            parser.finalize()
-        except FormParserError as error:
-            raise wrong_part("", f"the form cannot be read: {error}") from error
-        if not collector.ended:
-            raise wrong_part("", "the form ends before its last boundary")
+        async for _ in parse_form(request, self._chunks(request), self, self._wrong):
+            pieces, self._pieces = self._pieces, []
+            for piece in pieces:
+                yield piece
 
     def file(self) -> Part:
         """Raises Malformed when there is none, or an empty one."""
@@ -85,16 +109,23 @@ class Form:
         except UnicodeDecodeError as error:
             raise wrong_part(name, "must be UTF-8 text") from error
 
-    def grow(self, part: Part, size_bytes: int) -> bool:
-        """So much more has come of a part. Returns whether it is the file. Raises as soon as it is too large."""
-        part.size_bytes += size_bytes
+    def begin(self, part: Part) -> None:
+        if len(self.parts) >= _PARTS_MAX:
+            raise wrong_part("", f"the form has more than {_PARTS_MAX} parts")
+        if part.name in self.parts:
+            raise wrong_part(part.name, "is given twice")
+        self.parts[part.name] = part
+
+    def take(self, part: Part, data: bytes) -> None:
+        part.size_bytes += len(data)
         if part.name != self._file_part:
             if part.size_bytes > self._field_bytes_max:
                 raise wrong_part(part.name, f"has at most {self._field_bytes_max} bytes")
-            return False
-        if part.size_bytes > self._file_bytes_max:
+            part.data += data
+        elif part.size_bytes > self._file_bytes_max:
             raise self._too_large
-        return True
+        else:
+            self._pieces.append(data)
 
     async def _chunks(self, request: Request) -> AsyncIterator[bytes]:
         """The whole may exceed the file's cap by no more than its wrapping: then it is the file that is too large."""
@@ -104,32 +135,29 @@ class Form:
         except TooLarge as error:
             raise self._too_large from error
 
+    def _wrong(self, message: str, kind: str) -> Malformed:
+        if kind == "content_type":
+            message = f"{message} with a part named {self._file_part}"
+        return wrong_part("", message, kind)
+
 
 class _Collector:
     """The parser's callbacks."""
 
-    def __init__(self, form: Form) -> None:
-        self._form = form
+    def __init__(self, sink: Sink, wrong: Callable[[str, str], PyocoError]) -> None:
+        self._sink, self._wrong = sink, wrong
         self._header = (bytearray(), bytearray())
         self._part = Part()
-        self._pieces: list[bytes] = []
         self.ended = False
-
-    def take(self) -> list[bytes]:
-        """What has come of the file since the last time."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
 
     def on_part_begin(self) -> None:
         self._part = Part()
-        if len(self._form.parts) >= _PARTS_MAX:
-            raise wrong_part("", f"the form has more than {_PARTS_MAX} parts")
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
-        self._header[0].extend(data[start:end])
+        self._grow(self._header[0], data[start:end])
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        self._header[1].extend(data[start:end])
+        self._grow(self._header[1], data[start:end])
 
     def on_header_end(self) -> None:
         name, value = (bytes(item) for item in self._header)
@@ -139,24 +167,24 @@ class _Collector:
             self._part.name = options.get(b"name", b"").decode("utf-8", "replace")
             if b"filename" in options:
                 self._part.file_name = options[b"filename"].decode("utf-8", "replace")
-                self._part.has_backslash = b"\\" in value
+                self._part.is_garbled = self._part.file_name.encode() != options[b"filename"]
+                self._part.has_backslash = b"\\" in value.replace(b'\\"', b"")
 
     def on_headers_finished(self) -> None:
         if not self._part.name:
-            raise wrong_part("", "a part of the form has no name")
-        if self._part.name in self._form.parts:
-            raise wrong_part(self._part.name, "is given twice")
-        self._form.parts[self._part.name] = self._part
+            raise self._wrong("a part of the form has no name", "form")
+        self._sink.begin(self._part)
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        is_file = self._form.grow(self._part, end - start)
-        if is_file:
-            self._pieces.append(data[start:end])
-        else:
-            self._part.data += data[start:end]
+        self._sink.take(self._part, data[start:end])
 
     def on_end(self) -> None:
         self.ended = True
+
+    def _grow(self, header: bytearray, data: bytes) -> None:
+        header += data
+        if len(header) > _HEADER_BYTES_MAX:
+            raise self._wrong(f"a header of a part has more than {_HEADER_BYTES_MAX} bytes", "form")
 
 
 def wrong_part(name: str, message: str, kind: str = "form") -> Malformed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from starlette.datastructures import QueryParams
 
 from pyoco_server.actions.walk_letters import Span
 from pyoco_server.core.dead_letter import LETTER_ID_LENGTH_MAX, read_letter_id
+from pyoco_server.core.programs.names import flow_name_of
 from pyoco_server.doors.http.requests import MalformedQuery, decode, wrong
 from pyoco_server.errors import Problem
 from pyoco_server.ports.letters.port import LetterFilter
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 #: Each narrows the choice down.
-FILTERS = ("reason", "flow", "tag", "run_id")
+FILTERS = ("reason", "flow", "tag", "run_id", "exec", "client_id", "group")
 NAME_LENGTH_MAX = 512
 CURSOR_LENGTH_MAX = 64
 PAGE_DEFAULT, PAGE_MAX = 50, 200
@@ -76,6 +78,12 @@ def read_letter_query(query: QueryParams) -> LetterQuery:
     before = _read_cursor(query["cursor"]) if "cursor" in query else None
     if "cursor" in query and before is None:
         problems.append(_problem("cursor", "is not one that a list was answered with"))
+    if "before" in query:
+        if "cursor" in query:
+            problems.append(_problem("before", "cannot be combined with `cursor`: give one or the other"))
+        before = read_letter_id(query["before"])
+        if before is None:
+            problems.append(_problem("before", _NO_ID))
     _refuse(problems)
     return LetterQuery(wanted, limit, before)
 
@@ -103,7 +111,7 @@ def read_letter_deletion(query: QueryParams) -> tuple[LetterFilter, Span]:
     return wanted, Span(limit, _below(newest))
 
 
-_ONCE = (*FILTERS, "limit", "cursor", "all", "up_to")
+_ONCE = (*FILTERS, "limit", "cursor", "before", "all", "up_to")
 _NO_ID = "is not the id of a letter"
 
 
@@ -117,8 +125,24 @@ def _filter(query: QueryParams, problems: list[Problem]) -> LetterFilter:
     for name in FILTERS:
         if len(query.get(name, "")) > NAME_LENGTH_MAX:
             problems.append(_problem(name, f"has at most {NAME_LENGTH_MAX} characters"))
-    reason, flow, tag, run_id = map(query.get, FILTERS)
-    return LetterFilter(reason=reason, flow=flow, tag=tag, run_id=run_id)
+    wanted = _wanted({name: query.get(name) for name in FILTERS})
+    if wanted is None:
+        problems.append(_problem("exec", _TWO_FLOWS))
+    return wanted or LetterFilter()
+
+
+_TWO_FLOWS = "is another program than `flow` says: give one or the other"
+
+
+def _wanted(asked: Mapping[str, str | None]) -> LetterFilter | None:
+    """A program has the name of a flow (GRID-150). None: `exec` and `flow` say two different things."""
+    program, flow = asked["exec"], asked["flow"]
+    if program is not None:
+        if flow not in {None, flow_name_of(program)}:
+            return None
+        flow = flow_name_of(program)
+    given = {name: asked[name] for name in FILTERS if name not in {"exec", "flow"}}
+    return LetterFilter(flow=flow, **given)  # type: ignore[arg-type]  # the tenant is not among them
 
 
 def _limit(query: QueryParams, default: int, highest: int, problems: list[Problem]) -> int:
@@ -148,6 +172,9 @@ class _Selection(msgspec.Struct, forbid_unknown_fields=True):
     flow: _Name | None = None
     tag: _Name | None = None
     run_id: _Name | None = None
+    exec: _Name | None = None
+    client_id: _Name | None = None
+    group: _Name | None = None
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None = None
     cursor: Annotated[str, Meta(max_length=CURSOR_LENGTH_MAX)] | None = None
     all: bool = False
@@ -160,7 +187,9 @@ _read_selection = msgspec.json.Decoder(_Selection).decode
 def read_letter_selection(body: bytes) -> tuple[LetterFilter, Span]:
     """Which letters to redrive. Raises Malformed with what is wrong and where."""
     wire: _Selection = decode(_read_selection, body)
-    wanted = LetterFilter(reason=wire.reason, flow=wire.flow, tag=wire.tag, run_id=wire.run_id)
+    wanted = _wanted({name: getattr(wire, name) for name in FILTERS})
+    if wanted is None:
+        raise wrong(("body", "exec"), _TWO_FLOWS, "value")
     if wanted == LetterFilter() and not wire.all:
         message = 'nothing says which letters to redrive: give a filter, or `"all": true`'
         raise wrong(("body",), message, "missing")

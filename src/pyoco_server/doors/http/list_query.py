@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import QueryParams
 
+from pyoco_server.core.programs.faults import GridRefused
+from pyoco_server.core.programs.names import flow_name_of, is_client_id, is_exec_name, is_group, read_job_id
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.http.cursors import BadCursor, read_cursor
 from pyoco_server.doors.http.requests import (
@@ -37,6 +40,10 @@ _ONCE = (
     "kind",
     "workflow_yaml_sha256",
     "run_id",
+    "job_id",
+    "client_id",
+    "group",
+    "exec",
     "limit",
     "updated_after",
     "cursor",
@@ -63,12 +70,15 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
     wanted = RunFilter(
         tenant_id=tenant_id or EVERYBODY,
         status=reader.one_of("status", tuple(RunState.__members__)),
-        flow=reader.text("flow"),
+        flow=reader.flow(),
         tag=reader.text("tag"),
         kind=reader.one_of("kind", KINDS),
         workflow_yaml_sha256=sha256,
         updated_after=reader.updated_after(),
         run_id_prefix=reader.run_id_prefix(),
+        job_id=reader.job_id(),
+        client_id=reader.name("client_id", is_client_id, "must be 1 to 64 letters, digits, '_' or '-'"),
+        group=reader.name("group", is_group, "must be 1 to 32 letters, digits, '_' or '-'"),
     )
     limit, envelope = reader.limit(), reader.envelope()
     after = reader.cursor(wanted)
@@ -114,6 +124,32 @@ class _Reader:
         if text is not None and not _RUN_ID_PREFIX.fullmatch(text):
             self._wrong("run_id", "must be the first 4 to 36 characters of a run id")
         return None if text is None else text.lower()
+
+    def name(self, name: str, fits: Callable[[object], bool], rule: str) -> str | None:
+        text = self._given.get(name)
+        if text is not None and not fits(text):
+            self._wrong(name, rule)
+        return text
+
+    def flow(self) -> str | None:
+        """A program has the name of a flow (GRID-150): `exec=calcA` is `flow=exec:calcA`."""
+        flow = self._given.get("flow")
+        program = self.name("exec", is_exec_name, "must be the name of a program: letters, digits, '_' and '-'")
+        if program is None:
+            return flow
+        if flow not in {None, flow_name_of(program)}:
+            self._wrong("exec", "is another program than `flow` says: give one or the other")
+        return flow_name_of(program)
+
+    def job_id(self) -> str | None:
+        text = self._given.get("job_id")
+        if text is None:
+            return None
+        try:
+            return read_job_id(text)
+        except GridRefused as error:
+            self._wrong("job_id", error.message)
+            return None
 
     def limit(self) -> int:
         text = self._given.get("limit", str(LIMIT_DEFAULT))

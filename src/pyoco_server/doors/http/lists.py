@@ -55,9 +55,8 @@ def _answer(
 def _line(line: Summary) -> dict[str, Any]:
     """FLOW-109: what is not known is left out."""
     shown = {name: value for name, value in vars(line).items() if value is not None}
-    if line.pack is not None:
-        del shown["pack"]
-        shown |= line.pack
+    for more in ("pack", "program"):
+        shown |= shown.pop(more, {})
     return shown
 
 
@@ -100,6 +99,14 @@ OPERATIONS: tuple[Operation, ...] = (
                 "run_id",
                 {"type": "string", "pattern": "^[0-9a-fA-F-]{4,36}$"},
                 "How the run id begins, with 4 characters or more.",
+            ),
+            schemas.query("job_id", {"type": "string", "format": "uuid"}, "Runs of this job: one in each group."),
+            schemas.query("client_id", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}, "Jobs of this client."),
+            schemas.query("group", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,32}$"}, "Jobs of this group."),
+            schemas.query(
+                "exec",
+                {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"},
+                "Jobs of this program, as `flow=exec:NAME`.",
             ),
             schemas.query(
                 "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many."

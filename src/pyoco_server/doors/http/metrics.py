@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.measure import measure
+from pyoco_server.actions.programs.measure import measure_programs
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.exposition import CONTENT_TYPE, Moment, render
 from pyoco_server.doors.http.operations import Operation
@@ -27,6 +28,7 @@ async def get_metrics(request: Request) -> Response:
         operations=request.app.state.operations,
         watchers=state.hub.count,
         version=request.app.version,
+        programs=await measure_programs(state.backend, state.run_times, dict(state.duplicates)),
     )
     return Response(await render(moment), headers={"Content-Type": CONTENT_TYPE})
 

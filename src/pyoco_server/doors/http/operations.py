@@ -68,14 +68,15 @@ class Operation:
 _WORDS = {
     401: "No API key was sent (only with authentication on).",
     402: "The budget does not cover the reservation; nothing changed, and the key is free.",
-    403: "The API key does not open this server (only with authentication on), or a browser may not make this change.",
+    403: "The API key does not open this server, or not this part of it (only with authentication on), or a browser "
+    "may not make this change.",
     404: "There is no such thing, or it belongs to another tenant.",
     408: "The body stopped coming; the connection is closed.",
     409: "It does not fit what is there; `detail` says why.",
-    410: "The run is past its retention.",
+    410: "It is past its retention, or was lost with its store.",
     413: "The body is larger than it may be.",
     422: "The request is not valid; `errors` says what is wrong and where.",
-    429: "Too many requests with a bad API key came from this address.",
+    429: "Too many requests with a bad API key came from this address, or the queue of jobs is full.",
     503: "NATS is not available, or the gateway is stopping; try again.",
 }
 #: The same under `/v1`, where some of them mean something else.

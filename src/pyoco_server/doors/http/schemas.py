@@ -7,6 +7,8 @@ from typing import Any
 from pyoco_server.core.change import DoerKind, What
 from pyoco_server.core.names import TAG_PATTERN
 from pyoco_server.core.priced.states import Money, Status
+from pyoco_server.core.programs.faults import FACTS, Code
+from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR
 from pyoco_server.core.states import RunState, TaskState
 from pyoco_server.core.waiting import WaitReason
@@ -145,6 +147,31 @@ _PACK_WHOLE: dict[str, Any] = _PACK | {
     "trace_id": or_null(TEXT),
     "ledger_version": COUNT,
 }
+#: Of runs of kind `exec`, of which a line of a list shows these as well.
+_PROGRAM: dict[str, Any] = {
+    "job_id": {"type": "string", "format": "uuid"},
+    "client_id": TEXT,
+    "group": TEXT,
+    "exec_name": TEXT,
+    "attempt": COUNT,
+    "lost": COUNT,
+    "exit_code": COUNT,
+    "error_code": {"type": "string", "enum": list(ErrorCode)},
+    "retry_of": {"type": "string", "format": "uuid"},
+}
+_PROGRAM_WHOLE: dict[str, Any] = _PROGRAM | {
+    "fingerprint": TEXT,
+    "max_attempts": COUNT,
+    "not_before": NUMBER,
+    "stdout_tail": TEXT,
+    "stderr_tail": TEXT,
+    "stdout_truncated": FLAG,
+    "stderr_truncated": FLAG,
+    "artifacts": array_of(ref("RunArtifact")),
+    "run_seconds": NUMBER,
+    "dlq_due": FLAG,
+    "dlq_done": FLAG,
+}
 _SUMMARY = (
     "run_id",
     "kind",
@@ -194,10 +221,15 @@ SCHEMAS: dict[str, Any] = {
     ),
     "RunCancelRequest": object_of({"reason": or_null({"type": "string", "maxLength": 4096})}, [], "Why, if you like."),
     "RunSnapshot": object_of(
-        _SNAPSHOT | _PACK_WHOLE,
+        _SNAPSHOT | _PROGRAM_WHOLE | _PACK_WHOLE,
         ["run_id", "flow_name", "status", "params", "tasks", "heartbeat_at", "updated_at"],
-        "The latest state of a run. More fields may follow at any time. Instants are unix seconds. The last ten are of "
-        "priced runs: those are shown here, and what counts is the ledger.",
+        "The latest state of a run. More fields may follow at any time. Instants are unix seconds. Those from `job_id` "
+        "on are of programs. The last ten are of priced runs: those are shown here, and what counts is the ledger.",
+    ),
+    "RunArtifact": object_of(
+        {"name": TEXT, "object": TEXT, "size": COUNT, "sha256": TEXT},
+        ["name", "object", "size", "sha256"],
+        "A file that a program has left behind, as `GET /runs/{run_id}/artifacts/{name}` brings it.",
     ),
     "RunCost": object_of(
         {f"{name}_usd_micros": COUNT for name in _COSTS} | {f"{name}_usd": TEXT for name in _COSTS},
@@ -267,9 +299,9 @@ SCHEMAS: dict[str, Any] = {
         "The tasks of a run, with what is known of each.",
     ),
     "RunSummary": object_of(
-        {name: _SNAPSHOT[name] for name in _SUMMARY} | _PACK,
+        {name: _SNAPSHOT[name] for name in _SUMMARY} | _PROGRAM | _PACK,
         ["run_id", "status", "updated_at"],
-        "One line of a list. The last five are of priced runs.",
+        "One line of a list. Those from `job_id` on are of programs, and the last five of priced runs.",
     ),
     "Problem": _PROBLEM,
     "Error": object_of(
@@ -280,9 +312,12 @@ SCHEMAS: dict[str, Any] = {
             "message": TEXT,
             "message_ja": TEXT,
             "errors": array_of(ref("Problem")),
+            "code": {"type": "string", "enum": [code for code in Code if FACTS[code].http is not None]},
+            "job_id": {"type": "string", "format": "uuid"},
+            "run_id": {"type": "string", "format": "uuid"},
         },
         ["detail", "err_id", "msg_id", "message", "message_ja"],
-        "Every 4xx and 5xx answer.",
+        "Every 4xx and 5xx answer. The last three are told where a job is refused, or nobody knows what became of it.",
     ),
     "Health": object_of({"status": TEXT}, ["status"], "The gateway's own word."),
     "Ready": object_of(

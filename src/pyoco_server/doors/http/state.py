@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import cast
 
 from starlette.requests import Request
 
+from pyoco_server.actions.programs.measure import RunTimes
 from pyoco_server.core.run import Caller
 from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
@@ -18,11 +20,13 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub, Lookout
 from pyoco_server.loops.key_uses import KeyUses
 from pyoco_server.loops.letter_feeder import LetterFeeder
+from pyoco_server.loops.programs.sweeper import ProgramSweeper
 from pyoco_server.loops.tally import Tally
 from pyoco_server.loops.trend import TrendSampler
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.programs import Programs
 
-__all__ = ["State", "caller_of", "state_of"]
+__all__ = ["State", "caller_of", "programs_of", "state_of"]
 
 #: How long a list waits for the index to be true. All waits together end before a gateway has to answer (5 s).
 _SETTLE_SECONDS = 1.0
@@ -32,6 +36,8 @@ _OWN_WRITE_SECONDS = 2.0
 UPLOADS_MAX = 4
 #: Inputs of packs on their way in at once, and those of one tenant: each lies on this gateway's disk meanwhile.
 INPUTS_MAX, INPUTS_OF_TENANT_MAX = 32, 8
+#: Jobs with large files on their way in at once, and those of one tenant: the same.
+JOBS_MAX, JOBS_OF_TENANT_MAX = 32, 16
 #: Wheels on their way out at once: each has some 2 MiB in memory.
 DOWNLOADS_MAX = 32
 
@@ -46,12 +52,17 @@ class State:
         self.feeder = IndexFeeder(backend.runs, backend.index, self.hub.on_changes, self.tally.on_changes)
         self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
         self.letter_feeder = LetterFeeder(backend.letters, backend.letter_index)
+        self._sweeper = None if backend.programs is None else ProgramSweeper(backend, backend.index, self.feeder)
         self._revision = 0
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
         #: None: this gateway knows nothing of priced runs.
         self.outlook = Outlook(backend.priced) if backend.priced is not None else None
         self.uploads, self.downloads = Turns(UPLOADS_MAX), Turns(DOWNLOADS_MAX)
         self.inputs = FairTurns(INPUTS_MAX, INPUTS_OF_TENANT_MAX)
+        self.jobs = FairTurns(JOBS_MAX, JOBS_OF_TENANT_MAX)
+        self.run_times = RunTimes()
+        #: Jobs that were submitted here and known already, by group.
+        self.duplicates: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Returns once lists are being made. Raises Unavailable."""
@@ -59,12 +70,16 @@ class State:
         await self.letter_feeder.start()
         await self.lookout.start()
         await self._sampler.start()
+        if self._sweeper is not None:
+            await self._sweeper.start()
         await self.key_uses.start()  # with authentication off, `/v1` asks for keys all the same
 
     async def stop(self) -> None:
         self.hub.close()
         if self.outlook is not None:
             await self.outlook.close()
+        if self._sweeper is not None:
+            await self._sweeper.stop()
         await self._sampler.stop()
         await self.lookout.stop()
         await self.key_uses.stop()
@@ -112,6 +127,13 @@ class State:
 
 def state_of(request: Request) -> State:
     return cast(State, request.app.state.gateway)
+
+
+def programs_of(request: Request) -> Programs:
+    """Every gateway deals with programs."""
+    programs = state_of(request).backend.programs
+    assert programs is not None
+    return programs
 
 
 def caller_of(request: Request) -> Caller:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pyoco_server.actions.priced.patience import PATIENT, Patience
@@ -68,6 +68,10 @@ class PackWorker:
         self.packs: tuple[str, ...] = ()
         #: Called whenever `running`, `packs` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"packs": self.packs}
 
     @property
     def running(self) -> tuple[str, ...]:

@@ -17,17 +17,18 @@ from typing import Any
 import msgspec
 import nats.errors
 
-from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup import StreamCopy, with_replicas
 from pyoco_server.core.backup_change import Change
-from pyoco_server.core.backup_mark import Mark, marked, unmarked
+from pyoco_server.core.backup_mark import Mark, dated, marked, unmarked
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backups.incoming import SILENCE_SECONDS, Incoming, listening
 from pyoco_server.ports.backups.port import Copying, Found
 from pyoco_server.ports.backups.reader import read_behind
 from pyoco_server.ports.nats.client import Raw
-from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
+from pyoco_server.ports.nats.grid_resources import grid_resources
+from pyoco_server.ports.nats.link import NOT_YET, Futile, Link, Rejected
 from pyoco_server.ports.nats.resources import priced_resources, resources_of
 
 __all__ = ["JetStreamStreams"]
@@ -88,12 +89,23 @@ def _refusals(doing: str) -> Iterator[None]:
 
 
 class JetStreamStreams:
-    def __init__(self, link: Link, config: NatsBackendConfig, priced: PricedConfig | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        config: NatsBackendConfig,
+        priced: PricedConfig | None = None,
+        grid: GridConfig | None = None,
+    ) -> None:
         self._link, self._config = link, config
-        more = priced_resources(config, priced) if priced is not None else ()
-        self._resources = (*resources_of(config), *more)
-        self.of_priced_runs = frozenset(resource.name for resource in more)
+        of_priced_runs = priced_resources(config, priced) if priced is not None else ()
+        of_programs = grid_resources(config, grid) if grid is not None else ()
+        self._resources = (*resources_of(config), *of_priced_runs, *of_programs)
+        parts = (frozenset(each.name for each in part) for part in (of_priced_runs, of_programs))
+        self.parts = tuple(part for part in parts if part)
+        #: Whose restore is remembered: what was sent to it before is sent again.
+        self._dated = {priced.pack_stream} if priced is not None else set()
         queues = {config.work_stream} | ({priced.pack_stream} if priced is not None else set())
+        queues |= {grid.exec_stream} if grid is not None else set()
         self._subjects = {each.name: each.config["subjects"] for each in self._resources if each.name in queues}
 
     @property
@@ -205,6 +217,8 @@ class JetStreamStreams:
         changes: AsyncIterable[Change],
     ) -> None:
         config = with_replicas(stream.config, replicas)
+        if stream.name in self._dated:
+            config = dated(config, int(time.time() * 1_000_000))
         with _refusals(f"restore {stream.name}"):
             await self._upload(marked(config, Mark(backup_id)), stream.state, chunks)
             for consumer in stream.consumers:
@@ -256,7 +270,7 @@ class JetStreamStreams:
         async for change in changes:
             if stream.is_keyed and change.sequence <= have and await self._has(stream.name, change):
                 continue  # the copy itself went further than it said, as those of older servers may
-            headers = _headers(change, stream.is_keyed)
+            headers = _headers(change, stream)
             while True:
                 have = await self._store(change, headers)
                 if not stream.is_keyed or have >= change.sequence:
@@ -280,7 +294,7 @@ class JetStreamStreams:
             try:
                 return await self._link.store(change.subject, change.data, headers)
             except Unavailable as error:
-                if isinstance(error, NoConnection) or time.monotonic() > deadline:
+                if isinstance(error, Futile) or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(0.1)
 
@@ -307,9 +321,11 @@ def _as_made(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in config.items() if name != "metadata"}, "metadata": noted}
 
 
-def _headers(change: Change, is_keyed: bool) -> dict[str, str]:
+def _headers(change: Change, stream: StreamCopy) -> dict[str, str]:
     """What a message is stored with once more: its conditions held then, and mean nothing now."""
-    kept = _KEPT_HEADERS - {"Nats-Msg-Id"} if is_keyed else _KEPT_HEADERS  # a repeat must count to fill a place
+    kept = _KEPT_HEADERS - {"Nats-Msg-Id"} if stream.is_keyed else _KEPT_HEADERS  # a repeat must count to fill a place
+    if stream.name.startswith("KV_"):  # most buckets refuse one, and it would remove what was restored before
+        kept -= {"Nats-Rollup"}
     return {name: value for name, value in change.headers.items() if name in kept or not name.startswith("Nats-")}
 
 

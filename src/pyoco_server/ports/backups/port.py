@@ -62,8 +62,9 @@ class Streams(Protocol):
         """All of ours, there or not, in the order in which they are told of everywhere."""
 
     @property
-    def of_priced_runs(self) -> frozenset[str]:
-        """Of `names`, those that are missed only where one of them is: not everybody has priced runs."""
+    def parts(self) -> tuple[frozenset[str], ...]:
+        """Of `names`, those that are missed only where others of their part are: not everybody has priced runs, and an
+        installation from before programs has nothing of those."""
 
     async def found(self) -> tuple[Found, ...]:
         """Those of `names` that are there, in their order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import ssl
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import nats.errors
 
-from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
     Account,
@@ -43,8 +44,10 @@ from pyoco_server.ports.deployment.answers import (
     instant_of,
     lane_of,
 )
+from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Link, NoConnection, Patience, Rejected
+from pyoco_server.ports.nats.grid_resources import grid_resources
+from pyoco_server.ports.nats.link import Futile, Link, Patience, Rejected
 from pyoco_server.ports.nats.resources import Resource, priced_resources, resources_of
 from pyoco_server.ports.nats.watch import watch
 from pyoco_server.ports.objects.port import Objects
@@ -86,10 +89,14 @@ class JetStreamDeployment:
         stores: Mapping[str, Objects],
         upload_seconds: float = _UPLOAD_SECONDS,
         priced: PricedConfig | None = None,
+        grid: GridConfig | None = None,
     ) -> None:
         self._link, self._config, self._runs, self._stores = link, config, runs, stores
         self._upload_seconds = upload_seconds
-        self._priced = priced_resources(config, priced) if priced is not None else ()
+        of_priced_runs = priced_resources(config, priced) if priced is not None else ()
+        of_programs = grid_resources(config, grid) if grid is not None else ()
+        #: Whoever never had a ledger has nothing of the first, and misses nothing; an old gateway nothing of the other.
+        self._parts = (of_priced_runs, of_programs)
         #: What was wrong on the way to the connection: no news.
         self._old_trouble: Exception | None = None
 
@@ -100,7 +107,7 @@ class JetStreamDeployment:
             return _unreachable(self._link.nc.last_error or error.__cause__ or error)
 
     async def _reach(self) -> Server:
-        await self._link.open(self._config.nats_url, "pyoco-doctor", _CONNECT_SECONDS)
+        await self._link.open(access_of(self._config), "pyoco-doctor", _CONNECT_SECONDS)
         seconds = await self._round_trip()
         self._old_trouble = self._link.nc.last_error
         info: dict[str, Any] = dict(self._link.nc._server_info)  # the library shows little of it
@@ -130,7 +137,7 @@ class JetStreamDeployment:
     async def _account(self) -> Account | Off:
         try:
             return account_of(await self._link.api("INFO", {}, AccountInfo))
-        except NoConnection:
+        except Futile:
             raise
         except NotStored:  # nobody listens
             return Off("the server or the account has it turned off")
@@ -140,11 +147,14 @@ class JetStreamDeployment:
             raise  # "temporarily unavailable", say: it is on, and most of its nodes are not there
 
     async def streams(self) -> tuple[Stream, ...]:
-        resources = (*resources_of(self._config), *self._priced)
-        found = await asyncio.gather(*(self._stream(resource) for resource in resources))
-        ours, priced = found[: len(found) - len(self._priced)], found[len(found) - len(self._priced) :]
-        # Whoever never had a ledger has none of those, and misses nothing.
-        return (*ours, *(priced if any(each.state is not MISSING for each in priced) else ()))
+        ours, *parts = await asyncio.gather(
+            *(self._streams(resources) for resources in (resources_of(self._config), *self._parts))
+        )
+        found = (part for part in parts if any(each.state is not MISSING for each in part))
+        return (*ours, *itertools.chain.from_iterable(found))
+
+    async def _streams(self, resources: Sequence[Resource]) -> list[Stream]:
+        return await asyncio.gather(*(self._stream(resource) for resource in resources))
 
     async def _stream(self, resource: Resource) -> Stream:
         state = await self._known(self._find(resource.name))

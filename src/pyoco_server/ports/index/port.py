@@ -6,9 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pyoco_server.core.run import Run
 from pyoco_server.ports.runs.port import Removed, Stored
 
-__all__ = ["EVERYBODY", "Ahead", "Counts", "Held", "Index", "Mark", "Page", "Place", "RunFilter", "Summary", "Waiting"]
+__all__ = [
+    "EVERYBODY",
+    "OTHER",
+    "RUN_SECONDS_BOUNDS",
+    "Ahead",
+    "Counts",
+    "Held",
+    "Index",
+    "Mark",
+    "Page",
+    "Place",
+    "ProgramCounts",
+    "ProgramTotals",
+    "RunFilter",
+    "Summary",
+    "Waiting",
+]
 
 #: Authentication is off: every run is visible.
 EVERYBODY = ""
@@ -30,6 +47,10 @@ class RunFilter:
     updated_after: float | None = None
     #: How the run id begins: characters of a UUID in lower case, at least one.
     run_id_prefix: str | None = None
+    #: Of programs: the job, who asked for it, and where it was queued.
+    job_id: str | None = None
+    client_id: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,8 @@ class Summary:
     error: str | None = None
     #: Of a pack: what it does and what it costs (`line_of`).
     pack: Mapping[str, Any] | None = None
+    #: Of a program: whose job it is, and how it went (`program_line`).
+    program: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,12 +112,48 @@ class Counts:
 
     #: Runs by status; statuses without a run are missing.
     by_status: dict[str, int]
-    #: By tag, the longest queues first; at most 1,000 tags. Without packs: those have a queue of their own.
+    #: By tag, the longest queues first; at most 1,000 tags. Without packs and programs: those have queues of their own.
     waiting: dict[str, Waiting]
     #: Packs by status and money state. The second is empty where a record does not tell.
     packs: dict[tuple[str, str], int] = field(default_factory=dict)
     #: PENDING packs. None: there is none.
     packs_waiting: Waiting | None = None
+
+
+@dataclass(frozen=True)
+class ProgramCounts:
+    """The jobs of one program in one group that have not ended."""
+
+    group: str
+    exec_name: str
+    #: PENDING.
+    queued: int
+    #: When the oldest of those was submitted; None: there is none.
+    oldest_at: float | None
+    #: RUNNING or CANCELLING.
+    inflight: int
+
+
+#: Upper bounds of the run times of programs that are told apart, in seconds; the last bucket has none.
+RUN_SECONDS_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+#: Where the groups and programs are counted, all together, that are beyond the thousand that are told apart.
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class ProgramTotals:
+    """What has become of jobs since the index was made; each counted once, and kept when its run expires."""
+
+    #: By group, program and final status.
+    ended: dict[tuple[str, str, str], int]
+    #: Attempts that were put back, by group, program and why.
+    retries: dict[tuple[str, str, str], int]
+    #: Dead letters that were written, by group, program and reason.
+    letters: dict[tuple[str, str, str], int]
+    #: By program: how many run times fell between which RUN_SECONDS_BOUNDS, and their sum.
+    seconds: dict[str, tuple[tuple[int, ...], float]]
+    #: Records of runs, of whatever kind, that are stored now and cannot be read.
+    corrupt: int
 
 
 @dataclass(frozen=True)
@@ -164,19 +223,41 @@ class Index(Protocol):
     async def counts(self) -> Counts:
         """O(statuses + tags with waiting runs)."""
 
+    async def programs(self) -> list[ProgramCounts]:
+        """By group and program, at most 1,000. O(groups * programs)."""
+
+    async def program_totals(self) -> ProgramTotals:
+        """O(groups * programs)."""
+
+    async def program_seconds(self, exec_name: str, limit: int) -> list[float]:
+        """The run times of the jobs of a program that ended last, at most so many; those without one are left out.
+        O(limit)."""
+
+    async def group_seconds(self, tenant_id: str, group: str, limit: int) -> dict[str, list[float]]:
+        """The run times of the jobs of a group that completed or failed last, at most so many, by program; those
+        without one are left out. O(limit)."""
+
     async def ahead(self, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
-        """What was submitted to this tag before that run and still waits; no packs. O(limit + log runs)."""
+        """What was submitted to this tag before that run and still waits; neither packs nor programs.
+        O(limit + log runs)."""
 
     async def packs_ahead(self, submitted_at: float, run_id: str, limit: int) -> Ahead:
         """Which packs were submitted before that one and still wait. O(limit + log runs)."""
 
+    async def programs_ahead(self, run: Run, limit: int) -> Ahead:
+        """Which jobs of the same lane (group, program and client) were submitted before that one and still wait.
+        O(limit + log runs)."""
+
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
-        """Runs that have not ended and were last updated between these instants, oldest first; no packs, which their
-        own keepers look after. O(limit * log runs + packs between them)."""
+        """Runs that have not ended and were last updated between these instants, oldest first; no packs and no
+        programs, which their own keepers look after. O(limit * log runs + those between them)."""
+
+    async def open_programs(self, after: float, before: float, limit: int) -> list[Summary]:
+        """The same of programs. O(limit * log runs)."""
 
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
         """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant, oldest first; no
-        packs, whose signs of life are in the ledger. O(limit * log runs + packs that run)."""
+        packs, whose signs of life are in the ledger, and no programs. O(limit * log runs + those that run)."""
 
     async def held(self, run_ids: Sequence[str]) -> list[Held]:
         """Which of these runs are RUNNING or CANCELLING now; no packs. O(run_ids * log runs)."""

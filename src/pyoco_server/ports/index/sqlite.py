@@ -7,8 +7,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_query, sqlite_schema
-from pyoco_server.ports.index.port import Ahead, Counts, Held, Mark, Page, Place, RunFilter, Summary
+from pyoco_server.core.run import Run
+from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_programs, sqlite_query, sqlite_schema
+from pyoco_server.ports.index.port import (
+    Ahead,
+    Counts,
+    Held,
+    Mark,
+    Page,
+    Place,
+    ProgramCounts,
+    ProgramTotals,
+    RunFilter,
+    Summary,
+)
 from pyoco_server.ports.runs.port import Removed, Stored
 from pyoco_server.ports.sqlite.file import SqliteFile
 
@@ -64,6 +76,18 @@ class SqliteIndex:
     async def counts(self) -> Counts:
         return await self._file.read(sqlite_counts.counts)
 
+    async def programs(self) -> list[ProgramCounts]:
+        return await self._file.read(sqlite_counts.programs)
+
+    async def program_totals(self) -> ProgramTotals:
+        return await self._file.read(sqlite_programs.totals)
+
+    async def program_seconds(self, exec_name: str, limit: int) -> list[float]:
+        return await self._file.read(lambda connection: sqlite_programs.recent_seconds(connection, exec_name, limit))
+
+    async def group_seconds(self, tenant_id: str, group: str, limit: int) -> dict[str, list[float]]:
+        return await self._file.read(lambda connection: sqlite_query.group_seconds(connection, tenant_id, group, limit))
+
     async def ahead(self, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
         return await self._file.read(
             lambda connection: sqlite_counts.ahead(connection, tag, submitted_at, run_id, limit)
@@ -74,8 +98,14 @@ class SqliteIndex:
             lambda connection: sqlite_counts.packs_ahead(connection, submitted_at, run_id, limit)
         )
 
+    async def programs_ahead(self, run: Run, limit: int) -> Ahead:
+        return await self._file.read(lambda connection: sqlite_counts.programs_ahead(connection, run, limit))
+
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         return await self._file.read(lambda connection: sqlite_counts.unfinished(connection, after, before, limit))
+
+    async def open_programs(self, after: float, before: float, limit: int) -> list[Summary]:
+        return await self._file.read(lambda connection: sqlite_counts.open_programs(connection, after, before, limit))
 
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
         return await self._file.read(lambda connection: sqlite_counts.quiet(connection, tenant_id, before, limit))

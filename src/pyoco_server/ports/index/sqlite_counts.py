@@ -6,20 +6,36 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from pyoco_server.core.programs.names import exec_of
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import TERMINAL, RunState
-from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, Held, Summary, Waiting
+from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, Held, ProgramCounts, Summary, Waiting
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
-__all__ = ["ahead", "counts", "held", "packs_ahead", "quiet", "unfinished"]
+__all__ = [
+    "ahead",
+    "counts",
+    "held",
+    "open_programs",
+    "packs_ahead",
+    "programs",
+    "programs_ahead",
+    "quiet",
+    "unfinished",
+]
 
 _TAGS_MAX = 1000
+#: In the order in which the index of open programs names them: only then it serves.
+_OPEN = sorted(state.value for state in RunState if state not in TERMINAL)
 
 _COUNTS = f"""
 SELECT (SELECT json_group_object(name, number) FROM counts WHERE what = 'status'), (
     SELECT json_group_array(json_array(tag, number, (
         SELECT submitted FROM runs INDEXED BY runs_waiting
-        WHERE status = 'PENDING' AND kind <> 'pack' AND runs.tag = longest.tag ORDER BY submitted LIMIT 1)))
+        WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack') AND runs.tag = longest.tag
+        ORDER BY submitted LIMIT 1)))
     FROM (SELECT name AS tag, number FROM counts WHERE what = 'waiting'
           ORDER BY number DESC, name LIMIT {_TAGS_MAX}) AS longest),
     (SELECT json_group_object(name, number) FROM counts WHERE what = 'pack'),
@@ -29,11 +45,17 @@ SELECT (SELECT json_group_object(name, number) FROM counts WHERE what = 'status'
 
 _EARLIER = """
 runs INDEXED BY runs_waiting
-WHERE status = 'PENDING' AND kind <> 'pack' AND tag = :tag AND (submitted, run_id) < (:submitted, :run_id)
+WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack') AND tag = :tag
+    AND (submitted, run_id) < (:submitted, :run_id)
 """
 _EARLIER_PACKS = """
 runs INDEXED BY packs_waiting
 WHERE status = 'PENDING' AND kind = 'pack' AND (submitted, run_id) < (:submitted, :run_id)
+"""
+_EARLIER_JOBS = """
+runs INDEXED BY programs_waiting
+WHERE status = 'PENDING' AND kind = 'exec' AND grp = :grp AND flow_name = :flow AND client_id = :client_id
+    AND (submitted, run_id) < (:submitted, :run_id)
 """
 
 
@@ -45,7 +67,7 @@ def _ahead_in(earlier: str) -> str:
     """
 
 
-_AHEAD, _PACKS_AHEAD = _ahead_in(_EARLIER), _ahead_in(_EARLIER_PACKS)
+_AHEAD, _PACKS_AHEAD, _JOBS_AHEAD = map(_ahead_in, (_EARLIER, _EARLIER_PACKS, _EARLIER_JOBS))
 
 
 def counts(connection: sqlite3.Connection) -> Counts:
@@ -61,6 +83,33 @@ def counts(connection: sqlite3.Connection) -> Counts:
             instant_of(oldest_pack),
         ),
     )
+
+
+#: Those that have not ended, as the feed has counted them, and when the first of those that wait was submitted.
+_PROGRAMS = f"""
+SELECT json_group_array(json_array(name, number, CASE WHEN name GLOB 'PENDING/*' THEN (
+    SELECT submitted FROM runs INDEXED BY programs_oldest
+    WHERE status = 'PENDING' AND kind = 'exec' AND grp = substr(name, 9, instr(substr(name, 9), '/') - 1)
+        AND flow_name = substr(name, 9 + instr(substr(name, 9), '/')) ORDER BY submitted LIMIT 1) END))
+FROM (SELECT name, number FROM counts WHERE what = 'exec' AND (name GLOB 'PENDING/*' OR name GLOB 'RUNNING/*'
+      OR name GLOB 'CANCELLING/*') ORDER BY name LIMIT {3 * _TAGS_MAX})
+"""
+
+
+def programs(connection: sqlite3.Connection) -> list[ProgramCounts]:
+    (text,) = connection.execute(_PROGRAMS).fetchone()
+    found: dict[tuple[str, str], ProgramCounts] = {}
+    for name, number, oldest in json.loads(text):
+        status, _, rest = name.partition("/")
+        group, _, flow_name = rest.partition("/")
+        exec_name = exec_of(flow_name) or flow_name
+        known = found.get((group, exec_name), ProgramCounts(group, exec_name, 0, None, 0))
+        if status == RunState.PENDING:
+            known = replace(known, queued=number, oldest_at=None if oldest is None else instant_of(oldest))
+        else:
+            known = replace(known, inflight=known.inflight + number)
+        found[group, exec_name] = known
+    return [found[key] for key in sorted(found)][:_TAGS_MAX]
 
 
 def _pack_state(name: str) -> tuple[str, str]:
@@ -79,6 +128,14 @@ def packs_ahead(connection: sqlite3.Connection, submitted_at: float, run_id: str
     return _ahead_of(connection.execute(_PACKS_AHEAD, place).fetchone())
 
 
+def programs_ahead(connection: sqlite3.Connection, run: Run, limit: int) -> Ahead:
+    if run.program is None:
+        return Ahead(0, None)
+    lane = {"grp": run.program.group, "flow": run.flow_name, "client_id": run.program.client_id}
+    place = lane | {"submitted": number_of(run.submitted_at), "run_id": run.run_id, "limit": limit}
+    return _ahead_of(connection.execute(_JOBS_AHEAD, place).fetchone())
+
+
 def _ahead_of(found: tuple[int, str | None, str | None]) -> Ahead:
     count, first, tenant_id = found
     return Ahead(count, next((line for _, line in read_lines(first)), None), tenant_id or None)
@@ -86,10 +143,21 @@ def _ahead_of(found: tuple[int, str | None, str | None]) -> Ahead:
 
 def unfinished(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
     """One short walk for each state that is not an end, merged."""
-    states = [state.value for state in RunState if state not in TERMINAL]
     each = """SELECT at, run_id FROM runs INDEXED BY runs_status
-        WHERE status = '{}' AND at >= :after AND at < :before AND kind <> 'pack'"""
-    walks = " UNION ALL ".join(each.format(state) for state in states)
+        WHERE status = '{}' AND at >= :after AND at < :before AND kind NOT IN ('exec', 'pack')"""
+    walks = " UNION ALL ".join(each.format(state) for state in _OPEN)
+    return _oldest(connection, walks, after, before, limit)
+
+
+def open_programs(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
+    """One walk down an index that holds nothing else."""
+    walk = f"""SELECT at, run_id FROM runs INDEXED BY programs_open
+        WHERE kind = 'exec' AND status IN ({", ".join(f"'{state}'" for state in _OPEN)})
+        AND at >= :after AND at < :before"""
+    return _oldest(connection, walk, after, before, limit)
+
+
+def _oldest(connection: sqlite3.Connection, walks: str, after: float, before: float, limit: int) -> list[Summary]:
     query = f"""SELECT group_concat({LINE}) FROM ({walks} ORDER BY at, run_id LIMIT :limit) AS k
         CROSS JOIN runs AS r USING (run_id)"""
     values = {"after": number_of(after), "before": number_of(before), "limit": limit}
@@ -114,7 +182,7 @@ def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: 
     if tenant_id != EVERYBODY:
         source = "INDEXED BY runs_tenant WHERE tenant_id = :tenant_id AND tenant_id <> '' AND"
     query = f"""SELECT {_HELD} FROM runs {source} status = '{RunState.RUNNING.value}' AND at < :before
-        AND kind <> 'pack' ORDER BY at, run_id LIMIT :limit"""
+        AND kind NOT IN ('exec', 'pack') ORDER BY at, run_id LIMIT :limit"""
     values = {"tenant_id": tenant_id, "before": number_of(before), "limit": limit}
     return _held_of(connection.execute(query, values))
 

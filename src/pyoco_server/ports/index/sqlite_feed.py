@@ -12,9 +12,12 @@ from typing import Any
 
 import msgspec
 
-from pyoco_server.core.run import PACK
+from pyoco_server.core.programs.record import EXEC
+from pyoco_server.core.run import PACK, Run
+from pyoco_server.core.states import TERMINAL
 from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, money_of, rows_of, run_id_of
+from pyoco_server.ports.index.sqlite_programs import bounded, counted, note_corrupt
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["MOVES_MAX", "apply"]
@@ -37,7 +40,8 @@ _UPSERT_ONE = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))}) {_UPDA
 _REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"
 _KNOWN = """
 SELECT json_group_array(json_array(run_id, rev, tenant_id, status, tag, at, tags,
-    CASE kind WHEN 'pack' THEN coalesce(more ->> '$[5].money_state', '') END)) FROM runs
+    CASE kind WHEN 'pack' THEN coalesce(more ->> '$[5].money_state', '') END, kind, grp, flow_name,
+    CASE kind WHEN 'exec' THEN json(more -> '$[6]') END)) FROM runs
 WHERE run_id IN (SELECT value FROM json_each(?))
 """
 _MOVED = f"INSERT INTO moves SELECT {_columns(4)} FROM json_each(?)"
@@ -57,6 +61,7 @@ INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT (what, name) DO UPDATE SET numbe
 _COUNTED_OUT = "DELETE FROM counts WHERE what = ? AND name = ? AND number = 0"
 
 _encode = msgspec.json.Encoder().encode
+_ENDS = frozenset(state.value for state in TERMINAL)
 
 
 @dataclass(frozen=True)
@@ -68,22 +73,33 @@ class _Effects:
     unlabelled: list[tuple[Any, ...]] = field(default_factory=list)
     labelled: list[tuple[Any, ...]] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: Those that are never taken back.
+    totals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def leaves(self, before: list[Any]) -> None:
-        run_id, _, tenant_id, status, tag, at, tags_text, money = before
+        run_id, _, tenant_id, status, tag, at, tags_text, money, kind, group, flow_name = before[:11]
         self.counts["status", status] -= 1
         if money is not None:
             self.counts["pack", f"{status}/{money}"] -= 1
+        elif kind == EXEC:
+            self.counts["exec", f"{status}/{group}/{flow_name}"] -= 1
         elif status == "PENDING":
             self.counts["waiting", tag] -= 1
         for label in labels_of(tag, tags_text):
             self.unlabelled.append((tenant_id, label, status, at, run_id))
 
+    def counts_of(self, run: Run, before: list[Any] | None) -> None:
+        """What is counted of a program's run and stays, once for each."""
+        was_terminal = before is not None and before[3] in _ENDS
+        self.totals.update(counted(run, was_terminal, before[11] if before is not None else None))
+
     def comes(self, row: Row) -> None:
-        run_id, _, tenant_id, status, kind, _, tag, _, at, _, tags_text, more = row
+        run_id, _, tenant_id, status, kind, flow_name, tag, _, at, _, tags_text, more, _, _, group = row
         self.counts["status", status] += 1
         if kind == PACK:
             self.counts["pack", f"{status}/{money_of(more)}"] += 1
+        elif kind == EXEC:
+            self.counts["exec", f"{status}/{group}/{flow_name}"] += 1
         elif status == "PENDING":
             self.counts["waiting", tag] += 1
         for label in labels_of(tag, tags_text):
@@ -98,19 +114,23 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
     newest = {run_id_of(item): item for item in sorted(items, key=lambda item: item.revision)}
     (text,) = connection.execute(_KNOWN, (json.dumps(list(newest)),)).fetchone()
     known = {before[0]: before for before in json.loads(text)}
-    stored, removed, effects = [], [], _Effects()
+    stored, removed, spoilt, effects = [], [], {}, _Effects()
     for run_id, item in newest.items():
         before = known.get(run_id)
         if item.revision <= done or (before is not None and item.revision <= before[1]):
             continue
+        spoilt[run_id] = isinstance(item, Removed) and item.is_corrupt
         if before is not None:
             effects.leaves(before)
             if floor is not None and isinstance(item, Stored):
                 effects.moves.append((item.revision, run_id, before[1], before[5]))
         if isinstance(item, Stored):
             stored.append(item)
+            if item.run.program is not None:
+                effects.counts_of(item.run, before)
         else:
             removed.append(run_id)
+    note_corrupt(connection, spoilt)
     _write(connection, stored, removed, effects)
     connection.execute(
         "UPDATE mark SET epoch = ?, revision = ?, moves = moves + ?, applied_at = ?",
@@ -133,6 +153,8 @@ def _write(connection: sqlite3.Connection, stored: list[Stored], removed: list[s
     _write_each(connection, _LABEL_ALL, _LABEL_ONE, effects.labelled)
     if effects.moves:
         connection.execute(_MOVED, (_encode(effects.moves).decode(),))
+    if effects.totals:
+        effects.counts.update(bounded(connection, effects.totals))
     changed = [(what, name, number) for (what, name), number in effects.counts.items() if number]
     connection.executemany(_COUNT, changed)
     connection.executemany(_COUNTED_OUT, [(what, name) for what, name, number in changed if number < 0])

@@ -17,7 +17,10 @@ from typing import Any
 import msgspec
 
 from pyoco_server.core.priced.projection import line_of
-from pyoco_server.core.run import PACK
+from pyoco_server.core.programs.line import program_line
+from pyoco_server.core.programs.record import EXEC
+from pyoco_server.core.run import PACK, Run
+from pyoco_server.ports.index import sqlite_programs
 from pyoco_server.ports.index.port import Summary
 from pyoco_server.ports.runs.port import Removed, Stored
 
@@ -65,6 +68,9 @@ COLUMNS = (
     "submitted",
     "tags",
     "more",
+    "job_id",
+    "client_id",
+    "grp",
 )
 
 _AT, _SUBMITTED = COLUMNS.index("at"), COLUMNS.index("submitted")
@@ -98,14 +104,21 @@ def read_lines(text: str | None) -> list[tuple[int, Summary]]:
             end_time=end_time,
             worker_id=worker_id,
             error=error,
-            pack=more[5] if len(more) > 5 else None,
+            **_of_its_kind(kind, more),
         )
         lines.append((at, line))
     return lines
 
 
+def _of_its_kind(kind: str, more: list[Any]) -> dict[str, Any]:
+    """What runs of some kinds have beside what all have."""
+    if len(more) <= 5:
+        return {}
+    return {"program": more[5]} if kind == EXEC else {"pack": more[5]}
+
+
 def money_of(more: str) -> str:
-    """The money state of a pack, by the last column of its row. Empty: its record does not tell."""
+    """The money state of a pack, by that column of its row. Empty: its record does not tell."""
     return str(_decode(more)[5].get("money_state", ""))
 
 
@@ -145,8 +158,12 @@ def _plain_row(item: Stored) -> Row:
     if not (0.0 < updated_at < _NEVER and 0.0 < submitted_at < _NEVER and 0.0 < heartbeat_at < _NEVER):
         raise ValueError("not instants")
     more: tuple[Any, ...] = (heartbeat_at, run.start_time, run.end_time, run.worker_id, run.error)
+    job_id = client_id = group = None
     if run.kind == PACK:
         more = (*more, line_of(run))
+    elif run.program is not None:
+        more = (*more, program_line(run), sqlite_programs.seen(run))
+        job_id, client_id, group = run.program.job_id, run.program.client_id, run.program.group
     return [
         run.run_id,
         item.revision,
@@ -160,6 +177,9 @@ def _plain_row(item: Stored) -> Row:
         submitted_at,
         _tags_text(run.tags),
         _encode(more).decode(),
+        job_id,
+        client_id,
+        group,
     ]
 
 
@@ -172,6 +192,8 @@ def _any_row(item: Stored) -> Row:
     more += [None if value is None else _text(value) for value in texts]
     if run.kind == PACK:
         more.append(line_of(run))
+    elif run.program is not None:
+        more += [program_line(run), sqlite_programs.seen(run)]
     return [
         run_id_of(item),
         item.revision,
@@ -185,7 +207,14 @@ def _any_row(item: Stored) -> Row:
         number_of(_number(run.submitted_at)),
         _tags_text(run.tags),
         _encode(more).decode(),
+        *_names_of(run),
     ]
+
+
+def _names_of(run: Run) -> tuple[str | None, str | None, str | None]:
+    if run.program is None:
+        return None, None, None
+    return _text(run.program.job_id), _text(run.program.client_id), _text(run.program.group)
 
 
 @functools.lru_cache(maxsize=1024)

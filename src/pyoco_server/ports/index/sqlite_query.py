@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
+from pyoco_server.core.programs.names import exec_of
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, Page, Place, RunFilter
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
-__all__ = ["page"]
+__all__ = ["group_seconds", "page"]
 
-#: With authentication off, runs of up to this many tenants are merged. More: the list is walked and sieved.
+#: Asked for everybody's, runs of up to this many tenants are merged. More: the list is walked and sieved; of a group,
+#: that group's.
 _TENANTS_MAX = 4
 #: How far it is counted to find the filter that fits the fewest runs: about a tenth of a millisecond each.
 _PROBE_MAX = 2000
@@ -56,6 +59,14 @@ _PREFIX = _Filter(
     "runs AS r INDEXED BY sqlite_autoindex_runs_1",  # SQLite's own name of the primary key
     "r.run_id >= :prefix AND r.run_id < :prefix_end",
 )
+_JOB = _Filter("r.job_id = :job_id", "runs AS r INDEXED BY runs_job", "r.job_id = :job_id AND r.job_id IS NOT NULL")
+_CLIENT = _Filter(
+    "r.client_id = :client_id",
+    "runs AS r INDEXED BY runs_client",
+    "r.client_id = :client_id AND r.client_id IS NOT NULL",
+)
+_GROUP = _Filter("r.grp = :grp", "runs AS r INDEXED BY runs_group", "r.grp = :grp AND r.grp IS NOT NULL")
+_EVERYBODYS_GROUP = "runs AS r INDEXED BY groups_all"
 #: Nearly every run is a flow: there is no index of them.
 _FLOWS = _Filter("r.kind = :kind")
 
@@ -84,6 +95,9 @@ class _Question:
                 "tag": wanted.tag,
                 "kind": wanted.kind,
                 "sha256": wanted.workflow_yaml_sha256,
+                "job_id": wanted.job_id,
+                "client_id": wanted.client_id,
+                "grp": wanted.group,
                 "since": number_of(wanted.updated_after or 0.0),
                 "revision": after.revision,
                 "at": number_of(after.updated_at),
@@ -103,8 +117,16 @@ class _Question:
             _KIND: wanted.kind not in {None, "flow"},
             _FLOWS: wanted.kind == "flow",
             _PREFIX: wanted.run_id_prefix is not None,
+            _JOB: wanted.job_id is not None,
+            _CLIENT: wanted.client_id is not None,
+            _GROUP: wanted.group is not None,
         }
         return [each for each, is_given in given.items() if is_given]
+
+    @property
+    def statuses(self) -> list[str]:
+        """Those that may be shown, as SQL has them."""
+        return [":status"] if self.wanted.status is not None else [f"'{status}'" for status in _STATUSES]
 
     def within(self, order: str) -> list[str]:
         """Below the place where the last page ended, above the oldest update that is asked for."""
@@ -116,15 +138,16 @@ class _Question:
 def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: Place | None) -> Page:
     """Some lines of the list. Several statements: the caller's transaction makes them speak of one instant.
 
-    O(limit * log runs) for any one filter with or without tenant and status; for several, O(the runs that fit the
-    rarest of them) at most. The log of moves adds O(changes since the walk began). The beginning of a run id costs
-    O(the runs that begin so), whatever else is asked: about fifteen of a million for four characters. When thousands
-    begin so, the ids were not drawn by chance, and the other filters lead.
+    O(limit * log runs) for any one filter with a tenant, with or without a status; for several, O(the runs that fit the
+    rarest of them) at most. The same for everybody's runs while there are few tenants; with more, only for a status and
+    a group: other filters are O(the runs that fit those two) at most. The log of moves adds O(changes since the walk
+    began). The beginning of a run id costs O(the runs that begin so), whatever else is asked: about fifteen of a
+    million for four characters. When thousands begin so, the ids were not drawn by chance, and the other filters lead.
     """
     revision, floor = connection.execute("SELECT revision, floor FROM mark").fetchone()
     frozen = after is not None and floor is not None and after.revision >= floor
     question = _Question(wanted, after, frozen, _tenants(connection, wanted), _few_begin_so(connection, wanted))
-    query = _query(connection, question)
+    query = _query(connection, question, f"group_concat({LINE})")
     (text,) = connection.execute(query, question.values(limit + 1)).fetchone()
     found = sorted(read_lines(text), key=lambda line: (line[0], line[1].run_id), reverse=True)
     items = [line for _, line in found[:limit]]
@@ -132,6 +155,24 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: P
         return Page(items, None)
     began = revision if after is None else after.revision
     return Page(items, Place(began, instant_of(found[limit - 1][0]), items[-1].run_id))
+
+
+#: Of a job's line only this much. To put whole lines together, and to read them, is most of what a page costs.
+_SECONDS = "json_group_array(json_array(k.at, r.flow_name, r.more ->> '$[5].run_seconds'))"
+
+
+def group_seconds(connection: sqlite3.Connection, tenant_id: str, group: str, limit: int) -> dict[str, list[float]]:
+    found: list[tuple[int, str, float]] = []
+    for status in (RunState.COMPLETED, RunState.FAILED):
+        wanted = RunFilter(tenant_id=tenant_id, group=group, status=status.value)
+        question = _Question(wanted, None, False, _tenants(connection, wanted))
+        (text,) = connection.execute(_query(connection, question, _SECONDS), question.values(limit)).fetchone()
+        found += json.loads(text)
+    by_program: dict[str, list[float]] = {}
+    for _, flow_name, seconds in sorted(found, key=itemgetter(0))[-limit:]:
+        if isinstance(seconds, float | int):
+            by_program.setdefault(exec_of(flow_name) or flow_name, []).append(float(seconds))
+    return by_program
 
 
 #: One step down the index for each tenant there is.
@@ -154,8 +195,11 @@ def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ..
     return tuple(tenants) if len(tenants) <= _TENANTS_MAX else ()
 
 
-def _query(connection: sqlite3.Connection, question: _Question) -> str:
-    """Short walks through indexes that are in the order of the list already, merged. Only moves have to be sorted."""
+def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> str:
+    """What is shown of the rows `r` at their places `k`.
+
+    Short walks through indexes that are in the order of the list already, merged. Only moves have to be sorted.
+    """
     if question.by_prefix:
         walks = [_prefix_walk(question)]
     else:
@@ -163,7 +207,7 @@ def _query(connection: sqlite3.Connection, question: _Question) -> str:
     if question.frozen:
         walks.append(_moved(connection, question))
     merged = " UNION ALL ".join(walks)
-    return f"""SELECT group_concat({LINE}) FROM ({merged} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
+    return f"""SELECT {shown} FROM ({merged} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
         CROSS JOIN runs AS r USING (run_id)"""
 
 
@@ -179,6 +223,8 @@ def _groups(question: _Question) -> list[list[_Filter]]:
 
 def _walks(connection: sqlite3.Connection, question: _Question, filters: list[_Filter]) -> list[str]:
     usable = [each for each in filters if each.source and each is not _PREFIX] if question.tenants else []
+    if not usable and question.wanted.tenant_id == EVERYBODY and question.wanted.group is not None:
+        return _group_walks(question, filters)
     if not usable and question.wanted.tenant_id == EVERYBODY:
         return [_plain_walk(question, filters)]
     if not usable:
@@ -212,6 +258,15 @@ def _prefix_walk(question: _Question) -> str:
     return _walk(question, _PREFIX.source, "r", terms, filters)
 
 
+def _group_walks(question: _Question, filters: list[_Filter]) -> list[str]:
+    """Of everybody: one for each status, as below."""
+    others = [each for each in filters if each is not _GROUP]
+    return [
+        _walk(question, _EVERYBODYS_GROUP, "r", [_GROUP.prefix, f"r.status = {status}"], others)
+        for status in question.statuses
+    ]
+
+
 def _plain_walk(question: _Question, filters: list[_Filter]) -> str:
     if question.wanted.status is None:
         return _walk(question, "runs AS r INDEXED BY runs_all", "r", [], filters)
@@ -220,7 +275,6 @@ def _plain_walk(question: _Question, filters: list[_Filter]) -> str:
 
 def _index_walks(question: _Question, first: _Filter, others: list[_Filter]) -> list[str]:
     """One for each tenant and each status that may be shown: the first columns of every index."""
-    statuses = [":status"] if question.wanted.status is not None else [f"'{status}'" for status in _STATUSES]
     return [
         _walk(
             question,
@@ -230,7 +284,7 @@ def _index_walks(question: _Question, first: _Filter, others: list[_Filter]) -> 
             others,
         )
         for number in range(len(question.tenants))
-        for status in statuses
+        for status in question.statuses
     ]
 
 

@@ -15,13 +15,15 @@ _QUIET_SECONDS_MAX = 20 * 3600
 # Each index of a filter holds tenant and status before the order of the list. So any of these filters together with a
 # tenant and a status is one walk down the index, and without a status six of them, merged. That of flows also holds
 # the tag: two filters that fit many runs each, but few together, are then compared without looking at the runs.
-# Keepers pass packs over: that of statuses tells them apart, so that many that wait are not looked up one by one.
+# Keepers pass packs and programs over: that of statuses tells them apart, so that many that wait are not looked up one
+# by one. The last columns of `runs` are of programs alone, and so are their indexes (`grp`: `group` is SQL's word).
+# Operators ask for a group whoever its tenants are: that list has an index without a tenant.
 # All grow at their end: that fills their pages, and the newest are at hand.
 _SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, rev INTEGER NOT NULL, tenant_id TEXT NOT NULL, status TEXT NOT NULL, kind TEXT NOT NULL,
     flow_name TEXT NOT NULL, tag TEXT NOT NULL, sha256 TEXT, at INTEGER NOT NULL, submitted INTEGER NOT NULL,
-    tags TEXT NOT NULL, more TEXT NOT NULL
+    tags TEXT NOT NULL, more TEXT NOT NULL, job_id TEXT, client_id TEXT, grp TEXT
 ) WITHOUT ROWID;
 CREATE INDEX runs_all ON runs (at, run_id);
 CREATE INDEX runs_status ON runs (status, at, run_id, kind);
@@ -30,8 +32,21 @@ CREATE INDEX runs_tag ON runs (tenant_id, tag, status, at, run_id);
 CREATE INDEX runs_tenant ON runs (tenant_id, status, at, run_id) WHERE tenant_id <> '';
 CREATE INDEX runs_sha256 ON runs (tenant_id, sha256, status, at, run_id) WHERE sha256 IS NOT NULL;
 CREATE INDEX runs_kind ON runs (tenant_id, kind, status, at, run_id) WHERE kind <> 'flow';
-CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status, kind) WHERE status = 'PENDING' AND kind <> 'pack';
+CREATE INDEX runs_job ON runs (tenant_id, job_id, status, at, run_id) WHERE job_id IS NOT NULL;
+CREATE INDEX runs_client ON runs (tenant_id, client_id, status, at, run_id) WHERE client_id IS NOT NULL;
+CREATE INDEX runs_group ON runs (tenant_id, grp, status, at, run_id) WHERE grp IS NOT NULL;
+CREATE INDEX groups_all ON runs (grp, status, at, run_id) WHERE grp IS NOT NULL;
+CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status, kind)
+    WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack');
 CREATE INDEX packs_waiting ON runs (kind, submitted, run_id, status) WHERE status = 'PENDING' AND kind = 'pack';
+CREATE INDEX programs_waiting ON runs (grp, flow_name, client_id, submitted, run_id, status, kind)
+    WHERE status = 'PENDING' AND kind = 'exec';
+CREATE INDEX programs_oldest ON runs (grp, flow_name, submitted, status, kind)
+    WHERE status = 'PENDING' AND kind = 'exec';
+CREATE INDEX programs_ended ON runs (flow_name, at, status, kind)
+    WHERE kind = 'exec' AND status IN ('CANCELLED', 'COMPLETED', 'FAILED');
+CREATE INDEX programs_open ON runs (at, run_id, kind, status)
+    WHERE kind = 'exec' AND status IN ('CANCELLING', 'PENDING', 'RUNNING');
 CREATE TABLE labels (
     tenant_id TEXT NOT NULL, label TEXT NOT NULL, status TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL,
     PRIMARY KEY (tenant_id, label, status, at, run_id)
@@ -45,7 +60,7 @@ CREATE TABLE counts (
 
 LAYOUT = Layout(
     name="the index of runs",
-    version=4,
+    version=6,
     schema=_SCHEMA,
     tables=("runs", "labels", "moves", "counts"),
     mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),

@@ -5,33 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from pyoco_server.config import PricedConfig
 from pyoco_server.errors import Corrupt, DependencyUnavailable, ObjectNotFound, TooLarge
-from pyoco_server.logs import get_logger
 from pyoco_server.ports.inputs.landing import Landing
 from pyoco_server.ports.inputs.port import ANY_TYPE, InputHead
 from pyoco_server.ports.nats.dependency import dependency_errors
 from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, inputs_resources, keep_as_long
+from pyoco_server.ports.nats.resources import inputs_resources
+from pyoco_server.ports.objects.own import OwnStore
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
 __all__ = ["JetStreamInputs"]
 
-log = get_logger(__name__)
-
 _CONTENT_TYPE = "Content-Type"
-_PING_SECONDS = 2.0
-
-
-class _Info(msgspec.Struct):
-    config: dict[str, Any]
 
 
 class JetStreamInputs:
@@ -39,14 +29,12 @@ class JetStreamInputs:
 
     def __init__(self, link: Link, objects: Objects, config: PricedConfig, replicas: int) -> None:
         """`objects` is the store named by `config.pack_input_bucket`."""
-        self._link, self._objects = link, objects
-        self._resources = inputs_resources(config, replicas)
         self.bucket = config.pack_input_bucket
+        self._objects = objects
+        self._store = OwnStore(link, objects, self.bucket, inputs_resources(config, replicas), "input", _store_errors)
 
     async def start(self) -> None:
-        with _store_errors("make the store of inputs"):
-            await keep_as_long(self._link, self._resources)
-            await ensure(self._link, self._resources)
+        await self._store.ensure()
 
     async def close(self) -> None:
         """The connection is somebody else's."""
@@ -59,24 +47,24 @@ class JetStreamInputs:
             raise ValueError("there are more bytes than were announced") from None
 
     async def head(self, key: str) -> InputHead | None:
-        info = await self._info(key)
+        info = await self._store.info(key)
         return None if info is None else _head(info)
 
     async def fetch(self, key: str, into: Path, bytes_max: int) -> InputHead | None:
-        info = await self._info(key)
+        info = await self._store.info(key)
         if info is None:
             return None
         if info.size_bytes > bytes_max:
             raise TooLarge(f"the file has {info.size_bytes} bytes, and may have {bytes_max}")
         try:
-            async with Landing(into, bytes_max) as landing, aclosing(self._read(info)) as chunks:
+            async with Landing(into, bytes_max) as landing, aclosing(self._store.read(info)) as chunks:
                 async for chunk in chunks:
                     await landing.write(chunk)
                 await landing.finish(info.sha256_hex)
         except ObjectNotFound:
             return None
         except Corrupt as error:
-            raise self._damaged(error) from None
+            raise self._store.damaged(error) from None
         return _head(info)
 
     async def delete(self, key: str) -> None:
@@ -84,32 +72,10 @@ class JetStreamInputs:
             with _store_errors("delete an input"):
                 await self._objects.delete(key)
         except Corrupt as error:
-            raise self._damaged(error) from None
+            raise self._store.damaged(error) from None
 
     async def ping(self) -> None:
-        with _store_errors("reach the store of inputs"):
-            await self._link.api(f"STREAM.INFO.OBJ_{self.bucket}", {}, _Info, seconds=_PING_SECONDS)
-
-    async def _read(self, info: ObjectInfo) -> AsyncGenerator[bytes, None]:
-        """Its errors are the store's alone, and none of the disk's."""
-        with _store_errors("read an input"):
-            async with aclosing(self._objects.read(info)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-
-    async def _info(self, key: str) -> ObjectInfo | None:
-        try:
-            with _store_errors("look for an input"):
-                return await self._objects.info(key)
-        except ObjectNotFound:
-            return None
-        except Corrupt as error:
-            raise self._damaged(error) from None
-
-    def _damaged(self, error: Corrupt) -> DependencyUnavailable:
-        """What cannot be read is not missing. The error's own words name the file (PRICED-171)."""
-        log.error("a stored input is damaged", bucket=self.bucket, kind=type(error).__name__)
-        return DependencyUnavailable(f"cannot read an input: {type(error).__name__}")
+        await self._store.ping()
 
 
 async def _checked(data: AsyncIterator[bytes], size: int, sha256: str) -> AsyncIterator[bytes]:

@@ -253,6 +253,10 @@ class RunRows(Protocol):
     def mark_enqueued(self, run_id: str) -> None:
         """The message is known to be sent. No step: the version stays."""
 
+    def forget_sent(self, before: int) -> int:
+        """Runs that wait and were sent before that instant count as not sent: what held their messages is gone. No
+        step, as above. How many; O(runs that are queued)."""
+
     def get(self, run_id: str) -> PricedRun | None: ...
 
     def get_owned(self, run_id: str, tenant_id: str) -> PricedRun | None:

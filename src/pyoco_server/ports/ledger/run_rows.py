@@ -16,6 +16,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    null,
     select,
     text,
     tuple_,
@@ -86,6 +87,11 @@ def _mark_enqueued(on_postgres: bool) -> Any:
     )
 
 
+_FORGET_SENT = (
+    update(runs)
+    .where(text(f"status = '{Status.QUEUED}'"), runs.c.enqueued_at < bindparam("_before", type_=Instant()))
+    .values(enqueued_at=null())
+)
 _DELETE = delete(runs).where(is_at("T3"), runs.c.version == 0)
 _GET = keep(select(*COLUMNS).where(runs.c.run_id == _RUN))
 _GET_OWNED = keep(_GET.where(runs.c.tenant_id == bindparam("_tenant")))
@@ -209,6 +215,9 @@ class SqlRunRows:
     def mark_enqueued(self, run_id: str) -> None:
         told = {"_run": run_id, "_now": self._sql.shift()}
         self._sql.connection.execute(_mark_enqueued(self._sql.is_postgres), told)
+
+    def forget_sent(self, before: int) -> int:
+        return self._sql.connection.execute(_FORGET_SENT, {"_before": before}).rowcount
 
     def get(self, run_id: str) -> PricedRun | None:
         return self._one(_GET, _run=run_id) if is_run_id(run_id) else None

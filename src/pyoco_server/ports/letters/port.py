@@ -66,6 +66,9 @@ class LetterFilter:
     #: The routing tag or one of the labels, as for runs (FLOW-99).
     tag: str | None = None
     run_id: str | None = None
+    #: Of programs: who asked for the job, and where it was queued.
+    client_id: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,17 @@ class LetterIndex(Protocol):
         """Forget everything: the stream is another one."""
 
     async def page(self, wanted: LetterFilter, limit: int, before: int | None = None) -> LetterPage:
-        """Newest first. O(limit * log letters) for one filter, and for tenant, reason and flow together; a tag or a
-        run id beside others sieves what these bring."""
+        """Newest first. O(limit * log letters) for one filter, with or without a tenant, and for tenant, reason and
+        flow together; any other sieves what these bring. The job of a program's letter is left out: `find` has it."""
 
     async def counts(self, tenant_id: str = EVERYBODY) -> list[LetterCount]:
         """Grouped by reason and flow, the most first, at most 1,000 groups. O(groups)."""
 
     async def total(self, tenant_id: str = EVERYBODY) -> int:
         """How many there are, in however many groups. O(groups)."""
+
+    async def of_group(self, tenant_id: str, group: str) -> tuple[int, int | None]:
+        """How many letters tell of jobs of this group, and the newest of them. O(that many)."""
 
     async def recent(self, tenant_id: str, since: float, limit: int) -> int:
         """How many of the newest `limit` letters were written later than this. O(limit)."""

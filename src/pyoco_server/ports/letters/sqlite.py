@@ -8,7 +8,7 @@ from pathlib import Path
 from pyoco_server.ports.index.port import EVERYBODY, Mark
 from pyoco_server.ports.letters import sqlite_tables as tables
 from pyoco_server.ports.letters.port import LetterChanges, LetterCount, LetterFilter, LetterPage
-from pyoco_server.ports.letters.sqlite_query import counts, page, recent, total
+from pyoco_server.ports.letters.sqlite_query import counts, of_group, page, recent, total
 from pyoco_server.ports.sqlite.file import SqliteFile
 
 __all__ = ["SqliteLetterIndex"]
@@ -44,6 +44,9 @@ class SqliteLetterIndex:
 
     async def total(self, tenant_id: str = EVERYBODY) -> int:
         return await self._file.read(lambda connection: total(connection, tenant_id))
+
+    async def of_group(self, tenant_id: str, group: str) -> tuple[int, int | None]:
+        return await self._file.read(lambda connection: of_group(connection, tenant_id, group))
 
     async def recent(self, tenant_id: str, since: float, limit: int) -> int:
         return await self._file.read(lambda connection: recent(connection, tenant_id, since, limit))

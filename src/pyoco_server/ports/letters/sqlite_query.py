@@ -9,7 +9,7 @@ from pyoco_server.core.dead_letter import read_letter
 from pyoco_server.ports.index.port import EVERYBODY
 from pyoco_server.ports.letters.port import LetterCount, LetterFilter, LetterPage, StoredLetter
 
-__all__ = ["counts", "page", "recent", "total"]
+__all__ = ["counts", "of_group", "page", "recent", "total"]
 
 _GROUPS_MAX = 1000
 #: Above every id: sequences of a stream have 64 bits, and no stream comes near.
@@ -30,13 +30,18 @@ def _query(wanted: LetterFilter) -> tuple[str, dict[str, object]]:
     """The planner has no statistics, so it is told which index to walk: the plus keeps it from using a column's own."""
     tenant = wanted.tenant_id or None
     given = {"tenant_id": tenant, "reason": wanted.reason, "flow_name": wanted.flow, "run_id": wanted.run_id}
+    given |= {"client_id": wanted.client_id, "grp": wanted.group}
     values: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     names = list(values)
     if wanted.tag is not None:
         values["tag"] = wanted.tag
     order = "ORDER BY letter_id DESC LIMIT :limit"
     if wanted.run_id is not None:  # few letters tell of one run: the others sieve
-        terms = ["run_id = :run_id", *(f"+{name} = :{name}" for name in names if name != "run_id")]
+        terms = _led_by(names, "run_id")
+    elif wanted.client_id is not None:
+        terms = _led_by(names, "tenant_id", "client_id")
+    elif wanted.group is not None and wanted.reason is None and wanted.flow is None:
+        terms = _led_by(names, "tenant_id", "grp")
     elif wanted.tag is not None and wanted.reason is None and wanted.flow is None:
         values["tenant_id"] = wanted.tenant_id
         below = "tenant_id = :tenant_id AND label = :tag AND letter_id < :before"
@@ -46,11 +51,16 @@ def _query(wanted: LetterFilter) -> tuple[str, dict[str, object]]:
             values,
         )
     else:  # tenant, reason and flow have an index for each of their combinations
-        terms = [f"{name} = :{name}" for name in names]
+        terms = _led_by(names, "tenant_id", "reason", "flow_name")
     if wanted.tag is not None:
         terms.append(_HAS_LABEL.format(id="letters.letter_id"))
     where = " AND ".join([*terms, "letter_id < :before"])
     return f"SELECT letter_id, letter FROM letters WHERE {where} {order}", values
+
+
+def _led_by(names: list[str], *leading: str) -> list[str]:
+    """These are found by their index, and the others sieve."""
+    return [f"{name} = :{name}" if name in leading else f"+{name} = :{name}" for name in names]
 
 
 def counts(connection: sqlite3.Connection, tenant_id: str) -> list[LetterCount]:
@@ -74,6 +84,13 @@ def total(connection: sqlite3.Connection, tenant_id: str) -> int:
     query = f"SELECT COALESCE(SUM(count), 0) FROM counts {mine}"
     (found,) = connection.execute(query, (tenant_id,) if mine else ()).fetchone()
     return int(found)
+
+
+def of_group(connection: sqlite3.Connection, tenant_id: str, group: str) -> tuple[int, int | None]:
+    mine = "" if tenant_id == EVERYBODY else "AND tenant_id = :tenant_id"
+    query = f"SELECT count(*), max(letter_id) FROM letters WHERE grp = :grp {mine}"
+    many, newest = connection.execute(query, {"grp": group, "tenant_id": tenant_id}).fetchone()
+    return int(many), newest
 
 
 def recent(connection: sqlite3.Connection, tenant_id: str, since: float, limit: int) -> int:

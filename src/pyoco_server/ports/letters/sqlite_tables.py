@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection
+from dataclasses import replace
 
 from pyoco_server.core.dead_letter import encode_dead_letter
 from pyoco_server.ports.index.port import EVERYBODY, Mark
@@ -19,7 +20,7 @@ __all__ = ["LAYOUT", "apply", "forget", "reset"]
 _SCHEMA = """
 CREATE TABLE letters (
     letter_id INTEGER PRIMARY KEY, tenant_id TEXT NOT NULL, reason TEXT NOT NULL, flow_name TEXT NOT NULL,
-    run_id TEXT, timestamp REAL NOT NULL, letter BLOB NOT NULL
+    run_id TEXT, timestamp REAL NOT NULL, letter BLOB NOT NULL, client_id TEXT, grp TEXT
 );
 CREATE INDEX letters_run ON letters (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX letters_reason ON letters (reason);
@@ -29,6 +30,10 @@ CREATE INDEX letters_tenant ON letters (tenant_id);
 CREATE INDEX letters_tenant_reason ON letters (tenant_id, reason);
 CREATE INDEX letters_tenant_flow ON letters (tenant_id, flow_name);
 CREATE INDEX letters_tenant_reason_flow ON letters (tenant_id, reason, flow_name);
+CREATE INDEX letters_client ON letters (client_id) WHERE client_id IS NOT NULL;
+CREATE INDEX letters_group ON letters (grp) WHERE grp IS NOT NULL;
+CREATE INDEX letters_tenant_client ON letters (tenant_id, client_id) WHERE client_id IS NOT NULL;
+CREATE INDEX letters_tenant_group ON letters (tenant_id, grp) WHERE grp IS NOT NULL;
 CREATE TABLE labels (
     tenant_id TEXT NOT NULL, label TEXT NOT NULL, letter_id INTEGER NOT NULL, PRIMARY KEY (tenant_id, label, letter_id)
 ) WITHOUT ROWID;
@@ -53,7 +58,7 @@ END;
 
 LAYOUT = Layout(
     name="the index of dead letters",
-    version=1,
+    version=2,
     schema=_SCHEMA,
     tables=("letters", "labels", "counts", "forgotten"),
 )
@@ -90,7 +95,7 @@ def reset(connection: sqlite3.Connection, epoch: str) -> None:
 
 
 def _add(connection: sqlite3.Connection, items: list[StoredLetter]) -> None:
-    connection.executemany("INSERT OR IGNORE INTO letters VALUES (?, ?, ?, ?, ?, ?, ?)", map(_row, items))
+    connection.executemany("INSERT OR IGNORE INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row, items))
     labels = [row for item in items for row in _label_rows(item)]
     connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", labels)
 
@@ -105,7 +110,8 @@ def _remove(connection: sqlite3.Connection, letter_ids: Collection[int]) -> None
 def _row(item: StoredLetter) -> tuple[object, ...]:
     letter = item.letter
     names = (letter.tenant_id or "", letter.reason, letter.flow_name or "", letter.run_id)
-    return (item.letter_id, *names, letter.timestamp, encode_dead_letter(letter))
+    shown = encode_dead_letter(replace(letter, job=None))  # lists do not show it, and it may be large
+    return (item.letter_id, *names, letter.timestamp, shown, letter.client_id, letter.group)
 
 
 def _label_rows(item: StoredLetter) -> list[tuple[str, str, int]]:

@@ -13,7 +13,7 @@ import msgspec
 
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import Full, Link, NoConnection, Rejected, gave_up
+from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
 
 __all__ = ["Bucket", "Entry", "TtlRefused", "is_deletion"]
 
@@ -113,7 +113,7 @@ class Bucket:
                 return await self._mine(key, value) if ambiguous else None
             except Unavailable as error:
                 ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
+                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
                     # One ambiguous try among many makes the whole ambiguous.
                     raise gave_up(f"cannot write {self.name}/{key}", error, ambiguous=ambiguous) from error
             await asyncio.sleep(pause)

@@ -4,19 +4,21 @@ Of the library's own way in, a message is parsed into an object with a dictionar
 to a task; of its way out, each header is checked with a regular expression, and everything is sent at once. Here a
 message reaches its listener as it came, and messages leave in bunches while there are many.
 
-`_process_msg`, `_process_pong`, `_send_command` and `_flush_pending` are private to the library: its version is pinned,
-and `tests/ports/test_client.py` watches over what we rely on.
+`_process_msg`, `_process_pong`, `_connect_to_server`, `_send_command` and `_flush_pending` are private to the library:
+its version is pinned, and `tests/ports/test_client.py` watches over what we rely on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 
 from pyoco_server.logs import get_logger
 
@@ -52,6 +54,37 @@ class Raw(NamedTuple):
         return {name.strip(): value.strip() for name, colon, value in lines if colon}
 
 
+class _Wire(TcpTransport):
+    """The library waits until a connection is closed before it makes another. TLS is closed by both sides, so a peer
+    that is frozen, or has turned us away, would keep us for half a minute or for ever; this one does not wait long."""
+
+    CLOSE_SECONDS = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # here and below: the library has no types
+        self._left: asyncio.StreamWriter | None = None
+
+    def __bool__(self) -> bool:
+        """Also before it is connected: the library would put one of its own in its place."""
+        return True
+
+    async def wait_closed(self) -> None:
+        writer = self._io_writer
+        if writer is None or writer is self._left:
+            return
+        # Not by a timeout around it: that would cancel what the next one who waits would wait for.
+        closed = asyncio.ensure_future(super().wait_closed())  # type: ignore[no-untyped-call]
+        await asyncio.wait({closed}, timeout=self.CLOSE_SECONDS)
+        if not closed.done():
+            writer.transport.abort()
+            await asyncio.wait({closed}, timeout=self.CLOSE_SECONDS)
+        if closed.done():
+            closed.result()
+        else:
+            self._left = writer
+            closed.cancel()
+
+
 class QuickClient(Client):
     #: Between two sends while many questions are in flight. A single question never waits.
     PAUSE_SECONDS = 0.001
@@ -61,6 +94,10 @@ class QuickClient(Client):
         super().__init__()
         #: How many questions wait for an answer; whoever asks keeps it true.
         self.in_flight = 0
+        #: Whether a server without TLS is refused, whatever the address says.
+        self.demands_tls = False
+        #: What to trust and to show, asked for at each handshake. None: what `connect` was given.
+        self.certificates: Callable[[], ssl.SSLContext] | None = None
         self._listeners: dict[int, Callable[[Raw], None]] = {}
         self._sent_at = 0.0
         self._due: asyncio.TimerHandle | None = None
@@ -96,12 +133,25 @@ class QuickClient(Client):
         except Exception:  # this is the connection's read loop: a defect of a listener must not end it
             log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
 
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        return super().ssl_context if self.certificates is None else self.certificates()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        if not self._transport and s.uri.scheme in ("nats", "tls"):
+            self._transport = _Wire()
+        await super()._connect_to_server(s)
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The server's first words. Whoever asked for TLS gets it or no connection: our credentials come next, and the
         library would send them in plain text to a server that has none."""
         server = self._current_server
-        if initial_connection and server and server.uri.scheme == "tls" and not info.get("tls_required"):
-            raise nats.errors.Error("nats: the address asks for tls, and the server does not offer it")
+        wants_tls = server is not None and (
+            server.uri.scheme == "tls" or (self.demands_tls and server.uri.scheme == "nats")
+        )
+        if initial_connection and wants_tls and not info.get("tls_required"):
+            asks = "the address asks" if server and server.uri.scheme == "tls" else "the settings ask"
+            raise nats.errors.Error(f"nats: {asks} for tls, and the server does not offer it")
         await super()._process_info(info, initial_connection)
 
     async def _process_err(self, err_msg: str) -> None:

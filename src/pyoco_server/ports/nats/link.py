@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import nats.errors
 
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
+from pyoco_server.ports.nats.access import Access, Certificates, why_not_in
 from pyoco_server.ports.nats.client import QuickClient, Raw
+from pyoco_server.ports.nats.faults import BadSubject, Full, Futile, NoConnection, NotPermitted, Rejected, gave_up
 from pyoco_server.ports.nats.refusals import Refusals
 from pyoco_server.ports.store_state import StoreState
 
@@ -22,8 +25,10 @@ __all__ = [
     "NOT_YET",
     "BadSubject",
     "Full",
+    "Futile",
     "Link",
     "NoConnection",
+    "NotPermitted",
     "Patience",
     "Rejected",
     "gave_up",
@@ -49,6 +54,13 @@ _NEVER = {"Nats-Expected-Stream": "-", "Nats-Expected-Last-Sequence": str(2**62)
 _TELL_SECONDS = 10.0
 #: Where the answers go that nobody cares for.
 _NOBODY = "-"
+#: What NATS says of something that the user may not do; the library gives it to us in lower case.
+_VIOLATION = re.compile(r'permissions violation for (?P<act>publish|subscription) to "(?P<subject>[^"]*)"')
+#: Each is told of once, and so many of them.
+_TOLD_MAX = 100
+#: From being deaf to another connection, which may have the rights that this one lacks; then twice as long, to a limit.
+_DEAF_SECONDS, _DEAF_SECONDS_MAX = 5.0, 60.0
+_KIND_TOKENS = 5
 
 
 @dataclass(frozen=True)
@@ -61,30 +73,6 @@ class Patience:
     unanswered_seconds: float = 15.0
     #: For one question, before it is asked again.
     answer_seconds: float = 5.0
-
-
-class Rejected(Exception):
-    """JetStream answered, and the answer was no. `code` is its err_code."""
-
-    def __init__(self, code: int, description: str) -> None:
-        super().__init__(f"{description} ({code})" if code else description)  # 0: it was not asked
-        self.code = code
-
-
-class BadSubject(Rejected):
-    """White space or a control character in a subject ends it on the wire, and what follows is read as a command: it is
-    not sent. JetStream was not asked, so there is no code."""
-
-    def __init__(self, subject: str) -> None:
-        super().__init__(0, f"{subject!r} is no subject")
-
-
-class NoConnection(NotStored):
-    """There is no connection to NATS, and waiting for one did not help: no use in trying again at once."""
-
-
-class Full(NoRoom, NotStored):
-    """NATS has no room, and said so: nothing was stored."""
 
 
 class _Fault(msgspec.Struct):
@@ -107,14 +95,6 @@ _read_ack = msgspec.json.Decoder(_Ack).decode
 _read_from = msgspec.json.Decoder(_From).decode
 
 
-def gave_up(doing: str, error: Unavailable, *, ambiguous: bool) -> Unavailable:
-    """What to raise after the last try: whether something may have been stored, and whether room was lacking."""
-    is_full = isinstance(error, NoRoom)
-    if ambiguous:
-        return (NoRoom if is_full else Unavailable)(f"{doing}: {error}")
-    return (Full if is_full else NotStored)(f"{doing}: {error}")
-
-
 class Link:
     """A connection that never gives up. `ask` is the only way to put a question to JetStream."""
 
@@ -130,38 +110,65 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.Task[None] | None = None
         #: Who waits for which answer, and until when.
-        self._waiting: dict[str, tuple[asyncio.Future[Raw], float]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[Raw], float, str]] = {}
         self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
         self._told_at = -_TELL_SECONDS
         self._url = ""
+        self._access = Access(url="")
+        #: The last word on why we are not let in: of several tries some only hear that the connection was lost.
+        self._why_not_in = ""
+        #: Answers do not reach us: the reason.
+        self._deaf: NotPermitted | None = None
+        self._deaf_until = float("-inf")
+        self._deaf_seconds = _DEAF_SECONDS
+        self._told: set[str] = set()
         self._refusals = Refusals()
         #: Answers that nobody waited for any more.
         self._late = 0
         #: Grows with each loss. What was parked at the server over an older connection has died with it.
         self.connection = 0
 
-    async def open(self, url: str, name: str, connect_seconds: float) -> None:
-        """Connect once, or raise NotStored after `connect_seconds`; from then on reconnect for ever."""
-        self._url = redact_url(url)
+    async def open(self, access: str | Access, name: str, connect_seconds: float) -> None:
+        """Connect once, or raise NotStored after `connect_seconds`; from then on reconnect for ever.
+
+        Raises SettingError before anybody is dialled when a file that is named cannot be used, NotPermitted when
+        answers may not reach us."""
+        self._access = access if isinstance(access, Access) else Access(url=access)
+        self._url = redact_url(self._access.url)
+        options = self._access.options()
         try:
-            await _within(self._connect(url, name), connect_seconds)
+            await _within(self._connect(name, options), connect_seconds)
         except (TimeoutError, OSError, nats.errors.Error) as error:
-            said = self.nc.last_error
+            said = why_not_in(self.nc.last_error) or self._why_not_in
             with contextlib.suppress(Exception):  # it was never open; there is nothing to lose
                 await self.nc.close()
-            why = f": {said}" if isinstance(said, nats.errors.Error) else ""
-            raise NotStored(f"no NATS server answers at {self._url}{why}") from error
-        self._inbox = self.nc.new_inbox()
-        await self.nc.listen(self._inbox + ".*", self._on_reply)
-        self._inbox_dot = self._inbox + "."
+            raise NotStored(f"no NATS server answers at {self._url}{said and f': {said}'}") from error
+        await self._listen()
         self._sweeper = asyncio.create_task(self._sweep(), name="link sweeper")
         self._up.set()
 
-    async def _connect(self, url: str, name: str) -> None:
+    async def _listen(self) -> None:
+        """Whether NATS lets us is known after one round trip."""
+        self._inbox = self.nc.new_inbox()
+        self._inbox_dot = self._inbox + "."
+        await self.nc.listen(self._inbox + ".*", self._on_reply)
+        with contextlib.suppress(TimeoutError, nats.errors.Error):  # then the first question finds out
+            await self.nc._flush_pending(force_flush=True)  # the library's flush asks before what is pending is sent
+            await self.nc.flush(2)
+        why = self._deaf
+        if why is not None:
+            self._is_closing = True
+            await self.nc.close()
+            raise why
+
+    async def _connect(self, name: str, options: Mapping[str, Any]) -> None:
+        self.nc.demands_tls = self._access.demands_tls
+        if "tls" in options:
+            self.nc.certificates = Certificates(self._access, options["tls"])
         await self.nc.connect(
-            servers=[part.strip() for part in url.split(",")],
+            servers=[part.strip() for part in self._access.url.split(",")],
             name=name,
             connect_timeout=2,
             # The library's defaults give up after 60 tries and notice a hung peer after 4 minutes.
@@ -174,6 +181,7 @@ class Link:
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
+            **options,
         )
 
     async def close(self) -> None:
@@ -226,18 +234,21 @@ class Link:
     ) -> Raw:
         """One question, one answer; many may be in flight over one inbox.
 
-        Raises NotStored when nobody listens, Unavailable when no answer came: then it may have been heard, Rejected
-        when it is too large to be sent, BadSubject, a kind of it, when the subject is none.
+        Raises NotStored when nobody listens, NotPermitted, a kind of it, when NATS does not let us ask, Unavailable
+        when no answer came: then it may have been heard, Rejected when it is too large to be sent, BadSubject, a kind
+        of it, when the subject is none.
         """
         if " " in subject or not subject.isprintable():
             raise BadSubject(subject)
         if not self.nc.is_connected:
             await self.until_up(self.patience.down_seconds)
+        if self._deaf is not None:
+            raise self._deaf
         await self._gate.acquire()  # in turn: the chunks of an object are asked for in their order
         self._count += 1
         token = str(self._count)
         answer: asyncio.Future[Raw] = self._loop.create_future()
-        self._waiting[token] = answer, self._loop.time() + (seconds or self.patience.answer_seconds)
+        self._waiting[token] = answer, self._loop.time() + (seconds or self.patience.answer_seconds), subject
         self.nc.in_flight = len(self._waiting)
         try:
             await self.nc.send(subject, payload, self._inbox_dot + token, headers)
@@ -258,9 +269,11 @@ class Link:
         while not self.nc.is_closed:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self._loop.time()
-            for answer, deadline in list(self._waiting.values()):
+            for answer, deadline, _ in list(self._waiting.values()):
                 if deadline < now and not answer.done():
                     answer.set_exception(Unavailable("no answer came in time"))
+            if self._deaf is not None and now > self._deaf_until:
+                await self.nc.force_reconnect()  # rights that are given back do not bring the inbox back
 
     async def tell(self, subject: str, payload: bytes = b"") -> None:
         """Say something and do not care for the answer. Best effort. Raises BadSubject."""
@@ -334,7 +347,7 @@ class Link:
                 return await self.api(subject, request, answer, seconds=min(2.0, self.patience.answer_seconds))
             except Unavailable as error:
                 # Without a connection the wait for one was enough.
-                if isinstance(error, NoConnection) or self._loop.time() > deadline:
+                if isinstance(error, Futile) or self._loop.time() > deadline:
                     raise
             await asyncio.sleep(0.1)
 
@@ -348,18 +361,48 @@ class Link:
 
     async def _on_error(self, error: Exception) -> None:
         """The library tells of every failed try to connect, several a second: one line for a while says as much."""
+        violation = _VIOLATION.search(str(error))
+        if violation is not None:
+            self._on_violation(violation["act"], violation["subject"])
+            return
+        self._why_not_in = why_not_in(error) or self._why_not_in
         now = self._loop.time()
         if now - self._told_at > _TELL_SECONDS:
             self._told_at = now
             log.warning("NATS reported an error", reason=f"{type(error).__name__}: {error}", url=self._url)
 
+    def _on_violation(self, act: str, subject: str) -> None:
+        """NATS says so beside the answers, and sends none: whoever waits for one is told here."""
+        if act == "subscription" and subject.startswith(self._inbox.lower()):
+            if self._deaf is None:
+                self._pause_deaf()
+            self._deaf = NotPermitted(f"hear answers on {self._inbox}.*, which PYOCO_NATS_INBOX_PREFIX is for")
+        for answer, _, asked in self._waiting.values():
+            if answer.done():
+                continue
+            if self._deaf is not None:
+                answer.set_exception(self._deaf)
+            elif act == "publish" and asked.lower() == subject:
+                answer.set_exception(NotPermitted(f"publish to {asked}"))
+        kind = ".".join(subject.split(".")[:_KIND_TOKENS])  # what follows is often a name made up for the moment
+        if kind not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(kind)
+            log.error("NATS does not permit this", act=act, subject=subject, url=self._url)
+
+    def _pause_deaf(self) -> None:
+        now = self._loop.time()
+        is_new = now - self._deaf_until > _DEAF_SECONDS_MAX
+        self._deaf_seconds = _DEAF_SECONDS if is_new else min(2 * self._deaf_seconds, _DEAF_SECONDS_MAX)
+        self._deaf_until = now + self._deaf_seconds
+
     async def _on_disconnected(self) -> None:
+        self._deaf = None  # rights may be others after a reconnect
         self.connection += 1  # here and not at the reconnect: the library tells of that a moment after it is up
         self._up.clear()
         if not self._is_closing:
             log.warning("NATS connection lost", url=self._url)
         # Whoever waits for an answer will not get it: tell them now, they read back after the reconnect.
-        for answer, _ in self._waiting.values():
+        for answer, _, _ in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
 
@@ -384,7 +427,10 @@ async def _within(work: Coroutine[None, None, None], seconds: float) -> None:
             await asyncio.wait({task}, timeout=0.05)
 
 
-async def open_link(url: str, name: str, patience: Patience | None = None, connect_seconds: float = 5.0) -> Link:
+async def open_link(
+    access: str | Access, name: str, patience: Patience | None = None, connect_seconds: float = 5.0
+) -> Link:
+    """By an address alone, or with all that it takes to get in. Raises SettingError, NotStored, NotPermitted."""
     link = Link(patience or Patience())
-    await link.open(url, name, connect_seconds)
+    await link.open(access, name, connect_seconds)
     return link

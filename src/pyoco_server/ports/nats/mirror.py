@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Generic, TypeVar
@@ -14,27 +15,26 @@ from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.watch import watch
 
-__all__ = ["Mirror"]
+__all__ = ["Follower", "Mirror"]
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
 
 
-class Mirror(Generic[T]):
-    """What a bucket holds, decoded. Reading costs a dictionary lookup; memory is O(keys).
+class Follower(ABC):
+    """Hears every change of a bucket, between `start` and `stop`. What it makes of them is its own matter.
 
-    What it cannot do: be newer than the network. A change shows as soon as its message arrives, and while the
-    connection is down nothing new shows.
+    What it cannot do: be newer than the network. A change is told as soon as its message arrives, and while the
+    connection is down nothing new is told.
     """
 
     #: Two heartbeats of the watch.
     FRESH_SECONDS = 2.0
 
-    def __init__(self, link: Link, bucket: Bucket, decode: Callable[[bytes], T]) -> None:
-        self._link, self._bucket, self._decode = link, bucket, decode
+    def __init__(self, link: Link, bucket: Bucket) -> None:
+        self._link, self._bucket = link, bucket
         self._heard = (-1, 0.0)
-        self._values: dict[str, tuple[int, T]] = {}
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -81,13 +81,6 @@ class Mirror(Generic[T]):
     def _on_heard(self) -> None:
         self._heard = (self._link.connection, time.monotonic())
 
-    def get(self, key: str) -> T | None:
-        held = self._values.get(key)
-        return held[1] if held is not None else None
-
-    def all(self) -> list[T]:
-        return [value for _, value in self._values.values()]
-
     def note(self, entry: Entry) -> None:
         """Apply a write of our own at once, so that whoever wrote reads it."""
         self._apply(entry)
@@ -98,13 +91,50 @@ class Mirror(Generic[T]):
             async for batch in batches:
                 if batch.created != created:
                     created = batch.created
-                    self._values.clear()
+                    self._clear()
                 for entry in batch.entries:
                     self._apply(entry)
                 if batch.caught_up:
                     self._ready.set()
                 if self._stopping.is_set():
                     return
+
+    @abstractmethod
+    def _apply(self, entry: Entry) -> None:
+        """One change, or one write of our own; perhaps an older one than was told already."""
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """The bucket was made anew: what was told of it is void."""
+
+
+class Mirror(Follower, Generic[T]):
+    """What a bucket holds, decoded. Reading costs a dictionary lookup; memory is O(keys)."""
+
+    def __init__(
+        self,
+        link: Link,
+        bucket: Bucket,
+        decode: Callable[[bytes], T],
+        on_new: Callable[[str, T], None] = lambda _key, _value: None,
+    ) -> None:
+        """`on_new` hears of each key that was not there before."""
+        super().__init__(link, bucket)
+        self._decode, self._on_new = decode, on_new
+        self._values: dict[str, tuple[int, T]] = {}
+
+    def get(self, key: str) -> T | None:
+        held = self._values.get(key)
+        return held[1] if held is not None else None
+
+    def all(self) -> list[T]:
+        return [value for _, value in self._values.values()]
+
+    def items(self) -> list[tuple[str, T]]:
+        return [(key, value) for key, (_, value) in self._values.items()]
+
+    def _clear(self) -> None:
+        self._values.clear()
 
     def _apply(self, entry: Entry) -> None:
         held = self._values.get(entry.key)
@@ -114,8 +144,12 @@ class Mirror(Generic[T]):
             self._values.pop(entry.key, None)
             return
         try:
-            self._values[entry.key] = (entry.revision, self._decode(entry.value))
+            value = self._decode(entry.value)
         except Corrupt:
             # What it replaced is not true any more: a key whose record was spoilt must not go on opening.
             self._values.pop(entry.key, None)
             log.exception("a record cannot be read; it is passed over", bucket=self._bucket.name, entry=entry.key)
+            return
+        self._values[entry.key] = (entry.revision, value)
+        if held is None:
+            self._on_new(entry.key, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +13,29 @@ import msgspec
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import NOT_YET, Futile, Link, NotPermitted, Rejected
 
 __all__ = [
     "SECRETS_BUCKET",
+    "Cluster",
+    "Info",
     "Resource",
+    "beyond_door",
+    "beyond_worker",
+    "bucket",
     "ensure",
+    "find",
     "inputs_resources",
     "keep_as_long",
+    "make",
+    "object_store",
     "pack_queue_resources",
     "priced_resources",
+    "refuse_rollups",
     "resources_of",
     "results_resources",
     "secrets_resources",
+    "stream",
 ]
 
 log = get_logger(__name__)
@@ -34,10 +44,44 @@ _STREAM_NOT_FOUND = 10059
 _NAME_IN_USE = 10058
 _NANO = 1_000_000_000
 _DAY = 24 * 3600
+_AWAY_SECONDS = 10
+_PREPARE = "`pyoco-server-admin prepare`, as the operator, makes what is missing"
 
 
-class _Info(msgspec.Struct):
+class _Peer(msgspec.Struct):
+    name: str = ""
+    #: Messages that it has not yet.
+    lag: int = 0
+    current: bool = True
+    offline: bool = False
+    #: Nanoseconds since it was last heard; nodes speak every second.
+    active: int = 0
+
+    @property
+    def is_away(self) -> bool:
+        """The server says so itself only after a minute. A node that is restarted is back sooner than this."""
+        return self.offline or (not self.current and self.active > _AWAY_SECONDS * _NANO)
+
+
+class Cluster(msgspec.Struct):
+    """Who keeps a stream, or a consumer."""
+
+    #: Empty while one is being chosen.
+    leader: str = ""
+    #: The others.
+    replicas: list[_Peer] = []
+
+
+class Info(msgspec.Struct):
+    """A stream as the server has it."""
+
     config: dict[str, Any]
+    cluster: Cluster = msgspec.field(default_factory=Cluster)
+
+    @property
+    def answering(self) -> int:
+        """Nodes that hold it and can be reached. Those that are only being given a copy are not listed yet."""
+        return int(self.config.get("num_replicas", 1)) - sum(peer.is_away for peer in self.cluster.replicas)
 
 
 @dataclass(frozen=True)
@@ -48,26 +92,25 @@ class Resource:
     config: dict[str, Any]
 
 
-def _stream(name: str, replicas: int, subjects: list[str], **more: Any) -> Resource:
+def stream(name: str, replicas: int, subjects: list[str], **more: Any) -> Resource:
     config = {"name": name, "subjects": subjects, "storage": "file", "num_replicas": replicas, **more}
     # The server refuses a window longer than its messages live.
     config["duplicate_window"] = min(120 * _NANO, config.get("max_age") or 120 * _NANO)
     return Resource(name, config)
 
 
-def _bucket(name: str, replicas: int, **more: Any) -> Resource:
-    return _stream(
-        f"KV_{name}",
-        replicas,
-        [f"$KV.{name}.>"],
-        retention="limits",
-        max_msgs_per_subject=1,
-        discard="new",
-        deny_delete=True,
-        allow_rollup_hdrs=True,
-        allow_direct=True,
-        **more,
-    )
+def bucket(name: str, replicas: int, **more: Any) -> Resource:
+    """Without rollups, where the server lets us: by one, whoever may write a single key empties the whole bucket. It
+    turns them on itself where it leaves markers."""
+    settings: dict[str, Any] = {
+        "retention": "limits",
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "deny_delete": True,
+        "allow_rollup_hdrs": "subject_delete_marker_ttl" in more,
+        "allow_direct": True,
+    }
+    return stream(f"KV_{name}", replicas, [f"$KV.{name}.>"], **(settings | more))
 
 
 def _receipt_seconds(config: NatsBackendConfig) -> float:
@@ -80,8 +123,8 @@ def _workflow_seconds(config: NatsBackendConfig) -> float:
     return 2 * config.runs_retention_sec
 
 
-def _object_store(name: str, replicas: int, max_age_seconds: float = 0.0) -> Resource:
-    return _stream(
+def object_store(name: str, replicas: int, max_age_seconds: float = 0.0) -> Resource:
+    return stream(
         f"OBJ_{name}",
         replicas,
         [f"$O.{name}.C.>", f"$O.{name}.M.>"],
@@ -93,17 +136,38 @@ def _object_store(name: str, replicas: int, max_age_seconds: float = 0.0) -> Res
     )
 
 
-def resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
-    """Section 15.1 of the contract."""
+_SHARED_INBOX = "_INBOX"
+
+
+def beyond_door(config: NatsBackendConfig) -> frozenset[str]:
+    """What a door has no use for: gateways do. It is named only where roles have users, and so inboxes, of their own: a
+    door might not even look at it there. Elsewhere whoever comes first makes everything (FLOW-284)."""
+    if config.nats_inbox_prefix == _SHARED_INBOX:
+        return frozenset()
+    return frozenset({f"KV_{config.receipts_kv_bucket}", f"KV_{config.wheel_history_kv_bucket}"})
+
+
+def beyond_worker(config: NatsBackendConfig) -> frozenset[str]:
+    """As for a door; and a worker or a keeper has no use for API keys either."""
+    beyond = beyond_door(config)
+    return beyond | {f"KV_{config.auth_kv_bucket}"} if beyond else beyond
+
+
+def resources_of(config: NatsBackendConfig, without: Collection[str] = ()) -> tuple[Resource, ...]:
+    """Section 15.1 of the contract, but for those that the process does not use."""
+    return tuple(each for each in _resources_of(config) if each.name not in without)
+
+
+def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
     replicas = config.jetstream_replicas
     return (
-        _stream(
+        stream(
             config.work_stream,
             replicas,
             [f"{config.work_subject_prefix}.>"],
             retention="workqueue",
         ),
-        _stream(
+        stream(
             config.dlq_stream,
             replicas,
             [f"{config.dlq_subject_prefix}.>"],
@@ -114,15 +178,15 @@ def resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             max_bytes=config.dlq_max_bytes,
         ),
         # Terminal runs leave by a per-message TTL; the marker lets an index that was away for a day see it.
-        _bucket(config.runs_kv_bucket, replicas, allow_msg_ttl=True, subject_delete_marker_ttl=_DAY * _NANO),
-        _bucket(config.workers_kv_bucket, replicas, allow_msg_ttl=True),  # for the marks of those that were removed
-        _bucket(config.auth_kv_bucket, replicas),
-        _bucket(config.wheel_history_kv_bucket, replicas, max_age=int(config.wheel_history_ttl_sec * _NANO)),
-        _bucket(config.receipts_kv_bucket, replicas, max_age=int(_receipt_seconds(config) * _NANO)),
-        _object_store(config.wheel_object_store_bucket, replicas),
-        _object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config)),
+        bucket(config.runs_kv_bucket, replicas, allow_msg_ttl=True, subject_delete_marker_ttl=_DAY * _NANO),
+        bucket(config.workers_kv_bucket, replicas, allow_msg_ttl=True),  # for the marks of those that were removed
+        bucket(config.auth_kv_bucket, replicas),
+        bucket(config.wheel_history_kv_bucket, replicas, max_age=int(config.wheel_history_ttl_sec * _NANO)),
+        bucket(config.receipts_kv_bucket, replicas, max_age=int(_receipt_seconds(config) * _NANO)),
+        object_store(config.wheel_object_store_bucket, replicas),
+        object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config)),
         # The server tells once, to whoever listens, that it gives a job up: this stream listens.
-        _stream(
+        stream(
             config.advisory_stream,
             replicas,
             [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{config.work_stream}.>"],
@@ -149,8 +213,8 @@ def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[R
 def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """Section 12.2 of the contract of priced runs."""
     return (
-        _stream(priced.pack_stream, replicas, [priced.pack_subject], retention="workqueue"),
-        _stream(
+        stream(priced.pack_stream, replicas, [priced.pack_subject], retention="workqueue"),
+        stream(
             f"{priced.pack_stream}_DLQ",
             replicas,
             [f"{priced.pack_subject}.dlq"],
@@ -165,16 +229,16 @@ def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource,
 
 def results_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """PRICED-214. A run's retention counts from when it was made, and its objects are stored later (PRICED-167)."""
-    return (_object_store(priced.results_bucket, replicas, priced.priced_retention_sec),)
+    return (object_store(priced.results_bucket, replicas, priced.priced_retention_sec),)
 
 
 def inputs_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """An upload's time counts from before its bytes are stored, so that they are never gone first."""
-    return (_object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec),)
+    return (object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec),)
 
 
 def secrets_resources(replicas: int) -> tuple[Resource, ...]:
-    return (_bucket(SECRETS_BUCKET, replicas),)
+    return (bucket(SECRETS_BUCKET, replicas),)
 
 
 async def ensure(link: Link, resources: Iterable[Resource]) -> None:
@@ -194,13 +258,28 @@ async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
     """
     for resource in resources:
         try:
-            found = (await link.insist(f"STREAM.INFO.{resource.name}", {}, _Info)).config
+            found = (await link.insist(f"STREAM.INFO.{resource.name}", {}, Info)).config
         except Rejected:
             continue  # it is not there yet
         wanted, have = resource.config["max_age"], found.get("max_age", 0)
         if 0 < have < wanted:
-            await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, _Info)
+            await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, Info)
             log.warning("a store keeps its objects for longer", resource=resource.name, seconds=wanted // _NANO)
+
+
+async def refuse_rollups(link: Link, resources: Iterable[Resource]) -> None:
+    """For buckets of earlier versions, which took them. Raises Unavailable."""
+    for resource in resources:
+        if resource.config.get("allow_rollup_hdrs") is not False:
+            continue
+        try:
+            found = (await link.insist(f"STREAM.INFO.{resource.name}", {}, Info)).config
+            if not found.get("allow_rollup_hdrs") or found.get("subject_delete_marker_ttl"):
+                continue
+            await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"allow_rollup_hdrs": False}, Info)
+        except Rejected as error:
+            raise Unavailable(f"cannot change {resource.name}: {error}") from error
+        log.info("a bucket takes no rollups any more", resource=resource.name)
 
 
 async def _ensure_patiently(link: Link, resource: Resource) -> None:
@@ -211,28 +290,38 @@ async def _ensure_patiently(link: Link, resource: Resource) -> None:
         except Rejected as error:
             if error.code not in NOT_YET or time.monotonic() > deadline:
                 raise Unavailable(f"cannot make {resource.name}: {error}") from error
+        except NotPermitted as error:
+            raise Unavailable(f"{resource.name} is missing, or not to be looked at: {error}; {_PREPARE}") from error
         except Unavailable as error:
-            if isinstance(error, NoConnection) or time.monotonic() > deadline:
+            if isinstance(error, Futile) or time.monotonic() > deadline:
                 raise Unavailable(f"cannot make {resource.name}: {error}") from error
         await asyncio.sleep(0.25)
 
 
 async def _ensure_one(link: Link, resource: Resource) -> None:
-    found = await _find(link, resource)
+    found = await find(link, resource)
     if found is not None:
         _warn_of_differences(resource, found.config)
-        return
+    else:
+        await make(link, resource)
+
+
+async def make(link: Link, resource: Resource) -> bool:
+    """False: made by somebody else a moment ago, with other settings: theirs win. Raises Rejected, Unavailable."""
     try:
-        await link.api(f"STREAM.CREATE.{resource.name}", resource.config, _Info)
-        log.info("made a JetStream resource", resource=resource.name)
+        await link.api(f"STREAM.CREATE.{resource.name}", resource.config, Info)
     except Rejected as error:
-        if error.code != _NAME_IN_USE:  # otherwise made by somebody else a moment ago, with other settings: theirs win
+        if error.code != _NAME_IN_USE:
             raise
+        return False
+    log.info("made a JetStream resource", resource=resource.name)
+    return True
 
 
-async def _find(link: Link, resource: Resource) -> _Info | None:
+async def find(link: Link, resource: Resource) -> Info | None:
+    """None: it is not there. Raises Rejected, Unavailable."""
     try:
-        return await link.api(f"STREAM.INFO.{resource.name}", {}, _Info)
+        return await link.api(f"STREAM.INFO.{resource.name}", {}, Info)
     except Rejected as error:
         if error.code == _STREAM_NOT_FOUND:
             return None

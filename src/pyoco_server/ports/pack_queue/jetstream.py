@@ -10,16 +10,18 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from pyoco_server.config import PricedConfig
+from pyoco_server.core.backup_mark import restored_at
 from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
 from pyoco_server.errors import DependencyUnavailable, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.dependency import dependency_errors
-from pyoco_server.ports.nats.link import Full, Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected
 from pyoco_server.ports.nats.resources import ensure, pack_queue_resources
 from pyoco_server.ports.pack_queue.hold import Hold
 from pyoco_server.ports.pack_queue.port import Delivery
@@ -48,6 +50,8 @@ class _State(msgspec.Struct):
 
 class _StreamInfo(msgspec.Struct):
     state: _State
+    config: dict[str, Any]
+    created: datetime
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,12 @@ class JetStreamPackQueue:
             queued, letters = await asyncio.gather(self._count(self._stream), self._count(f"{self._stream}_DLQ"))
         return queued, letters
 
+    async def begun_at(self) -> int | None:
+        with dependency_errors("look at the queue of priced runs"):
+            info = await self._link.insist(f"STREAM.INFO.{self._stream}", {}, _StreamInfo)
+        # Some servers give a restored stream the date of the one that was copied: a restore leaves its own.
+        return max(int(info.created.timestamp() * 1_000_000), restored_at(info.config) or 0)
+
     async def ping(self) -> None:
         with dependency_errors("reach the queue of priced runs"):
             await self._link.api(f"STREAM.INFO.{self._stream}", {}, _StreamInfo, seconds=_PING_SECONDS)
@@ -206,7 +216,7 @@ class JetStreamPackQueue:
             try:
                 await self._link.store(subject, body, {"Nats-Msg-Id": message_id})
             except Unavailable as error:
-                if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
+                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
                     raise
             else:
                 return

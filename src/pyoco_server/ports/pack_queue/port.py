@@ -51,4 +51,9 @@ class PackQueue(Protocol):
     async def depth(self) -> tuple[int, int]:
         """Messages that wait or are in hand, and dead letters; roughly."""
 
+    async def begun_at(self) -> int | None:
+        """Since when it has held what it was given, in microseconds: it was made then, or restored. What was sent
+        before may be in it, or gone. By its own clock, or that of whoever restored it. None: it does not lose what it
+        holds."""
+
     async def ping(self) -> None: ...

@@ -156,6 +156,9 @@ class SqsPackQueue:
         queued, letters = await asyncio.gather(self._count(self._queue_url), self._count(self._letters_url))
         return queued, letters
 
+    async def begun_at(self) -> int | None:
+        return None
+
     async def ping(self) -> None:
         async with aws_errors("reach the queue of priced runs"):
             await self._sqs.get_queue_attributes(QueueUrl=self._queue_url, AttributeNames=["QueueArn"])

@@ -15,7 +15,7 @@ from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
 from pyoco_server.core.job import Job, decode_job, encode_job, to_message
 from pyoco_server.core.names import tag_problem
 from pyoco_server.errors import InvalidJob, NotStored, Unavailable, UsageError
-from pyoco_server.ports.nats.link import Full, Link, NoConnection, Rejected, gave_up
+from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
 from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.notices import JetStreamNotices, open_notices
@@ -43,6 +43,8 @@ class _ConsumerState(msgspec.Struct):
 
 class _StreamState(msgspec.Struct):
     messages: int
+    #: How many there are on each, where that was asked for.
+    subjects: dict[str, int] | None = None
 
 
 class _StreamInfo(msgspec.Struct):
@@ -98,17 +100,19 @@ class JetStreamQueue:
                 raise (Unavailable if ambiguous else NotStored)(f"the queue refuses {subject}: {error}") from error
             except Unavailable as error:
                 ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, NoConnection | Full) or time.monotonic() > deadline:
+                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
                     raise gave_up("cannot reach the queue", error, ambiguous=ambiguous) from error
             else:
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
 
-    async def buried(self) -> int:
+    async def buried(self, tag: str | None = None) -> int:
         stream = self._config.dlq_stream
+        wanted = {} if tag is None else {"subjects_filter": f"{self._config.dlq_subject_prefix}.{tag}"}
         try:
-            return (await self._link.insist(f"STREAM.INFO.{stream}", {}, _StreamInfo)).state.messages
+            state = (await self._link.insist(f"STREAM.INFO.{stream}", wanted, _StreamInfo)).state
+            return state.messages if tag is None else sum((state.subjects or {}).values())
         except Rejected as error:
             raise Unavailable(f"cannot read {stream}: {error}") from error
 

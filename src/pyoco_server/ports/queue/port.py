@@ -143,8 +143,8 @@ class Queue(Protocol):
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         """Set a dead letter aside. The same id within two minutes is stored once. Raises Unavailable."""
 
-    async def buried(self) -> int:
-        """How many dead letters there are now: one round trip. Raises Unavailable."""
+    async def buried(self, tag: str | None = None) -> int:
+        """How many dead letters there are now, of one tag or of all: one round trip. Raises Unavailable."""
 
     async def leftover(self, tag: str, after: int = 0) -> Leftover | None:
         """The first job of this tag, behind the sequence `after`, that was delivered as often as it may be and never

@@ -73,6 +73,12 @@ class JetStreamDelivery:
         tokens = self._reply.split(".")
         return int(tokens[5 if len(tokens) == 9 else 7])
 
+    @property
+    def waiting(self) -> int:
+        """How many more its consumer had never delivered when it delivered this one."""
+        tokens = self._reply.split(".")
+        return int(tokens[8 if len(tokens) == 9 else 10])
+
     async def answer(self, reply: Reply, delay_seconds: float = 0.0) -> None:
         if reply is Reply.NOTHING:
             return

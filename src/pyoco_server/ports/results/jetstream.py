@@ -5,33 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any
-
-import msgspec
 
 from pyoco_server.config import PricedConfig
 from pyoco_server.core.priced import result_token
-from pyoco_server.errors import Corrupt, DependencyUnavailable, ObjectNotFound
-from pyoco_server.logs import get_logger
+from pyoco_server.errors import Corrupt, ObjectNotFound
 from pyoco_server.ports.nats.dependency import dependency_errors
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import ensure, keep_as_long, results_resources
+from pyoco_server.ports.nats.resources import results_resources
+from pyoco_server.ports.objects.own import OwnStore
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
 
 __all__ = ["PATH", "JetStreamResults"]
 
-log = get_logger(__name__)
-
 #: Where a token is taken on this server.
 PATH = "/v1/results/"
 _CONTENT_TYPE = "Content-Type"
 _METADATA = "Meta-"
-_PING_SECONDS = 2.0
-
-
-class _Info(msgspec.Struct):
-    config: dict[str, Any]
 
 
 class JetStreamResults:
@@ -40,14 +30,13 @@ class JetStreamResults:
     def __init__(self, link: Link, objects: Objects, config: PricedConfig, replicas: int, secret: bytes) -> None:
         """`objects` is the store named by `config.results_bucket`. Without a secret nothing is signed and nothing
         opened: a worker needs none."""
-        self._link, self._objects, self._secret = link, objects, secret
-        self._resources = results_resources(config, replicas)
+        self._objects, self._secret = objects, secret
         self.bucket = config.results_bucket
+        resources = results_resources(config, replicas)
+        self._store = OwnStore(link, objects, self.bucket, resources, "result", dependency_errors)
 
     async def start(self) -> None:
-        with dependency_errors("make the store of results"):
-            await keep_as_long(self._link, self._resources)
-            await ensure(self._link, self._resources)
+        await self._store.ensure()
 
     async def close(self) -> None:
         """The connection is somebody else's."""
@@ -65,23 +54,22 @@ class JetStreamResults:
             return _head(await self._objects.put(key, _one_piece(data), len(data), headers))
 
     async def head(self, key: str) -> Head | None:
-        info = await self._info(key)
+        info = await self._store.info(key)
         return None if info is None else _head(info)
 
     async def get(self, key: str) -> tuple[bytes, Head] | None:
-        info = await self._info(key)
+        info = await self._store.info(key)
         if info is None:
             return None
         pieces = bytearray()
         try:
-            with dependency_errors("read a result"):
-                async with aclosing(self._objects.read(info)) as chunks:
-                    async for chunk in chunks:
-                        pieces += chunk
+            async with aclosing(self._store.read(info)) as chunks:
+                async for chunk in chunks:
+                    pieces += chunk
         except ObjectNotFound:
             return None
         except Corrupt as error:
-            raise self._damaged(error) from None
+            raise self._store.damaged(error) from None
         return bytes(pieces), _head(info)
 
     async def signed_url(self, key: str, expires_at: int) -> str:
@@ -92,22 +80,7 @@ class JetStreamResults:
         return result_token.open_token(token, now, self._secret)
 
     async def ping(self) -> None:
-        with dependency_errors("reach the store of results"):
-            await self._link.api(f"STREAM.INFO.OBJ_{self.bucket}", {}, _Info, seconds=_PING_SECONDS)
-
-    async def _info(self, key: str) -> ObjectInfo | None:
-        try:
-            with dependency_errors("look for a result"):
-                return await self._objects.info(key)
-        except ObjectNotFound:
-            return None
-        except Corrupt as error:
-            raise self._damaged(error) from None
-
-    def _damaged(self, error: Corrupt) -> DependencyUnavailable:
-        """What cannot be read is not missing (PRICED-211). The error's own words name the object (PRICED-171)."""
-        log.error("a stored result is damaged", bucket=self.bucket, kind=type(error).__name__)
-        return DependencyUnavailable(f"cannot read a result: {type(error).__name__}")
+        await self._store.ping()
 
 
 def _head(info: ObjectInfo) -> Head:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from pyoco_server.core.programs.record import EXEC, Program
+from pyoco_server.core.programs.stored import MEMBERS
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import encode_fitting, encode_smallest, read_snapshot, to_snapshot
 from pyoco_server.errors import Corrupt, Unavailable
@@ -66,7 +68,7 @@ class JetStreamRuns:
             return ABSENT
         if entry.value is None:
             return Withdrawn(entry.revision)
-        return Stored(read_snapshot(entry.value), entry.revision, entry.stored_at)
+        return Stored(_decode(entry.value), entry.revision, entry.stored_at)
 
     async def replace(self, run: Run, revision: int) -> Stored | Lost:
         return await self._write(run, self._encode(run, self._bytes_max), revision)
@@ -149,8 +151,12 @@ class JetStreamRuns:
 #: A fifth of the price of `read_snapshot`, and every change of every run passes here. It drops fields that it does not
 #: know, so these are looked for before: whoever watches a run sees what whoever reads it sees (FLOW-551).
 _read_quickly = msgspec.json.Decoder(Run).decode
+_read_program_quickly = msgspec.json.Decoder(Program).decode
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_KNOWN = frozenset(each.name for each in fields(Run)) - {"extra"}
+_KNOWN = frozenset(each.name for each in fields(Run)) - {"extra", "program"}
+_KNOWN_OF_PROGRAMS = (_KNOWN | MEMBERS | {"token"}) - {"attempt_id"}
+_read_text = msgspec.json.Decoder(str | None).decode
+_EXEC, _NULL = f'"{EXEC}"'.encode(), msgspec.Raw(b"null")
 
 
 def _change(entry: Entry) -> Stored | Removed:
@@ -162,14 +168,36 @@ def _change(entry: Entry) -> Stored | Removed:
         return Stored(_read(entry.key, entry.value), entry.revision)
     except Corrupt:
         log.exception("a stored run cannot be read; lists pass it over", run_id=entry.key)
-        return Removed(entry.key, entry.revision)
+        return Removed(entry.key, entry.revision, is_corrupt=True)
+
+
+def _decode(data: bytes) -> Run:
+    """As `read_snapshot`, in a third of its time. Raises Corrupt."""
+    try:
+        return _read_known(data, _names(data)) or read_snapshot(data)
+    except (msgspec.DecodeError, RecursionError):  # a stranger's record, or a broken one
+        return read_snapshot(data)
 
 
 def _read(run_id: str, data: bytes) -> Run:
-    try:
-        run = _read_quickly(data) if _names(data).keys() <= _KNOWN else read_snapshot(data)
-    except (msgspec.DecodeError, RecursionError):  # a stranger's record, or a broken one
-        run = read_snapshot(data)
+    run = _decode(data)
     if run.run_id != run_id:
         raise Corrupt("the record tells of another run than its key")
+    return run
+
+
+def _read_known(data: bytes, members: dict[str, msgspec.Raw]) -> Run | None:
+    """None: it has members that only `read_snapshot` knows what to do with. Raises msgspec.DecodeError."""
+    is_program = bytes(members.get("kind", _NULL)) == _EXEC
+    if not is_program and members.keys() <= _KNOWN:
+        return _read_quickly(data)
+    if not is_program or not members.keys() <= _KNOWN_OF_PROGRAMS:
+        return None
+    program = _read_program_quickly(data)
+    if min(program.max_attempts, program.lost, program.slot or 0) < 0:
+        return None
+    run = _read_quickly(data)
+    # It is nobody's yet, and a copy with two members more takes three times as long as all of this.
+    object.__setattr__(run, "program", program)
+    object.__setattr__(run, "attempt_id", _read_text(members.get("token", _NULL)))
     return run

@@ -27,6 +27,8 @@ class Removed:
 
     run_id: str
     revision: int
+    #: It is still there, and nobody can read it: what it was is not true any more.
+    is_corrupt: bool = False
 
 
 class Lost:

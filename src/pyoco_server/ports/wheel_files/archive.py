@@ -7,12 +7,12 @@ import hashlib
 from typing import BinaryIO
 
 from pyoco_server.core.wheel import WheelName
-from pyoco_server.errors import InvalidWheel
+from pyoco_server.core.zip_archive import Member, ZipArchive, shown
+from pyoco_server.errors import InvalidArchive, InvalidWheel
 from pyoco_server.ports.wheel_files.dist_info import check_entry_points, check_metadata, check_wheel, read_record
 from pyoco_server.ports.wheel_files.paths import check_paths
 from pyoco_server.ports.wheel_files.places import check_places, find_dist_info
 from pyoco_server.ports.wheel_files.second_reader import check_agreement
-from pyoco_server.ports.wheel_files.zip_archive import Member, ZipArchive, shown
 
 __all__ = ["ArchiveWheelFiles"]
 
@@ -29,6 +29,12 @@ class ArchiveWheelFiles:
         self._unpacked_bytes_max = unpacked_bytes_max
 
     def check(self, file: BinaryIO, name: WheelName) -> None:
+        try:
+            self._check(file, name)
+        except InvalidArchive as error:
+            raise InvalidWheel(str(error)) from error
+
+    def _check(self, file: BinaryIO, name: WheelName) -> None:
         archive = ZipArchive(file)
         check_paths(archive.members)
         check_agreement(file, archive.members)

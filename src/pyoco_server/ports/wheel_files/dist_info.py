@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pyoco_server.core.wheel import WheelName
+from pyoco_server.core.zip_archive import shown
 from pyoco_server.errors import InvalidWheel
-from pyoco_server.ports.wheel_files.zip_archive import shown
 
 __all__ = ["check_entry_points", "check_metadata", "check_wheel", "is_stem_of", "read_record"]
 

@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterable
 from itertools import pairwise
 
+from pyoco_server.core.zip_archive import Member, shown
 from pyoco_server.errors import InvalidWheel
-from pyoco_server.ports.wheel_files.zip_archive import Member, shown
 
 __all__ = ["check_apart", "check_paths", "path_problem"]
 

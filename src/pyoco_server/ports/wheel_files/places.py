@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyoco_server.core.wheel import WheelName
+from pyoco_server.core.zip_archive import shown
 from pyoco_server.errors import InvalidWheel
 from pyoco_server.ports.wheel_files.dist_info import is_stem_of
 from pyoco_server.ports.wheel_files.paths import check_apart
-from pyoco_server.ports.wheel_files.zip_archive import shown
 
 __all__ = ["check_places", "find_dist_info"]
 

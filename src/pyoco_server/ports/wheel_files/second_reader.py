@@ -7,8 +7,8 @@ import zipfile
 from collections.abc import Sequence
 from typing import BinaryIO
 
+from pyoco_server.core.zip_archive import Member, shown
 from pyoco_server.errors import InvalidWheel
-from pyoco_server.ports.wheel_files.zip_archive import Member, shown
 
 __all__ = ["check_agreement"]
 

@@ -25,7 +25,7 @@ __all__ = ["calling", "fail", "is_outage", "told"]
 _RETRIES = 2
 _RETRY_SECONDS = 5.0
 #: Errors whose message says little without the detail.
-_GENERAL = frozenset(CATALOGUE[number].err_id for number in (2, 25, 28))
+_GENERAL = frozenset(CATALOGUE[number].err_id for number in (2, 25, 28, 44))
 
 
 @contextlib.contextmanager

@@ -24,6 +24,12 @@ COMMANDS = {
     "submit": _entry("submit:submit", "Run a flow that the workers know by name.", "Submit"),
     "batch": _entry("batch:batch", "Submit many runs of named flows, one for each line of a file.", "Submit"),
     "rerun": _entry("submit:rerun", "Run the same submission again, with other params if you like.", "Submit"),
+    "exec": _entry("programs:exec_program", "Run a program on a worker, with arguments and files.", "Submit"),
+    "submit-exec": _entry(
+        "programs:submit_exec",
+        "The same as `exec`, for those who build command lines: every part has an option.",
+        "Submit",
+    ),
     "get": _entry("runs:get", "Show a run.", "Runs"),
     "tasks": _entry("runs:tasks", "Show the tasks of a run.", "Runs"),
     "watch": _entry("watch:watch", "Follow a run until it has ended.", "Runs"),
@@ -31,6 +37,7 @@ COMMANDS = {
     "why": _entry("why:why", "Say why a run has not begun, what it is doing, or why it failed.", "Runs"),
     "list": _entry("runs:list_runs", "Show the newest runs.", "Runs"),
     "list-vnext": _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"),
+    "artifacts": _entry("programs:artifacts", "Show what a program has left behind, or fetch it.", "Runs"),
     "cancel": _entry("cancel:cancel", "Ask for a run to be stopped, or for many.", "Runs"),
     "dlq": _entry("letters:letters", "Look at dead letters, redrive or delete them.", "Runs"),
     "price": _entry("price:price", "Run packs that are paid for from a budget.", "Priced runs"),
@@ -110,8 +117,8 @@ def _profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def cli(context: click.Context, server: str | None, api_key: str | None, profile: str | None) -> None:
     """Ask a pyoco-server for work, and look at it.
 
-    Results are JSON on stdout, everything else goes to stderr. The exit code is 0, 1 when something went wrong, and
-    130 after Ctrl-C.
+    Results are JSON on stdout, everything else goes to stderr. The exit code is 0, 1 when something went wrong, 2 when
+    a program that was waited for did not complete, and 130 after Ctrl-C.
 
     Server and key may also stand in ~/.config/pyoco/client.toml, see `pyoco-client config`.
     """

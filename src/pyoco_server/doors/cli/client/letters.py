@@ -16,7 +16,7 @@ from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyoco_server.http_client import PyocoHttpClient
+    from pyoco_server.http_client import DlqPage, PyocoHttpClient
 
 __all__ = ["letters"]
 
@@ -31,6 +31,9 @@ _maybe_letter_id = arguments.named(*_OF_A_LETTER, optional=True)
 
 def _filter_options(function: F) -> F:
     for option in (
+        click.option("--group", help="Letters of jobs of programs in this group."),
+        click.option("--client-id", metavar="ID", help="Letters of jobs of programs of this client."),
+        click.option("--exec", "exec", metavar="NAME", help="Letters of this program."),
         click.option("--run-id", metavar="RUN_ID", help="Letters of this run."),
         click.option("--tag", help="The routing tag, or one of the labels."),
         click.option("--flow", help="Exact flow name."),
@@ -62,7 +65,7 @@ def letters() -> None:
 def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
     """Show dead letters, the newest first."""
     with calling(asked) as client:
-        page = client.list_letters(**filters)
+        page = _listed(client, **filters)
     if output == "table":
         print_table(page["items"], _COLUMNS)
         if page["next_cursor"] is not None:
@@ -125,6 +128,15 @@ def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
     return 1 if answer["failed"] else 0
 
 
+@letters.command("requeue", example="pyoco-client dlq requeue 17")
+@_letter_id
+@click.pass_obj
+def requeue(asked: Asked, letter_id: str) -> None:
+    """Submit the job of a program's dead letter again; the letter stays, and twice is the same new job."""
+    with calling(asked) as client:
+        print_json(client.requeue_letter(letter_id))
+
+
 @letters.command(
     "delete",
     example="""\
@@ -148,6 +160,10 @@ def delete(asked: Asked, /, letter_id: str | None, **given: Any) -> None:
         print_json(repeat_while_more(lambda each: client.delete_letters(**each), ask, "deleted"))
 
 
+def _listed(client: PyocoHttpClient, **filters: Any) -> DlqPage:
+    return client.list_letters(exec_name=filters.pop("exec", None), **filters)
+
+
 def _chosen(letter_id: str | None, given: dict[str, Any]) -> dict[str, Any] | None:
     """What to send for many; None: the one that was named."""
     limit, up_to = given.pop("limit"), given.pop("up_to")
@@ -167,7 +183,7 @@ def _agreed(client: PyocoHttpClient, question: str, ask: dict[str, Any], *, yes:
 def _preview(client: PyocoHttpClient, ask: Mapping[str, Any]) -> str:
     """The id of the newest letter that was shown."""
     filters = {name: value for name, value in ask.items() if name not in {"all", "limit", "up_to"}}
-    page = client.list_letters(**filters, limit=200)
+    page = _listed(client, **filters, limit=200)
     shown = [item for item in page["items"] if "up_to" not in ask or int(item["id"]) <= int(ask["up_to"])]
     preview("Letters", shown, _COLUMNS, is_all=page["next_cursor"] is None)
     return shown[0]["id"] if shown else ask.get("up_to", "1")  # nothing was there, so the first letter is not

@@ -59,6 +59,10 @@ def _list_options(function: F) -> F:
             **arguments.words(*arguments.INCLUDES),
         ),
         click.option("--limit", type=int, help="1 to 200. [default: 50]"),
+        click.option("--group", help="Jobs of programs in this group."),
+        click.option("--job-id", metavar="UUID", help="Runs of this job of a program: one in each group."),
+        click.option("--client-id", metavar="ID", help="Jobs of programs of this client."),
+        click.option("--exec", "exec_name", metavar="NAME", help="Jobs of this program."),
         click.option("--tag", help="The routing tag, or one of the labels."),
         click.option("--kind", help="`flow`, `exec` or `pack`.", **arguments.words(*arguments.KINDS)),
         click.option("--flow", help="Exact flow name."),
@@ -75,6 +79,7 @@ def _list_options(function: F) -> F:
 pyoco-client list --status FAILED --output table
 pyoco-client list --run-id 3f9a
 pyoco-client list --kind pack
+pyoco-client list --kind exec --exec calcA --client-id studio
 pyoco-client list --follow --tag default""",
 )
 @_list_options

@@ -22,6 +22,10 @@ _FIELDS = (
     "status",
     "reason",
     "error",
+    "error_code",
+    "exit_code",
+    "lost",
+    "not_before",
     "waiting",
     "worker_id",
     "worker_alive",
@@ -30,6 +34,9 @@ _FIELDS = (
     "earlier_attempts",
     "last_change",
 )
+
+#: Of what a program has printed.
+_TAIL_LINES = 10
 
 
 @click.command("why", cls=Command, example="pyoco-client why RUN_ID")
@@ -60,6 +67,8 @@ def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
     status = snapshot["status"]
     if snapshot.get("kind") == "pack":
         yield from _priced(snapshot)
+    elif snapshot.get("kind") == "exec" and status in {"COMPLETED", "FAILED"}:
+        yield from _program(snapshot)
     elif status == "FAILED":
         yield from _failure(snapshot)
     elif status == "CANCELLED":
@@ -85,6 +94,23 @@ def _priced(snapshot: Mapping[str, Any]) -> Iterator[str]:
     if snapshot.get("money_state") and "used_usd" in cost:
         money = str(snapshot["money_state"]).lower()
         yield f"Its money is {money}: {cost['used_usd']} USD charged, {cost.get('reserved_usd')} USD at most."
+
+
+def _program(snapshot: Mapping[str, Any]) -> Iterator[str]:
+    """It has one task, and tells more than that."""
+    run_id, took = snapshot["run_id"], snapshot.get("run_seconds")
+    if snapshot["status"] == "COMPLETED":
+        yield "It is done" + (f", after {span(took)}." if took is not None else ".")
+    else:
+        code = f" ({snapshot['error_code']})" if snapshot.get("error_code") else ""
+        yield f"It failed{code}: {snapshot.get('error') or 'no error was told'}"
+        lines = str(snapshot.get("stderr_tail") or "").rstrip().splitlines()[-_TAIL_LINES:]
+        if lines:
+            yield "The last lines of its standard error:\n" + "\n".join(f"  {line}" for line in lines)
+        yield f"Its dead letter, if there is one: pyoco-client dlq list --run-id {run_id}"
+        yield f"To try again: pyoco-client rerun {run_id}"
+    if snapshot.get("artifacts"):
+        yield f"Its files: pyoco-client artifacts {run_id} --out DIR"
 
 
 def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:

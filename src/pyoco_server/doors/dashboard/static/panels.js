@@ -4,6 +4,7 @@
 import { openBudgets } from "./views/budgets.js";
 import { openLetters } from "./views/letters.js";
 import { openMetrics } from "./views/metrics.js";
+import { openPrograms } from "./views/programs.js";
 import { openQueues } from "./views/queues.js";
 import { openRuns } from "./views/runs.js";
 import { openRun } from "./views/run.js";
@@ -32,6 +33,7 @@ export const panels = [
   { id: "runs", title: "runs.title", key: "r", open: (place) => (place.rest.length > 0 ? openRun(place) : openRuns(place)) },
   { id: "workers", title: "workers.title", key: "w", open: openWorkers },
   { id: "queues", title: "queues.title", key: "q", open: openQueues },
+  { id: "programs", title: "programs.title", key: "e", open: openPrograms },
   { id: "letters", title: "letters.title", key: "d", open: openLetters },
   { id: "wheels", title: "wheels.title", key: "p", open: openWheels },
   { id: "budgets", title: "budgets.title", key: "b", open: openBudgets },

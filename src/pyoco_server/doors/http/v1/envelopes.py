@@ -30,7 +30,7 @@ async def get_priced_envelope(request: Request) -> Response:
     if result is None:
         raise _nothing_published(owned.run)
     with state_of(request).downloads.turn():  # each is in memory whole
-        data = await stored_envelope(priced, owned.run, result)
+        data = await stored_envelope(priced, owned.run, result, owned.now_us)
     headers = visit.headers() | {
         "ETag": f'"{result.sha256}"',
         "Content-Type": ENVELOPE_CONTENT_TYPE,

@@ -81,7 +81,7 @@ _DETAILS: dict[Reason, str] = {
     Reason.RUN_NOT_FOUND: "There is nothing here.",
     Reason.IDEMPOTENCY_CONFLICT: "The Idempotency-Key was used for another submission. Use a new one.",
     Reason.IDEMPOTENCY_IN_PROGRESS: "The same Idempotency-Key is being submitted. Try again with it.",
-    Reason.RUN_RETENTION_EXPIRED: "The retention of this run has passed; its result is gone.",
+    Reason.RUN_RETENTION_EXPIRED: "The result of this run is gone: past its retention, or lost with its store.",
     Reason.VALIDATION_FAILED: "The request is not valid. Nothing was reserved.",
     Reason.RATE_LIMITED: "Too many requests. Try again after the time that Retry-After says.",
     Reason.QUEUE_ENQUEUE_FAILED: "The run could not be queued. It was refunded; try again with the same key.",

@@ -90,7 +90,22 @@ export async function getChanged(path, query, tag, signal) {
 }
 
 /**
- * @param {"POST" | "PATCH" | "DELETE"} method
+ * An answer that is no JSON, as text.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<string>}
+ */
+export async function getText(path, signal) {
+  const key = currentKey();
+  const answer = await ask(path, {}, key, signal);
+  if (!answer.ok) await read(answer, key);
+  const text = await answer.text().catch(unanswered);
+  answered();
+  return text;
+}
+
+/**
+ * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
  * @param {string} path
  * @param {unknown} [body] sent as JSON; a text is JSON already, and sent as it is, and so is a form
  * @param {Query} [query]

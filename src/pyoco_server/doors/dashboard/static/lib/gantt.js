@@ -31,7 +31,9 @@ export function chartOf(run) {
   const past = pastOf(run);
   const submitted = instant(run.submitted_at);
   const ended = isTerminal(run.status);
-  const handedBack = past.length > 0 && !run.attempt_id && !ended;
+  // Who holds a program's attempt is nobody's business here: one that waits again has none.
+  const isHeld = run.kind === "exec" ? run.status !== "PENDING" : Boolean(run.attempt_id);
+  const handedBack = past.length > 0 && !isHeld && !ended;
   const start = handedBack ? null : instant(run.start_time);
   // Of a run that was removed nobody knows the end: its bars end where it was last heard of.
   const end = notBefore(ended ? instant(run.end_time) ?? instant(run.updated_at) : instant(run.gone_at), start);

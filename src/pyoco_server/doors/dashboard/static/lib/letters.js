@@ -4,11 +4,20 @@
 /** @typedef {import("./wire.js").LetterCounts} LetterCounts */
 /**
  * What is null is not asked for; an empty flow means letters whose job did not tell its flow.
- * @typedef {{ reason: string | null, flow: string | null, tag: string | null, run_id: string | null }} LetterFilter
+ * @typedef {object} LetterFilter
+ * @property {string | null} reason
+ * @property {string | null} flow
+ * @property {string | null} tag
+ * @property {string | null} run_id
+ * @property {string | null} exec       this and the next two: of programs
+ * @property {string | null} client_id
+ * @property {string | null} group
  */
 
+/** Those that are typed. */
+export const TYPED = /** @type {const} */ (["tag", "run_id", "exec", "client_id", "group"]);
 /** @type {(keyof LetterFilter)[]} */
-export const FILTERS = ["reason", "flow", "tag", "run_id"];
+export const FILTERS = ["reason", "flow", ...TYPED];
 
 /**
  * From the address of the page, where an empty value counts.
@@ -17,7 +26,10 @@ export const FILTERS = ["reason", "flow", "tag", "run_id"];
  */
 export function readFilter(query) {
   const of = (/** @type {string} */ name) => query.get(name) || null;
-  return { reason: of("reason"), flow: query.has("no_flow") ? "" : of("flow"), tag: of("tag"), run_id: of("run_id") };
+  return {
+    reason: of("reason"), flow: query.has("no_flow") ? "" : of("flow"), tag: of("tag"), run_id: of("run_id"),
+    exec: of("exec"), client_id: of("client_id"), group: of("group"),
+  };
 }
 
 /**
@@ -58,7 +70,7 @@ export function letterPath(filter, more = {}) {
  * @returns {number | null}
  */
 export function countOf(filter, counts) {
-  if (counts === null || filter.tag !== null || filter.run_id !== null) return null;
+  if (counts === null || TYPED.some((name) => filter[name] !== null)) return null;
   if (filter.reason === null && filter.flow === null) return counts.total;
   return counts.groups
     .filter((group) => filter.reason === null || group.reason === filter.reason)

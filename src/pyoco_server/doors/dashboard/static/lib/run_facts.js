@@ -117,6 +117,11 @@ export function isPack(run) {
   return run.kind === "pack";
 }
 
+/** @param {{ kind?: string }} run */
+export function isProgram(run) {
+  return run.kind === "exec";
+}
+
 /**
  * Nobody has it: it was not taken yet, or handed back. A priced run that was started does not say who has it;
  * a disputed one waits for an operator.

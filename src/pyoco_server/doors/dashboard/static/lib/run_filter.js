@@ -11,6 +11,10 @@ import { href } from "./router.js";
  * @property {string} [kind]
  * @property {string} [workflow_yaml_sha256]
  * @property {string} [run_id]  how the id begins
+ * @property {string} [exec]  this and the next three: of programs
+ * @property {string} [client_id]
+ * @property {string} [group]
+ * @property {string} [job_id]
  */
 /** @typedef {keyof RunFilter} FilterName */
 
@@ -20,7 +24,9 @@ export const KINDS = ["flow", "exec", "pack"];
 export const OPEN_STATUSES = ["PENDING", "RUNNING"];
 
 /** @type {FilterName[]} */
-export const FILTER_NAMES = ["status", "flow", "tag", "kind", "workflow_yaml_sha256", "run_id"];
+export const FILTER_NAMES = ["status", "flow", "tag", "kind", "workflow_yaml_sha256", "run_id", "exec", "client_id", "group", "job_id"];
+/** What only programs have. @type {FilterName[]} */
+export const PROGRAM_FILTERS = ["exec", "client_id", "group", "job_id"];
 const CHARACTERS_MAX = 512;
 
 /**
@@ -65,14 +71,40 @@ export function lastingPart(filter) {
 }
 
 /**
+ * Another value of one member. What cannot be together goes: a program has a flow's name, and no other kind has clients.
+ * @param {RunFilter} filter
+ * @param {FilterName} name
+ * @param {string | undefined} value undefined: any
+ * @returns {RunFilter}
+ */
+export function withFilter(filter, name, value) {
+  const next = { ...filter };
+  delete next[name];
+  if (name === "exec") delete next.flow;
+  if (name === "flow") delete next.exec;
+  if (name === "kind" && value !== "exec") for (const each of PROGRAM_FILTERS) delete next[each];
+  if (value) next[name] = value;
+  return next;
+}
+
+/**
+ * Whether it is programs that somebody looks for.
+ * @param {RunFilter} filter
+ */
+export function isOfPrograms(filter) {
+  return filter.kind === "exec" || PROGRAM_FILTERS.some((name) => filter[name] !== undefined);
+}
+
+/**
  * The body of `POST /runs/cancel` for all that the filter shows; null when there is none: what has ended cannot be
- * cancelled, nor can priced runs, and runs are not cancelled by how their id begins.
+ * cancelled, nor can priced runs, and runs are not cancelled by how their id begins, nor by client, group or job.
  * @param {RunFilter} filter
  * @param {number} submittedBefore what comes in while we ask is not meant
  */
 export function cancelBody(filter, submittedBefore) {
-  const { run_id: prefix, ...rest } = filter;
-  if (filter.kind === "pack" || prefix !== undefined || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
+  const { run_id: prefix, exec, client_id: client, group, job_id: job, ...rest } = filter;
+  if (exec !== undefined) rest.flow = `exec:${exec}`;
+  if (filter.kind === "pack" || [prefix, client, group, job].some((each) => each !== undefined) || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
   const whole = Object.keys(rest).length === 0;
   return { ...rest, ...(whole ? { all: true } : {}), submitted_before: submittedBefore, limit: 1000 };
 }
@@ -80,7 +112,7 @@ export function cancelBody(filter, submittedBefore) {
 /** @type {Record<FilterName, string>} */
 const OPTIONS = {
   status: "--status", flow: "--flow", tag: "--tag", kind: "--kind", workflow_yaml_sha256: "--workflow-yaml-sha256",
-  run_id: "--run-id",
+  run_id: "--run-id", exec: "--exec", client_id: "--client-id", group: "--group", job_id: "--job-id",
 };
 
 /**

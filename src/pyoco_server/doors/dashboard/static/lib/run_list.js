@@ -197,6 +197,16 @@ export function readRun(item) {
     worker_id: text(given.worker_id, NAME_CHARACTERS),
     error: text(given.error, ERROR_CHARACTERS),
     ...(given.kind === "pack" ? { money_state: text(given.money_state, 64), cost: costOf(given.cost) } : {}),
+    ...(given.kind === "exec" ? programMembers(given) : {}),
+  };
+}
+
+/** @param {Record<string, unknown>} given */
+function programMembers(given) {
+  return {
+    exec_name: text(given.exec_name, NAME_CHARACTERS), client_id: text(given.client_id, NAME_CHARACTERS),
+    attempt: instant(given.attempt), exit_code: instant(given.exit_code),
+    ...(given.status === "PENDING" ? { start_time: undefined } : {}), // that is when the attempt began that was put back
   };
 }
 

@@ -61,6 +61,15 @@ export {};
  * @property {number} [num_delivered]
  * @property {string} [subject]
  * @property {string} [api_key_id]
+ * @property {string} [kind]       this and the next eight: of programs
+ * @property {string} [job_id]
+ * @property {string} [group]
+ * @property {string} [exec_name]
+ * @property {string} [client_id]
+ * @property {number} [attempt]
+ * @property {number} [lost]
+ * @property {number} [exit_code]
+ * @property {string} [error_code]
  */
 /** @typedef {Letter & { run_status?: string, redrivable?: boolean }} LetterDetail */
 /** @typedef {{ reason: string, flow_name: string | null, count: number, newest_at: number }} LetterGroup */
@@ -194,6 +203,24 @@ export {};
  * @property {number} [min_reliability_score]
  * @property {string | null} [trace_id]
  * @property {number} [ledger_version]
+ * @property {string} [job_id]                      this and the next seventeen: of programs
+ * @property {string} [group]
+ * @property {string} [exec_name]
+ * @property {string} [client_id]
+ * @property {number} [max_attempts]
+ * @property {number} [lost]
+ * @property {number} [not_before]
+ * @property {number} [exit_code]
+ * @property {string} [error_code]
+ * @property {string} [stdout_tail]
+ * @property {string} [stderr_tail]
+ * @property {boolean} [stdout_truncated]
+ * @property {boolean} [stderr_truncated]
+ * @property {{ name: string, size: number, sha256: string }[]} [artifacts]
+ * @property {number} [run_seconds]
+ * @property {boolean} [dlq_due]
+ * @property {boolean} [dlq_done]
+ * @property {string} [retry_of]
  * @property {boolean} [worker_alive]
  * @property {number} [worker_heartbeat_at]
  * @property {string[]} [worker_tags]
@@ -218,6 +245,10 @@ export {};
  * @property {string} [error]
  * @property {string} [money_state]  of priced runs
  * @property {Cost} [cost]
+ * @property {string} [exec_name]  this and the next three: of programs
+ * @property {string} [client_id]
+ * @property {number} [attempt]
+ * @property {number} [exit_code]
  */
 /** @typedef {{ items: RunSummary[], next_cursor: string | null }} RunPage */
 /**
@@ -229,4 +260,56 @@ export {};
  * @property {number} not_found
  * @property {number} failed
  * @property {boolean} more  there may be more that fit: ask again
+ */
+/** @typedef {{ queued: number, inflight: number, oldest_age_seconds: number | null }} ExecQueue */
+/**
+ * @typedef {object} ExecJob  one that runs
+ * @property {string} run_id
+ * @property {string} job_id
+ * @property {string} status
+ * @property {string} [exec]
+ * @property {string} [client]
+ * @property {string} [worker]
+ * @property {number} [attempt]
+ * @property {number} [since]
+ */
+/**
+ * @typedef {object} ExecWorker
+ * @property {string} worker_id
+ * @property {string} [kind]
+ * @property {string[]} [patterns]
+ * @property {number} [credits]
+ * @property {string[]} [running]
+ * @property {number} [max_parallel]
+ * @property {string} [door_id]
+ * @property {number} [cpu]
+ * @property {number} [last_seen_at]
+ * @property {string} [state]
+ */
+/** @typedef {{ door_id: string, addr?: string, state?: string, started_at?: number, connections?: number }} ExecDoor */
+/** @typedef {{ name: string, leader?: boolean, current?: boolean, lag?: number }} ExecReplica */
+/**
+ * @typedef {object} ExecGroup  of `GET /exec/state`
+ * @property {Record<string, ExecQueue>} [queues]            by program
+ * @property {Record<string, ExecJob>} [inflight]            by job
+ * @property {{ count: number, last_sequence: number | null }} [dlq]
+ * @property {Record<string, number>} [client_cap]
+ * @property {Record<string, number>} [client_inflight]
+ * @property {ExecDoor[]} [doors]
+ * @property {ExecWorker[]} [workers]
+ * @property {Record<string, ExecReplica[]>} [replicas]      by stream
+ * @property {Record<string, number>} [p95]                  by program
+ */
+/**
+ * @typedef {object} ExecEvent
+ * @property {number} ts
+ * @property {string} event
+ * @property {string} [group]
+ * @property {string} [run_id]
+ * @property {string} [exec_name]
+ * @property {string} [client_id]
+ * @property {number} [attempt]
+ * @property {string} [worker_id]
+ * @property {string} [holder]
+ * @property {string} [detail]
  */

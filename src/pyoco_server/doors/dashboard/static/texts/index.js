@@ -6,6 +6,7 @@ import * as budgets from "./budgets.js";
 import * as envelope from "./envelope.js";
 import * as letters from "./letters.js";
 import * as metrics from "./metrics.js";
+import * as programs from "./programs.js";
 import * as queues from "./queues.js";
 import * as run from "./run.js";
 import * as runs from "./runs.js";
@@ -15,11 +16,11 @@ import * as workers from "./workers.js";
 
 export const en = Object.freeze({
   ...shell.en, ...attention.en, ...runs.en, ...run.en, ...workers.en, ...queues.en, ...letters.en, ...wheels.en,
-  ...metrics.en, ...budgets.en, ...envelope.en,
+  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en,
 });
 
 /** @type {Readonly<Record<keyof typeof en, string>>} */
 export const ja = Object.freeze({
   ...shell.ja, ...attention.ja, ...runs.ja, ...run.ja, ...workers.ja, ...queues.ja, ...letters.ja, ...wheels.ja,
-  ...metrics.ja, ...budgets.ja, ...envelope.ja,
+  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja,
 });

@@ -6,18 +6,19 @@ import { list, whole } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { KeyedList } from "../lib/keyed.js";
-import { countOf, FILTERS, given, isSame, placeOf, readFilter } from "../lib/letters.js";
+import { countOf, FILTERS, given, isSame, placeOf, readFilter, TYPED } from "../lib/letters.js";
 import { button, commandBox, nothing, refill, shellWord } from "../lib/parts.js";
 import { poll } from "../lib/poll.js";
 import { href } from "../lib/router.js";
 import { afterTyping, Meter, Region, replacePlace, showSince } from "./fleet_parts.js";
-import { LettersBulk, optionsOf, wordOf } from "./letters_bulk.js";
+import { LettersBulk, optionsOf, whyWords, wordOf } from "./letters_bulk.js";
 import { LettersList } from "./letters_list.js";
 
 /** @typedef {import("../lib/wire.js").LetterCounts} LetterCounts */
 /** @typedef {import("../lib/wire.js").LetterGroup} LetterGroup */
 /** @typedef {import("../lib/letters.js").LetterFilter} LetterFilter */
 /** @typedef {import("../lib/router.js").Place} Place */
+/** @typedef {typeof TYPED[number]} Typed */
 
 /** Letters are rare and stay: counts are kept by the gateway, and the page of letters is read along with them. */
 const POLL_SECONDS = 10;
@@ -46,7 +47,10 @@ class Letters {
     this.summary = h("p", { class: "summary" });
     this.chips = h("div", { class: "chips" });
     this.heading = h("h1", { tabindex: "-1" }, t("letters.title"));
-    this.fields = { tag: this.field("tag"), run_id: this.field("run_id") };
+    this.fields = {
+      tag: this.field("tag"), run_id: this.field("run_id"), exec: this.field("exec"), client_id: this.field("client_id"),
+      group: this.field("group"),
+    };
     this.region = new Region();
     this.more = h("div");
     this.command = h("div");
@@ -78,8 +82,7 @@ class Letters {
   moved(place) {
     if (place.panel !== "letters") return false;
     const filter = readFilter(place.query);
-    this.fields.tag.show(filter.tag);
-    this.fields.run_id.show(filter.run_id);
+    for (const name of TYPED) this.fields[name].show(filter[name]);
     this.take(filter, place.query.get("letter"));
     return true;
   }
@@ -174,7 +177,7 @@ class Letters {
     }), h("a", { class: "small", href: href("letters") }, t("letters.all_groups"))];
   }
 
-  /** @param {"tag" | "run_id"} name */
+  /** @param {Typed} name */
   field(name) {
     return new FilterField(name, this.filter[name], () => this.drawBulk(), (text) => {
       if ((this.filter[name] ?? "") === text) {
@@ -218,7 +221,7 @@ class Letters {
 /** A line of text that narrows the letters down, once somebody has typed it. */
 class FilterField {
   /**
-   * @param {"tag" | "run_id"} name
+   * @param {Typed} name
    * @param {string | null} value
    * @param {() => void} begun another text than the one that was taken stands there
    * @param {(text: string) => void} take
@@ -279,7 +282,7 @@ class GroupRow {
     this.button = h("button", { type: "button", class: "group", onclick: choose },
       h("span", { class: "group-title" }, h("strong", { class: "clip" }, group.flow_name ?? t("letters.no_flow")), this.newest),
       h("span", { class: "group-reason" }, wordFor("letters.reason", reason), " ", h("code", { class: "dim" }, reason)),
-      h("span", { class: "small dim" }, wordFor("letters.why", reason) === reason ? "" : wordFor("letters.why", reason)),
+      h("span", { class: "small dim" }, whyWords(reason, group.flow_name)),
       this.meter.element);
     this.element = h("div", { class: "row", role: "listitem" }, this.button);
   }

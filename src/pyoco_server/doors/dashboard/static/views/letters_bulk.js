@@ -8,6 +8,7 @@ import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { FILTERS, given, letterPath } from "../lib/letters.js";
 import { button, commandBox, facts, shellWord } from "../lib/parts.js";
+import { programOf } from "../lib/programs.js";
 import { href } from "../lib/router.js";
 import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
@@ -240,6 +241,17 @@ export function optionsOf(filter) {
  */
 export function wordOf(name, value) {
   return name === "reason" ? wordFor("letters.reason", value) : value === "" ? t("letters.no_flow") : value;
+}
+
+/**
+ * What a reason means; nothing for one that nobody here knows.
+ * @param {string} reason
+ * @param {unknown} flow
+ */
+export function whyWords(reason, flow) {
+  if (reason === "execution_error" && programOf(flow) !== null) return t("letters.why.program");
+  const words = wordFor("letters.why", reason);
+  return words === reason ? "" : words;
 }
 
 /**

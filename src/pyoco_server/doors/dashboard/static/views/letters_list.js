@@ -1,27 +1,25 @@
 // Dead letters one by one: the newest first, more on demand, and all about the one that is open.
 
-import { get, Refused, send } from "../lib/api.js";
-import { act, confirm, mayAct } from "../lib/act.js";
+import { get, Refused } from "../lib/api.js";
+import { act } from "../lib/act.js";
 import { h, put, write } from "../lib/dom.js";
-import { list, texts, whole } from "../lib/fleet.js";
+import { list } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { KeyedList } from "../lib/keyed.js";
 import { addPage, isSame, letterPath, LETTERS_MAX, mergePage } from "../lib/letters.js";
-import { actButton, badge, commandBox, facts, json, nothing, refill, since, skeleton } from "../lib/parts.js";
+import { actButton, nothing, refill, skeleton } from "../lib/parts.js";
 import { isTrouble } from "../lib/poll.js";
 import { href } from "../lib/router.js";
-import { currentKey } from "../lib/session.js";
-import { toast } from "../lib/toast.js";
 import { cell, opener, showSince } from "./fleet_parts.js";
+import { whyWords } from "./letters_bulk.js";
+import { actionsOf, detailParts } from "./letter_detail.js";
 
 /** @typedef {import("../lib/wire.js").Letter} Letter */
 /** @typedef {import("../lib/wire.js").LetterDetail} LetterDetail */
 /** @typedef {import("../lib/letters.js").LetterFilter} LetterFilter */
-/** @typedef {import("../lib/dom.js").Leaf} Leaf */
 
 const PAGE = 50;
-const ERROR_CHARACTERS_MAX = 20_000;
 
 export class LettersList {
   /**
@@ -231,7 +229,7 @@ class LetterRow {
     this.letter = letter;
     write(this.title, letter.flow_name ?? t("letters.no_flow"));
     write(this.error, String(letter.error ?? "").slice(0, 400) || t("letters.no_error"));
-    refill(this.reason.value, letter.reason, () => [h("span", { class: "tag-note", title: wordFor("letters.why", String(letter.reason)) },
+    refill(this.reason.value, letter.reason, () => [h("span", { class: "tag-note", title: whyWords(String(letter.reason), letter.flow_name) },
       wordFor("letters.reason", String(letter.reason)))]);
     showSince(this.at, letter.timestamp);
   }
@@ -254,7 +252,7 @@ class LetterRow {
       /** @type {LetterDetail} */
       const detail = await get(`dlq/${encodeURIComponent(this.letter.id)}`, {}, signal);
       const run = detail.run_id === undefined ? null : await this.runOf(detail.run_id);
-      put(this.detail, ...detailParts(detail, run), this.actions(detail));
+      put(this.detail, ...detailParts(detail, run), actionsOf(detail, this.tell));
     } catch (error) {
       if (!isTrouble(error)) throw error;
       if (signal.aborted) return;
@@ -278,65 +276,4 @@ class LetterRow {
       throw error;
     }
   }
-
-  /** @param {LetterDetail} detail */
-  actions(detail) {
-    const id = String(detail.id);
-    if (!mayAct) return null;
-    const redrive = async () => {
-      const key = currentKey();
-      const done = await act(() => send("POST", `dlq/${encodeURIComponent(id)}/redrive`));
-      if (done === undefined || key !== currentKey()) return;
-      const to = typeof done?.run_id === "string" ? href("runs", [done.run_id]) : undefined;
-      // Whoever went elsewhere meanwhile stays there.
-      const isHere = !this.tell.signal.aborted;
-      this.tell.gone();
-      toast(isHere ? t("letters.redriven") : t("letters.redriven_away"), "plain", isHere ? undefined : to);
-      if (isHere && to !== undefined) location.hash = to;
-    };
-    const remove = async () => {
-      const sure = await confirm({
-        title: t("letters.delete_one"), yes: t("letters.delete"), danger: true,
-        body: [h("p", null, t("letters.delete_note")), commandBox(`pyoco-client dlq delete ${id} --yes`)],
-      });
-      if (sure === null) return;
-      const done = await act(() => send("DELETE", `dlq/${encodeURIComponent(id)}`), () => t("letters.deleted"));
-      if (done !== undefined) this.tell.gone();
-    };
-    return h("div", { class: "row-actions" },
-      detail.redrivable === false ? h("span", { class: "mark" }, t("letters.not_redrivable"))
-        : actButton(t("letters.redrive"), redrive, { icon: "repeat", kind: "primary", title: t("letters.redrive_note") }),
-      actButton(t("letters.delete"), remove, { icon: "trash", kind: "danger" }));
-  }
-}
-
-/**
- * @param {LetterDetail} detail
- * @param {any} run
- * @returns {Leaf[]}
- */
-function detailParts(detail, run) {
-  const error = String(detail.error ?? "");
-  const params = run?.params;
-  const reason = String(detail.reason);
-  return [
-    h("p", { class: "small" }, h("strong", null, wordFor("letters.reason", reason)), " ", h("code", { class: "dim" }, reason), " ",
-      wordFor("letters.why", reason) === reason ? "" : wordFor("letters.why", reason)),
-    error === "" ? h("p", { class: "dim" }, t("letters.no_error")) : h("pre", { class: "letter-full", tabindex: "0" }, error.slice(0, ERROR_CHARACTERS_MAX)),
-    facts([
-      [t("letters.run"), detail.run_id ? h("span", { class: "name-line" },
-        h("a", { class: "mono", href: href("runs", [detail.run_id]) }, detail.run_id),
-        detail.run_status ? badge(detail.run_status) : h("span", { class: "dim small" }, t("letters.run_gone"))) : null],
-      [t("letters.when"), since(detail.timestamp)],
-      [t("letters.attempts"), detail.num_delivered === undefined ? null : count(whole(detail.num_delivered))],
-      [t("letters.worker"), detail.worker_id ? h("a", { href: href("workers", [], { worker: detail.worker_id }) }, detail.worker_id) : null],
-      [t("letters.tag"), detail.tag],
-      [t("letters.labels"), texts(detail.tags).filter((tag) => tag !== detail.tag).join(", ")],
-      [t("letters.subject"), detail.subject ? h("code", null, detail.subject) : null],
-      [t("letters.key"), detail.api_key_id ? h("code", null, detail.api_key_id) : null],
-      [t("letters.id"), h("span", { class: "mono" }, String(detail.id))],
-    ]),
-    params === undefined || params === null || Object.keys(params).length === 0 ? null
-      : h("div", { class: "stack" }, h("h3", null, t("letters.params")), json(params)),
-  ];
 }

@@ -7,7 +7,7 @@ import { parseTyped } from "../lib/numbers.js";
 import { actButton, button, facts } from "../lib/parts.js";
 import { sendAgain } from "../lib/rerun.js";
 import { href } from "../lib/router.js";
-import { isObject, jsonText, textOf } from "../lib/run_facts.js";
+import { isObject, isProgram, jsonText, textOf } from "../lib/run_facts.js";
 import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
 import { readParams } from "./runs_submit.js";
@@ -40,7 +40,8 @@ export function changeOf(old, text) {
  */
 export function runAgain(id, run) {
   const old = isObject(run.params) ? run.params : {};
-  const fixed = run.params_truncated ? t("run.again.truncated") : run.workflow_yaml_sha256 ? t("run.again.uploaded") : "";
+  const fixed = isProgram(run) ? t("run.again.program") : run.params_truncated ? t("run.again.truncated")
+    : run.workflow_yaml_sha256 ? t("run.again.uploaded") : "";
   const params = h("textarea", {
     rows: "8", spellcheck: "false", dir: "ltr", readonly: fixed !== "", "aria-describedby": "again-note again-trouble",
   }, run.params_truncated ? "" : jsonText(old));

@@ -10,7 +10,7 @@ import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { actButton, badge, button, copy, facts, iconButton, isStale, lasting, refill, since } from "../lib/parts.js";
 import { href } from "../lib/router.js";
-import { instant, isOver, isPack, isTerminal, livesSurely, textOf } from "../lib/run_facts.js";
+import { instant, isOver, isPack, isProgram, isTerminal, livesSurely, textOf } from "../lib/run_facts.js";
 import { runAgain } from "./run_again.js";
 import { workerLink } from "./run_attempts.js";
 import { cancelAskedOf, changeOf } from "./run_change.js";
@@ -98,7 +98,7 @@ export class RunHead {
   async cancel() {
     const flow = textOf(this.run?.flow_name).slice(0, 100);
     const answer = await confirm({
-      title: t("run.cancel.title"), body: h("p", null, t("run.cancel.body", { flow })), yes: t("run.cancel"), danger: true,
+      title: t("run.cancel.title"), body: h("p", null, t(this.run?.kind === "exec" ? "run.cancel.program" : "run.cancel.body", { flow })), yes: t("run.cancel"), danger: true,
       ask: t("run.cancel.ask"),
     });
     if (answer === null) return;
@@ -131,10 +131,10 @@ export class RunHead {
     const chart = chartOf({ ...run, tasks: {}, task_records: {}, graph: {} });
     const ended = isTerminal(run.status);
     const { kind, attempt } = run;
-    const tag = isPack(run) ? "" : textOf(run.tag); // no worker asks for them by tag
-    const labels = (Array.isArray(run.tags) ? run.tags : []).filter((each) => each !== tag).slice(0, 50);
+    const tag = isPack(run) || isProgram(run) ? "" : textOf(run.tag); // no worker asks for them by tag
+    const labels = (Array.isArray(run.tags) && !isProgram(run) ? run.tags : []).filter((each) => each !== tag).slice(0, 50);
     const made = [kind, tag, labels, run.tenant_id, run.api_key_id, chart, run.end_time, run.worker_id, attempt, run.last_change,
-      run.rerun_of, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
+      run.rerun_of, run.retry_of, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
       run.cancel_requested_by, ended, isOver(run)];
     refill(this.facts, made, () => [facts([
       [t("run.change"), changeOf(run)],
@@ -153,7 +153,7 @@ export class RunHead {
       [t("run.kind"), kind ? textOf(kind) : null],
       [t("run.tenant"), textOf(run.tenant_id)],
       [t("run.key"), textOf(run.api_key_id)],
-      [t("run.rerun_of"), run.rerun_of ? runLink(textOf(run.rerun_of)) : null],
+      [t("run.rerun_of"), run.rerun_of || run.retry_of ? runLink(textOf(run.rerun_of || run.retry_of)) : null],
       [t("run.yaml"), run.workflow_yaml_sha256 ? yamlOf(textOf(run.workflow_yaml_sha256), run.workflow_yaml_bytes) : null],
     ])]);
   }

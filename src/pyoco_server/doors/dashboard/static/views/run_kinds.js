@@ -8,6 +8,8 @@ import { EnvelopeSection } from "./run_envelope.js";
 import { GanttSection } from "./run_gantt.js";
 import { PackCommandsSection, PackResultSection, PackSection } from "./run_pack.js";
 import { PackFailureSection } from "./run_pack_failure.js";
+import { ProgramArchiveSection, ProgramEndSection, ProgramOutputSection } from "./run_program.js";
+import { ProgramAskSection, ProgramCommandsSection, ProgramFactsSection, ProgramHistorySection } from "./run_program_ask.js";
 import { RecordSection } from "./run_record.js";
 import { TasksSection } from "./run_tasks.js";
 import { WaitSection } from "./run_wait.js";
@@ -36,6 +38,10 @@ const COMMON_ASIDE = [ParamsSection, AttemptsSection, CommandsSection];
 const KINDS = new Map([
   ["flow", { main: [...COMMON_MAIN, DagSection, GanttSection, TasksSection], aside: [RecordSection, ...COMMON_ASIDE] }],
   ["pack", { main: [WaitSection, PackFailureSection, EnvelopeSection, PackSection], aside: [PackResultSection, PackCommandsSection] }],
+  ["exec", {
+    main: [WaitSection, ProgramEndSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
+    aside: [ProgramFactsSection, ProgramAskSection, ProgramCommandsSection],
+  }],
 ]);
 
 /**

@@ -5,7 +5,7 @@ import { count, shortId, span } from "../lib/format.js";
 import { sentence, t } from "../lib/i18n.js";
 import { card, facts, refill } from "../lib/parts.js";
 import { href } from "../lib/router.js";
-import { isObject, isPack, textOf, waits } from "../lib/run_facts.js";
+import { isObject, isPack, isProgram, textOf, waits } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 
@@ -38,7 +38,7 @@ export class WaitSection {
     const made = [told && { ...told, oldest_ahead: null }, ahead, age];
     refill(this.facts, made, () => (told === undefined || told.reason === "disputed" ? [] : [facts([
       [t("run.waiting.position"), place(told)],
-      [t(isPack(run) ? "run.waiting.all_workers" : "run.waiting.workers"), number(told.workers_alive)],
+      [workersWord(run), number(told.workers_alive)],
       [t("run.waiting.slots"), typeof told.slots === "number" && !isPack(run)
         ? t("run.waiting.of", { busy: count(told.slots_busy ?? 0), slots: count(told.slots) }) : null],
       [t("run.waiting.oldest"), age === null ? null : [
@@ -47,6 +47,12 @@ export class WaitSection {
       ]],
     ])]));
   }
+}
+
+/** @param {Run} run */
+function workersWord(run) {
+  if (isPack(run)) return t("run.waiting.all_workers");
+  return t(isProgram(run) ? "run.waiting.program_workers" : "run.waiting.workers");
 }
 
 /** @param {import("../lib/wire.js").Waiting} told */

@@ -4,7 +4,7 @@ import { h, put } from "../lib/dom.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { href } from "../lib/router.js";
-import { FILTER_NAMES, KINDS, STATUSES, filterText, idForm } from "../lib/run_filter.js";
+import { FILTER_NAMES, KINDS, STATUSES, filterText, idForm, isOfPrograms, withFilter } from "../lib/run_filter.js";
 import { Seen } from "../lib/seen.js";
 
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
@@ -27,8 +27,15 @@ export class RunFilters {
     this.wanted = null;
     this.flows = h("datalist", { id: "runs-flows" });
     this.tags = h("datalist", { id: "runs-tags" });
+    this.programs = h("datalist", { id: "runs-programs" });
+    this.clients = h("datalist", { id: "runs-clients" });
     this.seenFlows = new Seen(this.flows);
     this.seenTags = new Seen(this.tags);
+    this.seenPrograms = new Seen(this.programs);
+    this.seenClients = new Seen(this.clients);
+    /** Who looks for programs names those, and their clients; flows have names and tags. */
+    this.flowFields = [this.field("flow", "runs-flows"), this.field("tag", "runs-tags")];
+    this.programFields = [this.field("exec", "runs-programs"), this.field("client_id", "runs-clients")];
     this.search = h("input", {
       type: "search", placeholder: t("runs.search"), "aria-label": t("runs.search.label"), maxlength: "36", spellcheck: "false",
       autocomplete: "off", "aria-describedby": "runs-search-trouble", "aria-keyshortcuts": "/",
@@ -50,8 +57,8 @@ export class RunFilters {
       h("div", { class: "runs-fields", role: "search" },
         h("label", { class: "runs-search" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/")),
         this.opener, h("div", { id: "runs-more", class: "runs-more" },
-          this.field("flow", "runs-flows"), this.field("tag", "runs-tags"), this.kind)),
-      this.trouble, this.flows, this.tags,
+          ...this.flowFields, ...this.programFields, this.kind)),
+      this.trouble, this.flows, this.tags, this.programs, this.clients,
       h("div", { class: "runs-chips" }, this.statuses, this.chips));
     this.draw();
   }
@@ -59,7 +66,7 @@ export class RunFilters {
   /**
    * The gateway looks for exact names, so nothing is asked before the name is whole: Enter, leaving the field, or a
    * choice from the list.
-   * @param {"flow" | "tag"} name
+   * @param {"flow" | "tag" | "exec" | "client_id"} name
    * @param {string} list
    */
   field(name, list) {
@@ -85,8 +92,7 @@ export class RunFilters {
    * @param {string | undefined} value
    */
   set(name, value) {
-    const { [name]: _before, ...rest } = this.current();
-    this.goTo(value ? { ...rest, [name]: value } : rest);
+    this.goTo(withFilter(this.current(), name, value));
   }
 
   /**
@@ -111,6 +117,8 @@ export class RunFilters {
       others.length + Number(filter.status !== undefined) > 0
         ? h("button", { type: "button", class: "button quiet runs-clear", onclick: () => this.goTo({}) }, t("runs.clear"))
         : null);
+    for (const each of this.flowFields) each.hidden = isOfPrograms(filter);
+    for (const each of this.programFields) each.hidden = !isOfPrograms(filter);
     this.kind.value = KINDS.includes(filter.kind ?? "") ? /** @type {string} */ (filter.kind) : "";
     this.refocus(focused?.dataset.chip, place);
   }
@@ -232,5 +240,7 @@ export class RunFilters {
   learn(rows) {
     this.seenFlows.add(rows.map((row) => row.flow_name));
     this.seenTags.add(rows.flatMap((row) => [row.tag, ...(row.tags ?? [])]));
+    this.seenPrograms.add(rows.map((row) => row.exec_name));
+    this.seenClients.add(rows.map((row) => row.client_id));
   }
 }

@@ -29,6 +29,7 @@ export class RunRow {
     this.badges = new Map();
     this.flow = h("a", { class: "runs-flow-name", tabindex: "-1", "data-do": "open" });
     this.kind = h("span", { class: "runs-kind" });
+    this.program = h("span", { class: "runs-program number", hidden: true });
     this.noteText = h("span");
     this.noteRest = h("span");
     /** @type {HTMLElement[]} */
@@ -50,7 +51,7 @@ export class RunRow {
     this.element = h("div", { class: "runs-row", role: "row", tabindex: "-1" },
       selectable ? cell("check", this.check) : null,
       this.status,
-      cell("flow", h("div", { class: "runs-line" }, this.flow, this.kind), this.note),
+      cell("flow", h("div", { class: "runs-line" }, this.flow, this.kind, this.program), this.note),
       cell("where", h("div", { class: "runs-line" }, this.tag, this.money), h("div", { class: "runs-line" }, this.worker, this.cost)),
       cell("times", this.track, h("div", { class: "runs-numbers" }, this.waited, this.ran)),
       cell("when", h("div", { class: "runs-line" }, this.age),
@@ -100,7 +101,7 @@ export class RunRow {
     const name = run.flow_name ?? t("runs.no_flow");
     link(this.flow, name, href("runs", [run.run_id]));
     say(this.kind, wordFor("runs.kind", run.kind ?? "flow"));
-    link(this.tag, run.tag ?? "–", href("runs", [], { tag: run.tag }));
+    this.fillProgram(run);
     link(this.worker, run.worker_id ?? "", href("workers", [], { worker: run.worker_id }));
     this.worker.hidden = run.worker_id === undefined;
     this.fillMoney(run);
@@ -125,9 +126,24 @@ export class RunRow {
     say(this.cost, costWords(run.cost));
   }
 
+  /**
+   * All programs have the same tag: what stands there is whose job it is. How often it was tried, and how it left.
+   * @param {Run} run
+   */
+  fillProgram(run) {
+    const isProgram = run.kind === "exec";
+    this.program.hidden = !isProgram;
+    if (!isProgram) return link(this.tag, run.tag ?? "–", href("runs", [], { tag: run.tag }));
+    link(this.tag, run.client_id ?? "–", href("runs", [], { kind: "exec", client_id: run.client_id }));
+    say(this.program, [
+      run.attempt ? t("runs.attempt", { n: run.attempt }) : "",
+      run.exit_code === undefined ? "" : t("runs.exit_code", { n: run.exit_code }),
+    ].filter(Boolean).join(" · "));
+  }
+
   /** @param {Run} run */
   fillNote(run) {
-    const labels = (run.tags ?? []).filter((label) => label !== run.tag); // that is in a column of its own
+    const labels = (run.tags ?? []).filter((label) => label !== run.tag && label !== run.exec_name); // those are told elsewhere
     const made = run.error === undefined ? `#${labels.join("\n")}` : `!${run.error}`;
     if (this.noted === made) return;
     this.noted = made;

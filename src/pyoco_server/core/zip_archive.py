@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO
 
-from pyoco_server.errors import InvalidWheel
+from pyoco_server.errors import InvalidArchive
 
 __all__ = ["PIECE_BYTES", "Member", "ZipArchive", "shown"]
 
 #: What is held of a file at once.
 PIECE_BYTES = 1 << 20
-#: The largest wheels there are have some 30,000. Some 300 bytes of memory for each.
+#: Some 300 bytes of memory for each. The largest wheels there are have some 30,000.
 MEMBERS_MAX = 100_000
 #: The directory of 100,000 names of 250 bytes.
 _DIRECTORY_BYTES_MAX = 32 << 20
-_NAME_BYTES_MAX = 1024
+#: As long as a path may be.
+_NAME_BYTES_MAX = 4096
 #: Other tools leave two or three: times, owners. A file could hold millions, and each takes time.
 _EXTRAS_MAX = 16
 
@@ -73,18 +74,19 @@ class Member:
 
 
 class ZipArchive:
-    """The directory of an archive, and the bytes of its members. Raises InvalidWheel wherever it reads.
+    """The directory of an archive, and the bytes of its members. Raises InvalidArchive wherever it reads.
 
     Memory is O(members). `members` are in the order in which they lie in the file, one right after the other.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, members_max: int | None = None) -> None:
         self._file = file
+        self._members_max = MEMBERS_MAX if members_max is None else members_max
         count, at, end = self._find_directory()
         self.members = self._read_directory(count, at, end)
         self.members.sort(key=lambda member: member.offset)
         if (self.members[0].offset if self.members else at) != 0:
-            raise InvalidWheel("there is something before the zip archive; build it again")
+            raise InvalidArchive("there is something before the zip archive; build it again")
         for member, following in pairwise(self.members):
             member.end = following.offset
         if self.members:
@@ -101,11 +103,11 @@ class ZipArchive:
         for piece in self._raw(member.packed_bytes) if is_stored else self._inflated(member):
             size += len(piece)
             if size > member.size_bytes:
-                raise InvalidWheel(f"{shown(member.name)} unpacks to more bytes than the archive says")
+                raise InvalidArchive(f"{shown(member.name)} unpacks to more bytes than the archive says")
             crc = zlib.crc32(piece, crc)
             yield piece
         if size != member.size_bytes or crc != member.crc:
-            raise InvalidWheel(f"{shown(member.name)} is damaged: not the bytes that were packed; build it again")
+            raise InvalidArchive(f"{shown(member.name)} is damaged: not the bytes that were packed; build it again")
         self._leave(member)
 
     def _find_directory(self) -> tuple[int, int, int]:
@@ -113,27 +115,27 @@ class ZipArchive:
         size = self._file.seek(0, 2)
         end = size - _END.size
         if end < 0:
-            raise InvalidWheel(_CUT)
+            raise InvalidArchive(_CUT)
         sign, *told, comment = _END.unpack(self._at(end, _END.size))
         if sign != b"PK\5\6" or comment:
-            raise InvalidWheel(_CUT)
+            raise InvalidArchive(_CUT)
         if end >= _LOCATOR.size:
             sign, disk64, at64, disks = _LOCATOR.unpack(self._at(end - _LOCATOR.size, _LOCATOR.size))
             if sign == b"PK\6\7":
                 end -= _LOCATOR.size + _END64.size
                 if end < 0 or at64 != end or disk64 or disks > 1:
-                    raise InvalidWheel(_CUT)
+                    raise InvalidArchive(_CUT)
                 sign, rest, _, _, *wide = _END64.unpack(self._at(end, _END64.size))
                 # Some readers take the wide record wherever there is one, others only for a number that is full.
                 agrees = all(number in {full, real} for number, full, real in zip(told, _END_FULL, wide, strict=True))
                 if sign != b"PK\6\6" or rest != _END64.size - 12 or not agrees:
-                    raise InvalidWheel(_CUT)
+                    raise InvalidArchive(_CUT)
                 told = wide
         disk, start_disk, here, count, length, at = told
         if disk or start_disk or here != count or at + length != end or length < count * _ENTRY.size:
-            raise InvalidWheel(_CUT)
-        if count > MEMBERS_MAX or length > _DIRECTORY_BYTES_MAX:
-            raise InvalidWheel(f"a wheel holds at most {MEMBERS_MAX} files, and this one {count}; split it")
+            raise InvalidArchive(_CUT)
+        if count > self._members_max or length > _DIRECTORY_BYTES_MAX:
+            raise InvalidArchive(f"it holds {count} files, and may hold {self._members_max}; split it")
         return count, at, end
 
     def _read_directory(self, count: int, at: int, end: int) -> list[Member]:
@@ -146,7 +148,7 @@ class ZipArchive:
             if at > end:
                 break
         if at != end:
-            raise InvalidWheel("the directory of the zip archive is damaged; build it again")
+            raise InvalidArchive("the directory of the zip archive is damaged; build it again")
         return members
 
     def _read_entry(self) -> tuple[Member, int]:
@@ -154,7 +156,7 @@ class ZipArchive:
         sign, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, disk = fields[:14]
         attributes, offset = fields[15:]
         if sign != b"PK\1\2" or disk:
-            raise InvalidWheel("the directory of the zip archive is damaged; build it again")
+            raise InvalidArchive("the directory of the zip archive is damaged; build it again")
         name = _name(self._exactly(name_size), flags)
         extras = _extras(self._exactly(extra_size), name)
         self._exactly(comment_size)
@@ -175,7 +177,7 @@ class ZipArchive:
             agrees = agrees and (told == true or (told == 0 and bool(flags & _HAS_DESCRIPTOR)))
         begin = member.offset + _LOCAL.size + name_size + extra_size
         if not agrees or begin + member.packed_bytes > member.end or _EXTRA_OTHER_NAME in extras:
-            raise InvalidWheel(
+            raise InvalidArchive(
                 f"{shown(member.name)}: the zip archive contradicts itself about this file; build it again"
             )
 
@@ -189,7 +191,7 @@ class ZipArchive:
                 sizes.append(struct.pack("<LLL", member.crc, member.packed_bytes, member.size_bytes))
             ends = [sign + each for each in sizes for sign in (b"", b"PK\7\x08")]
         if not 0 <= gap <= 24 or self._exactly(gap) not in ends:
-            raise InvalidWheel(
+            raise InvalidArchive(
                 f"there is something behind {shown(member.name)} that belongs to no file; build it again"
             )
 
@@ -213,9 +215,9 @@ class ZipArchive:
             while not inflater.eof and (piece := inflater.decompress(b"", PIECE_BYTES)):
                 yield piece
         except zlib.error as error:
-            raise InvalidWheel(f"{shown(member.name)} is damaged: {error}; build it again") from error
+            raise InvalidArchive(f"{shown(member.name)} is damaged: {error}; build it again") from error
         if left or not inflater.eof or inflater.unused_data:
-            raise InvalidWheel(f"{shown(member.name)} is damaged: its packed bytes end elsewhere; build it again")
+            raise InvalidArchive(f"{shown(member.name)} is damaged: its packed bytes end elsewhere; build it again")
 
     def _at(self, offset: int, count: int) -> bytes:
         self._file.seek(offset)
@@ -224,7 +226,7 @@ class ZipArchive:
     def _exactly(self, count: int) -> bytes:
         data = self._file.read(count)
         if len(data) != count:
-            raise InvalidWheel(_CUT)
+            raise InvalidArchive(_CUT)
         return data
 
 
@@ -235,11 +237,12 @@ def shown(name: str) -> str:
 
 def _name(raw: bytes, flags: int) -> str:
     if not 0 < len(raw) <= _NAME_BYTES_MAX:
-        raise InvalidWheel(f"the name of a file in a wheel has 1 to {_NAME_BYTES_MAX} bytes, not {len(raw)}")
+        raise InvalidArchive(f"the name of a file has 1 to {_NAME_BYTES_MAX} bytes, not {len(raw)}")
     try:
         return raw.decode("utf-8" if flags & _IS_UTF8 else "ascii")
     except UnicodeDecodeError as error:
-        raise InvalidWheel(f"the name of a file cannot be read: {raw[:120]!r}; it must be UTF-8, marked so") from error
+        problem = f"the name of a file cannot be read: {raw[:120]!r}; it must be UTF-8, marked so"
+        raise InvalidArchive(problem) from error
 
 
 def _extras(data: bytes, name: str) -> dict[int, bytes]:
@@ -250,7 +253,7 @@ def _extras(data: bytes, name: str) -> dict[int, bytes]:
         kind, size = struct.unpack_from("<HH", data, at) if len(data) - at >= 4 else (0, _FULL)
         at += 4 + size
         if at > len(data) or kind in extras or len(extras) == _EXTRAS_MAX:
-            raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
+            raise InvalidArchive(f"{shown(name)}: the zip archive is damaged here; build it again")
         extras[kind] = data[at - size : at]
     return extras
 
@@ -258,15 +261,15 @@ def _extras(data: bytes, name: str) -> dict[int, bytes]:
 def _check_kind(name: str, flags: int, method: int, extras: dict[int, bytes]) -> None:
     problem = ""
     if flags & _FLAGS_ENCRYPTED:
-        problem = "is encrypted; a wheel is not"
+        problem = "is encrypted"
     elif flags & ~_FLAGS_KNOWN:
         problem = f"has unknown zip flags {flags:#x}"
     elif method not in {_STORED, _DEFLATED}:
-        problem = f"is compressed in a way that wheels are not (method {method}); use deflate"
+        problem = f"is compressed in a way that is not known here (method {method}); use deflate"
     elif _EXTRA_OTHER_NAME in extras:
         problem = "has a second name in the zip archive"
     if problem:
-        raise InvalidWheel(f"{shown(name)} {problem}")
+        raise InvalidArchive(f"{shown(name)} {problem}")
 
 
 def _wide(extras: dict[int, bytes], narrow: tuple[int, ...], name: str) -> tuple[int, ...]:
@@ -277,6 +280,6 @@ def _wide(extras: dict[int, bytes], narrow: tuple[int, ...], name: str) -> tuple
     if not count and extra in (None, struct.pack(f"<{len(narrow)}Q", *narrow)):
         return narrow
     if not count or extra is None or len(extra) != 8 * count:
-        raise InvalidWheel(f"{shown(name)}: the zip archive is damaged here; build it again")
+        raise InvalidArchive(f"{shown(name)}: the zip archive is damaged here; build it again")
     numbers = iter(struct.unpack(f"<{count}Q", extra))
     return tuple(next(numbers) if number == _FULL else number for number in narrow)

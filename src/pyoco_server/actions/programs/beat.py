@@ -1,0 +1,66 @@
+"""Say that an attempt is alive, and hear what has become of it."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.programs.attempt import Attempt, Standing
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.slots import free_slot, take_slot
+from pyoco_server.core.programs import moves
+from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["beat", "refresh"]
+
+_ROUNDS_MAX = 20
+
+
+async def beat(backend: Backend, attempt: Attempt) -> Standing:
+    """Renew the lease: one write (GRID-56). A conflict is how a cancel is heard: a read, and the write again.
+
+    GONE closes the attempt. An attempt without a slot, as one that was taken over while its client was at its cap, gets
+    one as soon as there is room. Raises Unavailable.
+    """
+    async with attempt.lock:
+        if attempt.closed:
+            return Standing.GONE
+        await _seek_slot(backend, attempt)
+        for _ in range(_ROUNDS_MAX):
+            slot = None if attempt.slot is None else attempt.slot.number
+            written = await backend.runs.replace(moves.beat(attempt.run, slot, backend.clock()), attempt.revision)
+            if isinstance(written, Stored):
+                attempt.run, attempt.revision = written.run, written.revision
+                return Standing.CANCEL if attempt.run.status is RunState.CANCELLING else Standing.MINE
+            if not await refresh(backend, attempt):
+                attempt.closed = True
+                return Standing.GONE
+        raise Unavailable(f"run {attempt.run.run_id} changes too fast for a heartbeat")
+
+
+async def refresh(backend: Backend, attempt: Attempt) -> bool:
+    """Read again after a lost write. False: another's token, another holder, or ended. Needs the lock."""
+    try:
+        found = await backend.runs.find(attempt.run.run_id)
+    except Corrupt:
+        return False
+    if not isinstance(found, Stored) or found.run.status not in (RunState.RUNNING, RunState.CANCELLING):
+        return False
+    if found.run.attempt_id != attempt.token or program_of(found.run).holder != program_of(attempt.run).holder:
+        return False
+    attempt.run, attempt.revision = found.run, found.revision
+    return True
+
+
+async def _seek_slot(backend: Backend, attempt: Attempt) -> None:
+    if attempt.slot is not None:
+        return
+    program = program_of(attempt.run)
+    slot = await take_slot(backend, program.group, program.client_id, program.holder or "")
+    if slot is None:
+        return
+    filled = await programs_of(backend).slots.fill(slot, attempt.run.run_id, attempt.token, backend.clock())
+    if filled is None:
+        await free_slot(backend, slot)
+    attempt.slot = filled

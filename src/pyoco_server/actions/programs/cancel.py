@@ -1,0 +1,61 @@
+"""Ask for a job to be stopped."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.settle import settle, write_end
+from pyoco_server.core.programs import moves
+from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import NotOfThisKind, RunNotFound, SnapshotTooLargeError, Unavailable
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.program_hints.port import Hint
+from pyoco_server.ports.runs.port import Lost, Stored
+
+__all__ = ["ask_job", "cancel_job"]
+
+_ROUNDS_MAX = 50
+
+
+async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str | None) -> Stored:
+    """Section 21. A waiting one is CANCELLED at once, and its message taken out; a running one is marked, and its
+    holder does the rest. One that has ended, or was asked for before, is answered as it is (GRID-161).
+
+    Who may ask is the caller's to decide; `by` is remembered. A read and a write, and three round trips more for one
+    that waits. Raises RunNotFound, NotOfThisKind and Unavailable.
+    """
+    for _ in range(_ROUNDS_MAX):
+        found = await backend.runs.find(run_id)
+        if not isinstance(found, Stored):
+            raise RunNotFound(f"there is no run {run_id}")
+        if not found.run.is_exec:
+            raise NotOfThisKind("the run is not one of a program")
+        if found.run.is_terminal or found.run.status is RunState.CANCELLING:
+            return found
+        asked = await ask_job(backend, found, by, reason)
+        if isinstance(asked, Stored):
+            return asked
+    raise Unavailable(f"run {run_id} changes too fast to be cancelled")
+
+
+async def ask_job(backend: Backend, found: Stored, by: str | None, reason: str | None) -> Stored | Lost:
+    """The same for a run just read, which is PENDING or RUNNING. LOST: it has changed since, and nothing was done."""
+    programs, run, now = programs_of(backend), found.run, backend.clock()
+    if run.status is RunState.PENDING:
+        ended = await write_end(backend, moves.cancel(run, now, reason, by), found.revision)
+        if isinstance(ended, Stored):
+            await programs.reached("cancel.recorded")
+            await settle(backend, ended, None)
+        return ended
+    marked = await _mark(backend, found, by, reason)
+    if isinstance(marked, Stored):
+        await programs.hints.tell(program_of(run).group, Hint.CANCEL, run.run_id)
+    return marked
+
+
+async def _mark(backend: Backend, found: Stored, by: str | None, reason: str | None) -> Stored | Lost:
+    now = backend.clock()
+    try:
+        return await backend.runs.replace(moves.ask_cancel(found.run, reason, by, now), found.revision)
+    except SnapshotTooLargeError:  # the wish counts, not its reason
+        return await backend.runs.replace(moves.ask_cancel(found.run, None, by, now), found.revision)

@@ -1,0 +1,262 @@
+"""Take a job for one attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.history import event_of, requeue_event
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.settle import settle, settle_found, write_end
+from pyoco_server.actions.programs.slots import free_slot, free_slot_of, take_slot
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.programs import moves
+from pyoco_server.core.programs.budget import Why, spent
+from pyoco_server.core.programs.job import ProgramJob
+from pyoco_server.core.programs.message import decode_job
+from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.record import EXEC, TAG
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Corrupt, InvalidJob, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.program_events.port import REPEAT_SECONDS, EventName
+from pyoco_server.ports.program_hints.port import Hint
+from pyoco_server.ports.queue.port import Delivery, Reply
+from pyoco_server.ports.runs.port import LOST, Lost, Stored
+from pyoco_server.ports.slots.port import Slot
+
+__all__ = ["Passed", "claim_job", "free_slot", "release", "take_slot"]
+
+log = get_logger(__name__)
+
+#: GRID-53
+_ROUNDS_MAX = 5
+_BUSY_SECONDS, _CORRUPT_SECONDS, _CONFLICT_SECONDS, _SLOT_SECONDS = 10.0, 10.0, 1.0, 0.1
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Nothing is to be run for this delivery, and it has been answered. The slot is still the caller's."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What one claim is made with: the same for each of its tries."""
+
+    backend: Backend
+    delivery: Delivery
+    slot: Slot
+    job: ProgramJob
+    token: str
+    worker_id: str
+    holder: str
+
+    def of(self, run: Run) -> Run:
+        now = self.backend.clock()
+        me = {"token": self.token, "worker_id": self.worker_id, "holder": self.holder}
+        return moves.claim(run, **me, slot=self.slot.number, now=now)
+
+
+async def claim_job(
+    backend: Backend, delivery: Delivery, slot: Slot, *, worker_id: str, holder: str
+) -> Attempt | Passed:
+    """Take the job by compare-and-set, attempt + 1, then write its name into the slot (GRID-53). Every older attempt is
+    fenced from the first write on; nothing may be started before the second.
+
+    Two writes for a first delivery, whose message names the revision to write over; else a read before them. `slot` may
+    be a fresh one, or one that the caller kept from an attempt that just ended.
+
+    What a crash leaves behind:
+      before the record          nothing: the delivery comes again;
+      after it                   a RUNNING record whose lease goes stale: the next delivery counts the attempt as lost,
+                                 and frees its slot.
+
+    Raises Unavailable: nothing was answered, and the delivery comes again by itself.
+    """
+    try:
+        job = _read(delivery)
+    except InvalidJob as error:
+        return await _refuse(backend, delivery, error)
+    claim = _Claim(backend, delivery, slot, job, backend.new_id(), worker_id, holder)
+    if job.revision is not None and job.max_attempts is not None and delivery.count == 1:
+        first = moves.accept(job, job.max_attempts)
+        written = await backend.runs.replace(claim.of(first), job.revision)
+        if isinstance(written, Stored):
+            return await _name_slot(claim, first, written)
+    for _ in range(_ROUNDS_MAX):
+        step = await _claim_once(claim)
+        if not isinstance(step, Lost):
+            return step
+    return await _put_off(delivery, _CONFLICT_SECONDS, "its record changes too fast")
+
+
+def _read(delivery: Delivery) -> ProgramJob:
+    job = decode_job(delivery.data)
+    if tuple(delivery.subject.split(".")[-4:]) != job.subject_tokens:
+        raise InvalidJob("the job lies under another subject than its own", run_id=job.run_id)
+    return job
+
+
+async def _claim_once(claim: _Claim) -> Attempt | Passed | Lost:  # noqa: PLR0911 - one step, one way out
+    """Steps 2 to 9, in their order: each looks at what the record says now."""
+    backend, delivery, job = claim.backend, claim.delivery, claim.job
+    try:
+        found = await backend.runs.find(job.run_id)
+    except Corrupt as error:  # nobody overwrites what nobody can read
+        log.error("the record of a job cannot be read", run_id=job.run_id, error=error)
+        return await _put_off(delivery, _CORRUPT_SECONDS, "its record cannot be read")
+    if not isinstance(found, Stored):  # the message is never thrown away for that
+        created = await backend.runs.replace(moves.accept(job, _attempts_max(claim)), found.revision)
+        if isinstance(created, Lost):
+            return created
+        found = created
+    run, now = found.run, backend.clock()
+    if not run.is_exec or program_of(run).fingerprint != job.fingerprint:
+        return await _refuse(backend, delivery, InvalidJob("the job is not that of its run", run_id=job.run_id))
+    if run.is_terminal:
+        return await _settled(claim, found)
+    if run.attempt_id == claim.token:  # GRID-11: a try of ours had worked, and somebody has marked it since
+        return await _name_slot(claim, None, found)
+    programs = programs_of(backend)
+    is_under_way = run.status is not RunState.PENDING
+    if is_under_way and (programs.grace.covers(now) or moves.is_fresh(run, now, programs.config.exec_lease_fresh_sec)):
+        return await _put_off(delivery, _BUSY_SECONDS, "somebody runs it")
+    if moves.is_cancel_asked(run):  # GRID-162
+        return await _end(claim, found, moves.cancel(run, now))
+    return await _attempt(claim, found, now, was_lost=is_under_way)
+
+
+async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) -> Attempt | Passed | Lost:
+    """Steps 6 to 9: nobody is at it any more, and nobody wants it stopped."""
+    backend, run = claim.backend, found.run
+    program = program_of(run)
+    if not was_lost and program.not_before is not None and program.not_before > now:
+        return await _put_off(claim.delivery, program.not_before - now, "it is not due yet")
+    claimed = claim.of(run)
+    code = spent(program_of(claimed), run.attempt, programs_of(backend).config.exec_max_lost)
+    if code is not None:
+        return await _end(claim, found, moves.exhaust(run, code, program_of(claimed).lost, now))
+    written = await backend.runs.replace(claimed, found.revision)
+    return await _name_slot(claim, run, written) if isinstance(written, Stored) else LOST
+
+
+async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Attempt | Passed:
+    """Step 10. From here on the attempt is ours, and given back if it cannot be begun. `before`: what it was claimed
+    over, as far as that is known."""
+    backend, programs = claim.backend, programs_of(claim.backend)
+    await programs.reached("claim.recorded")
+    now = backend.clock()
+    attempt = Attempt(written.run, written.revision, claim.token, claim.job, claim.delivery, claim.slot)
+    lost = before if before is not None and before.status is RunState.RUNNING else None
+    if lost is not None:  # GRID-174: whoever held it cannot tell any more
+        # It may not have told of its start, and wake up to do so: told twice within the window, it is one, and this is
+        # its place. Later it would be two; and whoever stood still for longer than the window tells a second one.
+        if lost.start_time is not None and now - lost.start_time < REPEAT_SECONDS:
+            await programs.events.tell(event_of(lost, EventName.ASSIGN, lost.start_time))
+        await programs.events.tell(requeue_event(lost, Why.HOLDER_LOST, now))
+    try:
+        filled = await programs.slots.fill(claim.slot, claim.job.run_id, claim.token, now)
+    except Unavailable:
+        await release(backend, attempt)
+        raise
+    if filled is None:
+        await release(backend, attempt, _SLOT_SECONDS)
+        return Passed("its slot was taken over")
+    attempt.slot = filled
+    await programs.reached("claim.slot_filled")
+    await programs.events.tell(event_of(written.run, EventName.ASSIGN, now))
+    if lost is not None:
+        await free_slot_of(backend, lost)
+    await programs.reached("claim.told")
+    return attempt
+
+
+async def _end(claim: _Claim, found: Stored, ended: Run) -> Passed | Lost:
+    written = await write_end(claim.backend, ended, found.revision)
+    if isinstance(written, Lost):
+        return written
+    await programs_of(claim.backend).reached("finish.recorded")
+    await free_slot_of(claim.backend, found.run)
+    await settle(claim.backend, written, claim.delivery)
+    return Passed(f"it has ended: {ended.status}")
+
+
+async def _settled(claim: _Claim, found: Stored) -> Passed:
+    await settle_found(claim.backend, found, claim.delivery)
+    return Passed("it had ended before")
+
+
+async def _put_off(delivery: Delivery, seconds: float, why: str) -> Passed:
+    await delivery.answer(Reply.LATER, seconds)
+    return Passed(why)
+
+
+async def _refuse(backend: Backend, delivery: Delivery, error: InvalidJob) -> Passed:
+    """Step 1: a letter, then it leaves the queue. Raises Unavailable when the letter could not be written."""
+    # GRID-175: bad input gives no traceback. The same error, as if nobody had raised it.
+    told = InvalidJob(str(error), run_id=error.run_id)
+    log.warning("a message of the queue of programs is no job", run_id=error.run_id, error=told)
+    letter = DeadLetter(
+        timestamp=backend.clock(),
+        reason=DeadReason.INVALID_JOB,
+        error=str(error),
+        tag=TAG,
+        kind=EXEC,
+        run_id=error.run_id,
+        num_delivered=delivery.count,
+        subject=delivery.subject,
+    )
+    await backend.queue.bury(letter, f"{delivery.subject}.dlq.invalid")
+    await delivery.answer(Reply.DROP)
+    return Passed("it is no job")
+
+
+def _attempts_max(claim: _Claim) -> int:
+    return claim.job.max_attempts or programs_of(claim.backend).config.exec_max_attempts
+
+
+async def release(backend: Backend, attempt: Attempt, delay_seconds: float = 0.0) -> None:
+    """GRID-41: claimed, never handed over, so it was no attempt: one write, then the delivery goes back at once. A run
+    that somebody wants stopped ends instead. Closes the attempt; frees no slot.
+
+    Never raises: what cannot be written now counts as lost when its lease is old.
+    """
+    async with attempt.lock:
+        if attempt.closed:
+            return
+        attempt.closed = True
+        try:
+            await _release(backend, attempt, delay_seconds)
+        except Unavailable as error:
+            log.warning(
+                "a claim could not be taken back; its lease ends by itself", run_id=attempt.run.run_id, error=error
+            )
+
+
+async def _release(backend: Backend, attempt: Attempt, delay_seconds: float) -> None:
+    run, revision = attempt.run, attempt.revision
+    for _ in range(_ROUNDS_MAX):
+        if moves.is_cancel_asked(run):
+            ended = await write_end(backend, moves.cancel(run, backend.clock()), revision)
+            if isinstance(ended, Stored):
+                await settle(backend, ended, attempt.delivery)
+                return
+        else:
+            written = await backend.runs.replace(moves.release(run, backend.clock()), revision)
+            if isinstance(written, Stored):
+                if attempt.delivery is not None:
+                    await attempt.delivery.answer(Reply.LATER, delay_seconds)
+                group = attempt.job.group
+                await programs_of(backend).hints.tell(
+                    group, Hint.NEW, f"{attempt.job.exec_name}.{attempt.job.client_id}"
+                )
+                return
+        found = await backend.runs.find(run.run_id)
+        if not isinstance(found, Stored) or found.run.is_terminal or found.run.attempt_id != attempt.token:
+            return
+        run, revision = found.run, found.revision

@@ -1,0 +1,241 @@
+"""End a job with what an attempt has to report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.history import event_of
+from pyoco_server.actions.programs.put_back import Why, put_back_held
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.settle import settle, write_end
+from pyoco_server.actions.programs.slots import free_slot_of
+from pyoco_server.core.programs import moves
+from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.record import Artifact, artifact_object
+from pyoco_server.core.programs.report import Report
+from pyoco_server.core.programs.tails import TAIL_BYTES
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.program_events.port import EventName
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["STDERR", "STDOUT", "Output", "Settlement", "finish_job", "finish_reported"]
+
+log = get_logger(__name__)
+
+_ROUNDS_MAX = 20
+STDOUT, STDERR = "stdout.txt", "stderr.txt"
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that an attempt left behind: `output.zip`, `stdout.txt` or `stderr.txt`."""
+
+    name: str
+    size: int
+    sha256: str
+    #: Its bytes, when they are not stored yet. May be called again after a failure.
+    open: Callable[[], AsyncIterator[bytes]] | None = None
+    #: Its name in the object store, when they are.
+    object: str | None = None
+
+
+class Settlement(Enum):
+    """What became of a report."""
+
+    #: It is the result of the job.
+    RECORDED = "recorded"
+    #: A newer attempt, or the end of the run, was first: it is dropped.
+    STALE = "stale"
+    #: It is no result: the job is tried again (GRID-79), or has ended because its budget is spent.
+    PUT_BACK = "put_back"
+
+
+async def finish_job(
+    backend: Backend,
+    attempt: Attempt,
+    report: Report,
+    outputs: Sequence[Output],
+    on_closed: Callable[[], None] = lambda: None,
+) -> Settlement:
+    """Store the outputs, write the one terminal record, then its letter if one is due, its event, and only then answer
+    for the delivery (GRID-54). One write, one event and the answer, for a program that leaves nothing behind. Frees no
+    slot; closes the attempt unless it raises, and calls `on_closed` then: its slot may be used again from there on,
+    while letter, event and answer are on their way.
+
+    What counts is the token: a result of an attempt that was put back, or that another process answers for by now, is
+    still the result while no newer attempt has begun (GRID-55).
+
+    What a crash leaves behind:
+      before the record  a RUNNING record: the next delivery takes over when its lease is old;
+      after it           a message whose run has ended: the next delivery, or the sweeper, writes what is missing.
+
+    Raises Unavailable: nothing is known to be written, and the attempt is still ours; report again. GRID-11: what had
+    been written after all is then found, and counts.
+    """
+    if attempt.closed:
+        worker_id = attempt.run.worker_id or ""
+        return await finish_reported(backend, attempt.run.run_id, attempt.token, worker_id, report, outputs)
+    async with attempt.lock:
+        settlement, stored = await _finish(backend, attempt, report, outputs)
+        attempt.closed = True
+    if stored is not None:
+        attempt.run, attempt.revision = stored.run, stored.revision  # whoever asked need not read it
+    on_closed()
+    if stored is not None:
+        await settle(backend, stored, attempt.delivery)
+    return settlement
+
+
+async def finish_reported(
+    backend: Backend, run_id: str, token: str, worker_id: str, report: Report, outputs: Sequence[Output]
+) -> Settlement:
+    """The same for an attempt that nobody here holds, as after a change of doors (GRID-27, GRID-55): a read more, the
+    message goes by its subject, and the slot of the attempt is freed. Raises Unavailable."""
+    try:
+        found = await backend.runs.find(run_id)
+    except Corrupt as error:
+        log.error("a result came for a record that cannot be read", run_id=run_id, error=error)
+        return Settlement.STALE
+    if not isinstance(found, Stored) or not found.run.is_exec:
+        log.warning("a result came for a job that is not known", run_id=run_id, worker_id=worker_id)
+        return Settlement.STALE
+    attempt = Attempt(found.run, found.revision, token, moves.addressed(found.run), None, None)
+    if found.run.attempt_id != token:
+        await _drop(backend, found.run, worker_id)
+        return Settlement.STALE
+    if found.run.is_terminal:
+        # Said again: by a worker that did not hear that it was recorded, or too late. Either way it has ended.
+        return await _said_again(backend, found.run, report, worker_id)
+    async with attempt.lock:
+        settlement, stored = await _finish(backend, attempt, report, outputs, worker_id)
+        attempt.closed = True
+    await free_slot_of(backend, found.run)
+    if stored is not None:
+        await settle(backend, stored, None)
+    return settlement
+
+
+async def _finish(
+    backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], worker_id: str | None = None
+) -> tuple[Settlement, Stored | None]:
+    """The terminal record, if it was this one that ended the run. Needs the lock."""
+    worker_id = worker_id or attempt.run.worker_id
+    artifacts: list[Artifact] | None = None
+    is_known = False
+    for _ in range(_ROUNDS_MAX):
+        if moves.is_no_result(attempt.run, report):
+            if report.status is RunState.CANCELLED and not is_known:
+                # Perhaps somebody has asked, and this process has not heard of it.
+                is_known = True
+                if not await _reread(backend, attempt):
+                    break
+                continue
+            return await _no_result(backend, attempt, report), None
+        if artifacts is None:
+            artifacts = await _store(backend, attempt.run, report, outputs)
+            await programs_of(backend).reached("finish.stored")
+        ended = moves.conclude(
+            attempt.run,
+            report,
+            artifacts,
+            backend.clock(),
+            worker_id=worker_id,
+            buries_errors=backend.config.dlq_publish_execution_error,
+        )
+        written = await write_end(backend, ended, attempt.revision)
+        if isinstance(written, Stored):
+            await programs_of(backend).reached("finish.recorded")
+            return Settlement.RECORDED, written
+        if not await _reread(backend, attempt):
+            found = await _own_end(backend, attempt, ended)
+            if found is not None:
+                return Settlement.RECORDED, found
+            break
+    else:
+        raise Unavailable(f"run {attempt.run.run_id} changes too fast to be ended")
+    await _drop(backend, attempt.run, worker_id)
+    return Settlement.STALE, None
+
+
+async def _no_result(backend: Backend, attempt: Attempt, report: Report) -> Settlement:
+    """GRID-79. One that was put back already waits for its next attempt: nothing has to be done."""
+    if attempt.run.status is RunState.PENDING or await put_back_held(backend, attempt, Why.WORKER_ERROR, report.error):
+        return Settlement.PUT_BACK
+    return Settlement.STALE
+
+
+async def _reread(backend: Backend, attempt: Attempt) -> bool:
+    """Whether the record still takes this attempt's word, whoever answers for it by now."""
+    try:
+        found = await backend.runs.find(attempt.run.run_id)
+    except Corrupt:
+        return False
+    if not isinstance(found, Stored) or found.run.is_terminal or found.run.attempt_id != attempt.token:
+        return False
+    attempt.run, attempt.revision = found.run, found.revision
+    return True
+
+
+async def _own_end(backend: Backend, attempt: Attempt, ended: Run) -> Stored | None:
+    """GRID-11: the record, if it is what we were about to write: an earlier try of ours had worked."""
+    try:
+        found = await backend.runs.find(attempt.run.run_id)
+    except Corrupt:
+        return None
+    if isinstance(found, Stored) and found.run.attempt_id == attempt.token and _facts(found.run) == _facts(ended):
+        return found
+    return None
+
+
+def _facts(run: Run) -> tuple[object, ...]:
+    program = program_of(run)
+    return run.status, program.exit_code, program.error_code, program.artifacts
+
+
+async def _said_again(backend: Backend, run: Run, report: Report, worker_id: str) -> Settlement:
+    program = program_of(run)
+    if (run.status, program.exit_code) == (report.status, report.exit_code):
+        return Settlement.RECORDED
+    await _drop(backend, run, worker_id)
+    return Settlement.STALE
+
+
+async def _drop(backend: Backend, run: Run, worker_id: str | None) -> None:
+    log.warning(
+        "a newer attempt or the end of the run was first; this result is dropped",
+        run_id=run.run_id,
+        attempt=run.attempt,
+        worker_id=worker_id,
+    )
+    event = event_of(run, EventName.STALE_RESULT, backend.clock(), detail=worker_id)
+    await programs_of(backend).events.tell(event)
+
+
+async def _store(backend: Backend, run: Run, report: Report, outputs: Sequence[Output]) -> list[Artifact]:
+    """GRID-145: an archive always, what was printed only when it is too long for the record. Raises Unavailable."""
+    given = {output.name for output in outputs}
+    artifacts = [await _store_one(backend, run, output) for output in outputs]
+    for name, data in ((STDOUT, report.stdout), (STDERR, report.stderr)):
+        if len(data) > TAIL_BYTES and name not in given:
+            printed = Output(name, len(data), "", lambda data=data: _pieces(data))  # type: ignore[misc]
+            artifacts.append(await _store_one(backend, run, printed))
+    return artifacts
+
+
+async def _store_one(backend: Backend, run: Run, output: Output) -> Artifact:
+    if output.open is None:
+        return Artifact(output.name, output.object or "", output.size, output.sha256)
+    name = artifact_object(run.run_id, run.attempt, output.name)
+    info = await programs_of(backend).artifacts.put(name, output.open(), output.size)
+    return Artifact(output.name, name, info.size_bytes, info.sha256_hex)
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data

@@ -1,0 +1,50 @@
+"""What is told of a job in its history (section 23.3)."""
+
+from __future__ import annotations
+
+from pyoco_server.core.programs.budget import is_lost
+from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import RunState
+from pyoco_server.ports.program_events.port import Event, EventName
+
+__all__ = ["end_event", "event_of", "requeue_event"]
+
+
+def event_of(run: Run, name: EventName, now: float, *, attempt: int | None = None, detail: str | None = None) -> Event:
+    program = program_of(run)
+    return Event(
+        ts=now,
+        event=name,
+        group=program.group,
+        run_id=run.run_id,
+        job_id=program.job_id,
+        exec_name=program.exec_name,
+        client_id=program.client_id,
+        attempt=run.attempt if attempt is None else attempt,
+        worker_id=run.worker_id,
+        holder=program.holder,
+        detail=detail,
+    )
+
+
+def end_event(run: Run) -> Event:
+    """The one that ends a job, told from its record alone: whoever repeats it tells the same (GRID-174).
+
+    `dlq` when there is a dead letter of it, `cancel` when somebody stopped it, else `ack`. Its detail is the status and
+    the code of the error; of `dlq`, the reason of the letter.
+    """
+    program = program_of(run)
+    at = run.updated_at if run.end_time is None else run.end_time
+    if run.status is RunState.CANCELLED:
+        return event_of(run, EventName.CANCEL, at, detail=run.status.value)
+    if program.dlq_due:
+        return event_of(run, EventName.DLQ, at, detail=run.reason)
+    detail = run.status.value if program.error_code is None else f"{run.status.value} {program.error_code}"
+    return event_of(run, EventName.ACK, at, detail=detail)
+
+
+def requeue_event(run: Run, why: str, now: float) -> Event:
+    """An attempt that ended nothing; its detail says what happened to it."""
+    name = EventName.WORKER_DOWN_REQUEUE if is_lost(why) else EventName.TIMEOUT_REQUEUE
+    return event_of(run, name, now, detail=why)

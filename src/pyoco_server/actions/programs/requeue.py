@@ -1,0 +1,136 @@
+"""Submit the job of a dead letter, or of a run, once more."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pyoco_server.actions.programs.admit import admit_client, is_operator
+from pyoco_server.actions.programs.inputs import StagedInputs, inputs_object, open_inputs
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.submit import Content, Submitted, submit_job
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.job import JobAsk, ObjectInputs, ProgramJob, files_of, to_message
+from pyoco_server.core.programs.message import read_job
+from pyoco_server.core.programs.moves import addressed, program_of
+from pyoco_server.core.programs.names import requeued_job_id
+from pyoco_server.core.run import Caller, Run
+from pyoco_server.errors import ArtifactExpired, Corrupt, InvalidJob, NotRepeatable, ObjectNotFound, Problem
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.letters.port import StoredLetter
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["can_requeue", "requeue", "rerun_job"]
+
+
+class _Staged(Content):
+    """The files of another job, on their way into this one."""
+
+    def __init__(self, staged: StagedInputs) -> None:
+        self._staged = staged
+
+    def open(self, name: str) -> AsyncIterator[bytes]:
+        return self._staged.read(name)
+
+
+async def requeue(backend: Backend, caller: Caller, found: StoredLetter) -> Submitted:
+    """GRID-88: a new job with the same content, which belongs to the caller and names the old run in `retry_of`. Its id
+    is made from the letter's, so asking twice leads to the same one. The old run stays as it is, and the letter too.
+
+    Its inputs are copied, for those of the old job may expire first. A read, then what `submit_job` costs.
+
+    Raises GridRefused (422) when the letter does not hold a job that can be read, ArtifactExpired (410) when the inputs
+    are no longer kept, and what `submit_job` raises.
+    """
+    try:
+        job = read_job(found.letter.job or {})
+    except InvalidJob as error:
+        message = "the letter does not hold a job that could be run again"
+        raise GridRefused(Code.BAD_SCHEMA, message, field="job") from error
+    job_id = requeued_job_id(found.letter.run_id or job.run_id, found.letter_id)
+    return await _submit(backend, caller, job, job_id)
+
+
+async def can_requeue(backend: Backend, letter: DeadLetter) -> bool:
+    """What is known now; the requeue itself has the last word. One round trip, when there are larger inputs."""
+    try:
+        job = read_job(letter.job or {})
+        if isinstance(job.inputs, ObjectInputs):
+            await programs_of(backend).artifacts.info(job.inputs.object)
+    except (InvalidJob, ObjectNotFound, Corrupt):
+        return False
+    return True
+
+
+async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None) -> Submitted:
+    """The same content as a new job; any state of the old run will do. Under a key it is one job, however often.
+
+    Of a run that has ended, small inputs are gone with its message: then it can be run again only if it had none.
+    Raises NotRepeatable, and what `submit_job` raises.
+    """
+    job = await _job_of(backend, old)
+    job_id = backend.new_id() if key is None else str(uuid.uuid5(uuid.UUID(old.run_id), f"rerun:{key}"))
+    try:
+        return await _submit(backend, caller, job, job_id)
+    except ArtifactExpired as error:
+        raise _not_repeatable("was submitted with files that are no longer kept", "inputs_gone") from error
+
+
+async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str) -> Submitted:
+    ask = JobAsk(
+        job_id=job_id,
+        group=job.group,
+        client_id=job.client_id,
+        exec_name=job.exec_name,
+        args=job.args,
+        files=files_of(job),
+        timeout_sec=job.timeout_sec,
+        retry_of=job.run_id,
+    )
+    programs = programs_of(backend)
+    if not is_operator(programs, caller):  # GRID-168: who may not submit a job may not repeat it either
+        admit_client(programs, caller, ask.client_id, ask.exec_name, ask.group)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            staged = await stack.enter_async_context(open_inputs(backend, job))
+        except ObjectNotFound as error:
+            earlier = await backend.runs.find(ask.run_id)
+            if isinstance(earlier, Stored):  # asked for before, while they were still there
+                return Submitted(earlier.run, True, earlier.revision)
+            raise ArtifactExpired("the input files of the job are no longer kept") from error
+        return await submit_job(backend, caller, ask, _Staged(staged))
+
+
+async def _job_of(backend: Backend, old: Run) -> ProgramJob:
+    """What the run was submitted with, as far as it is still there. Raises NotRepeatable."""
+    program = program_of(old)
+    try:
+        return read_job(program.job if program.job is not None else await _from_params(backend, old))
+    except (InvalidJob, KeyError, TypeError, AttributeError) as error:
+        raise _not_repeatable("does not tell what it was submitted with", "incomplete") from error
+
+
+async def _from_params(backend: Backend, old: Run) -> dict[str, Any]:
+    """Of a run that has ended: its message is gone from its record, and its larger inputs may still be kept."""
+    files = old.params["files"]
+    bare = to_message(addressed(old)) | {
+        "args": list(old.params["args"]),
+        "timeout_sec": old.params.get("timeout_sec"),
+    }
+    if not files:
+        return bare | {"inputs": {"mode": "inline", "files": {}}}
+    name = inputs_object(old.run_id, program_of(old).fingerprint)
+    try:
+        info = await programs_of(backend).artifacts.info(name)
+    except ObjectNotFound as error:
+        raise _not_repeatable("was submitted with files that are no longer kept", "inputs_gone") from error
+    listed = [[each["name"], each["size"], each["sha256"]] for each in files]
+    inputs = {"mode": "object", "object": name, "size": info.size_bytes, "sha256": info.sha256_hex, "files": listed}
+    return bare | {"inputs": inputs}
+
+
+def _not_repeatable(message: str, kind: str) -> NotRepeatable:
+    return NotRepeatable(f"the run {message}", problems=(Problem(("path", "run_id"), message, kind),))

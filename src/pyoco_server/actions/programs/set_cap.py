@@ -1,0 +1,33 @@
+"""Say how many jobs of a client may run at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyoco_server.actions.programs.admit import effective_cap
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.program_events.port import Event, EventName
+from pyoco_server.ports.slots.port import Cap
+
+__all__ = ["set_cap"]
+
+
+async def set_cap(backend: Backend, group: str, client_id: str, desired: int, source: Literal["hello", "http"]) -> Cap:
+    """The last word wins (GRID-71), lowered to what the ACL allows (GRID-168); what is in force is returned.
+
+    One round trip, or none when that cap is in force already. Raises Unavailable.
+    """
+    programs = backend.programs
+    assert programs is not None, "this process was opened without programs"
+    cap = effective_cap(programs, client_id, desired)
+    known = programs.slots.cap(group, client_id)
+    if known is not None and known.cap == cap:
+        return known
+    said = Cap(cap=cap, updated_at=backend.clock(), source=source)
+    await programs.slots.set_cap(group, client_id, said)
+    await programs.events.tell(
+        Event(
+            ts=said.updated_at, event=EventName.CAP_SET, group=group, client_id=client_id, detail=f"{cap} by {source}"
+        )
+    )
+    return said

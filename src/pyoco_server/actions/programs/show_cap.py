@@ -1,0 +1,33 @@
+"""Show how many jobs of a client may run at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyoco_server.actions.programs.slots import cap_of
+from pyoco_server.ports.programs import Programs
+
+__all__ = ["CapView", "show_cap"]
+
+
+@dataclass(frozen=True)
+class CapView:
+    """The cap of a client in a group, as far as this process knows."""
+
+    client_id: str
+    group: str
+    cap: int
+    #: `hello` or `http`; `default`: nobody ever said one.
+    source: str
+    updated_at: float | None
+    #: Slots that are held now.
+    inflight: int
+
+
+def show_cap(programs: Programs, group: str, client_id: str) -> CapView:
+    """What holds for this client, be it a setting (GRID-71). From memory. O(slots of the client)."""
+    held, cap = len(programs.slots.held(group, client_id)), cap_of(programs, group, client_id)
+    said = programs.slots.cap(group, client_id)
+    if said is None:
+        return CapView(client_id, group, cap, "default", None, held)
+    return CapView(client_id, group, cap, said.source, said.updated_at, held)

@@ -1,0 +1,118 @@
+"""Show the state of a group: what waits, what runs, who may how much, and who serves it (GRID-172)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyoco_server.actions.programs.admit import admit_client, is_operator
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.core.programs.faults import GridRefused
+from pyoco_server.core.programs.percentile import p95
+from pyoco_server.core.run import Caller
+from pyoco_server.core.states import RunState
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.door_records.port import DoorRecord
+from pyoco_server.ports.index.port import EVERYBODY, ProgramCounts, RunFilter, Summary
+from pyoco_server.ports.program_queue.port import Replica
+from pyoco_server.ports.programs import Programs
+
+__all__ = ["INFLIGHT_MAX", "GridState", "GroupState", "show_state"]
+
+#: Jobs that are told of one by one, of each state; the others are counted.
+INFLIGHT_MAX = 1_000
+#: GRID-171: of so many jobs that ended last.
+_SAMPLE = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupState:
+    group: str
+    #: By program.
+    queues: list[ProgramCounts]
+    #: The newest, at most INFLIGHT_MAX of each state.
+    inflight: list[Summary]
+    letters: int
+    last_letter: int | None
+    #: By client.
+    caps: dict[str, int]
+    held: dict[str, int]
+    doors: list[DoorRecord]
+    #: By program: seconds.
+    p95: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridState:
+    at: float
+    groups: list[GroupState]
+    #: Workers of programs, wherever they are.
+    workers: list[WorkerRecord]
+    replicas: list[Replica]
+
+
+async def show_state(backend: GatewayBackend, caller: Caller, group: str | None = None) -> GridState:
+    """Of one group; None: of every group that has jobs or doors, and of this gateway's own.
+
+    An operator sees all of it. Others see counts, doors and workers, as everybody does, the jobs of their own tenant,
+    and the caps of clients that they may be. A few looks at the index for each group; one round trip for each stream,
+    for its replicas. O(groups * (workers + jobs that run or ended last, 1,000 of each)), however many wait: some
+    milliseconds for each thousand. Raises Unavailable.
+    """
+    programs = programs_of(backend)
+    counts, replicas, workers = await asyncio.gather(
+        backend.index.programs(), programs.queue.replicas(), backend.registry.all()
+    )
+    if group is None:
+        known = {each.group for each in counts} | {each.group for each in programs.doors.all()}
+        wanted = sorted({programs.config.exec_group, *known})
+    else:
+        wanted = [group]
+    return GridState(
+        at=backend.clock(),
+        groups=[await _group(backend, programs, caller, each, counts) for each in wanted],
+        workers=[worker for worker in workers if worker.patterns is not None],
+        replicas=replicas,
+    )
+
+
+async def _group(
+    backend: GatewayBackend, programs: Programs, caller: Caller, group: str, counts: Iterable[ProgramCounts]
+) -> GroupState:
+    sees_all = is_operator(programs, caller)
+    tenant = EVERYBODY if sees_all else caller.tenant_id or EVERYBODY
+    # Whatever has a group is a program: asked for alone, one index answers, of a tenant or of everybody.
+    jobs = RunFilter(tenant_id=tenant, group=group)
+    inflight: list[Summary] = []
+    for state in (RunState.RUNNING, RunState.CANCELLING):
+        inflight += (await backend.index.page(replace(jobs, status=state.value), INFLIGHT_MAX)).items
+    ended = await backend.index.group_seconds(tenant, group, _SAMPLE)
+    letters, last_letter = await backend.letter_index.of_group(tenant, group)
+    caps = {client: cap.cap for client, cap in programs.slots.caps(group).items()}
+    held = {client: len(slots) for client, slots in programs.slots.all_held(group).items()}
+    if not sees_all:
+        caps, held = (_only_mine(programs, caller, group, some) for some in (caps, held))
+    return GroupState(
+        group=group,
+        queues=[each for each in counts if each.group == group],
+        inflight=inflight,
+        letters=letters,
+        last_letter=last_letter,
+        caps=caps,
+        held=held,
+        doors=programs.doors.all(group),
+        p95={name: value for name in sorted(ended) if (value := p95(ended[name])) is not None},
+    )
+
+
+def _only_mine(programs: Programs, caller: Caller, group: str, numbers: dict[str, int]) -> dict[str, int]:
+    mine = {}
+    for client, number in numbers.items():
+        try:
+            admit_client(programs, caller, client, None, group)
+        except GridRefused:
+            continue
+        mine[client] = number
+    return mine

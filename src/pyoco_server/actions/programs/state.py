@@ -1,0 +1,136 @@
+"""Show the state of a group to whoever has no index: an operator at the engine itself (GRID-172)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import aclosing
+
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.show_state import GridState, GroupState
+from pyoco_server.core.programs.line import program_line
+from pyoco_server.core.run import Run
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.ports.backend import Backend, OperatorBackend
+from pyoco_server.ports.index.port import ProgramCounts, Summary
+from pyoco_server.ports.letters.port import StoredLetter
+from pyoco_server.ports.program_queue.port import ProgramQueue
+from pyoco_server.ports.programs import Programs
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["exec_letters", "exec_state"]
+
+_PAGE = 100_000
+#: For all letters, however many there are: a feed that is silent says nothing of that.
+_LETTERS_SECONDS = 60.0
+
+
+async def exec_state(backend: OperatorBackend, group: str | None = None) -> GridState:
+    """Of one group; None: of every group with jobs, lanes or doors, and of these settings'. Percentiles are not in it.
+
+    O(messages + letters): for a look now and then. A gateway has an index for it. Raises Unavailable.
+    """
+    programs = programs_of(backend)
+    queued, letters, replicas, workers = await asyncio.gather(
+        _queued(programs.queue), exec_letters(backend), programs.queue.replicas(), backend.registry.all()
+    )
+    groups = {group} if group is not None else {programs.config.exec_group, *(of for of, _ in queued)}
+    if group is None:
+        groups |= {each.group for each in programs.doors.all()}
+        groups |= {each.letter.group for each in letters if each.letter.group is not None}
+    return GridState(
+        at=backend.clock(),
+        groups=[await _group(backend, programs, each, queued, letters) for each in sorted(groups)],
+        workers=[worker for worker in workers if worker.patterns is not None],
+        replicas=replicas,
+    )
+
+
+async def _queued(queue: ProgramQueue) -> Counter[tuple[str, str]]:
+    """Messages by group and program, those in somebody's hand among them."""
+    found: Counter[tuple[str, str]] = Counter()
+    offset = 0
+    while True:
+        page = await queue.listed(offset)
+        found.update((lane.group, lane.exec_name) for lane, _ in page)
+        offset += len(page)
+        if len(page) < _PAGE:
+            return found
+
+
+async def exec_letters(backend: OperatorBackend) -> list[StoredLetter]:
+    """Every dead letter of a program, the oldest first. O(letters). Raises Unavailable."""
+    found: dict[int, StoredLetter] = {}
+    try:
+        async with asyncio.timeout(_LETTERS_SECONDS), aclosing(backend.letters.changes()) as changes:
+            async for change in changes:
+                found |= {each.letter_id: each for each in change.items if each.letter.is_exec}
+                found = {key: each for key, each in found.items() if key not in change.gone and key >= change.first_id}
+                if change.caught_up:
+                    break
+    except TimeoutError:
+        raise Unavailable("the dead letters cannot be read") from None
+    return [found[letter_id] for letter_id in sorted(found)]
+
+
+async def _group(
+    backend: Backend,
+    programs: Programs,
+    group: str,
+    queued: Counter[tuple[str, str]],
+    letters: list[StoredLetter],
+) -> GroupState:
+    held = programs.slots.all_held(group)
+    inflight = await _inflight(backend, [slot.run_id for slots in held.values() for slot in slots if slot.run_id])
+    running = Counter(run.program.exec_name for run in inflight if run.program is not None)
+    names = sorted({exec_name for of, exec_name in queued if of == group} | set(running))
+    oldest = await asyncio.gather(*(programs.queue.oldest(group, name) for name in names))
+    counts = []
+    for name, at in zip(names, oldest, strict=True):
+        waits = max(0, queued[group, name] - running[name])
+        counts.append(ProgramCounts(group, name, waits, at if waits else None, running[name]))
+    mine = [each.letter_id for each in letters if each.letter.group == group]
+    return GroupState(
+        group=group,
+        queues=counts,
+        inflight=[_line(run) for run in inflight],
+        letters=len(mine),
+        last_letter=mine[-1] if mine else None,
+        caps={client: cap.cap for client, cap in programs.slots.caps(group).items()},
+        held={client: len(slots) for client, slots in held.items()},
+        doors=programs.doors.all(group),
+        p95={},
+    )
+
+
+async def _inflight(backend: Backend, run_ids: list[str]) -> list[Run]:
+    """The runs that slots are held for, unless they have ended since. One read each."""
+    found = await asyncio.gather(*(_find(backend, run_id) for run_id in sorted(set(run_ids))))
+    return [run for run in found if run is not None and not run.is_terminal]
+
+
+async def _find(backend: Backend, run_id: str) -> Run | None:
+    try:
+        found = await backend.runs.find(run_id)
+    except Corrupt:
+        return None
+    return found.run if isinstance(found, Stored) else None
+
+
+def _line(run: Run) -> Summary:
+    return Summary(
+        run_id=run.run_id,
+        kind=run.kind,
+        status=run.status.value,
+        flow_name=run.flow_name,
+        tag=run.tag,
+        tags=run.tags,
+        submitted_at=run.submitted_at,
+        updated_at=run.updated_at,
+        heartbeat_at=run.heartbeat_at,
+        start_time=run.start_time,
+        end_time=run.end_time,
+        worker_id=run.worker_id,
+        error=run.error,
+        program=program_line(run),
+    )

@@ -1,0 +1,27 @@
+"""Time and chance, from outside: so that no test waits for a real minute (GRID-194)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pyoco_server.frames.addresses import RETRY_SECONDS
+
+__all__ = ["Pace"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    #: Never goes back.
+    clock: Callable[[], float] = time.monotonic
+    #: 0.0 to 1.0.
+    chance: Callable[[], float] = random.random
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def retry_seconds(self, tries: int, least: float = 0.0) -> float:
+        """Before the next try, after `tries` that failed: at least `least`, times 0.8 to 1.2."""
+        base = max(RETRY_SECONDS[min(tries, len(RETRY_SECONDS)) - 1], least)
+        return base * (0.8 + 0.4 * self.chance())

@@ -1,0 +1,319 @@
+"""What is said when two meet, and while nothing happens (sections 5.1, 5.2 and 5.5 to 5.9)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from pyoco_server.core.frames.codec import LENGTH_MAX, SUBJECT_BYTES_MAX
+from pyoco_server.core.frames.reading import Fields, bad_field, write_object
+from pyoco_server.core.frames.subjects import PATTERNS_MAX, check_pattern
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.names import check_client_id, read_job_id
+
+__all__ = [
+    "CAP_DEFAULT",
+    "CAP_MAX",
+    "CREDIT_MAX",
+    "TOKEN_CHARACTERS_MAX",
+    "Credit",
+    "ErrorMessage",
+    "Heartbeat",
+    "HelloAck",
+    "HelloClient",
+    "HelloWorker",
+    "NotLeader",
+    "RunningJob",
+    "without_none",
+]
+
+CAP_DEFAULT: Final = 4
+#: A larger one is lowered to this.
+CAP_MAX: Final = 10_000
+CREDIT_MAX: Final = 10_000
+#: Of an attempt's token: a UUID.
+TOKEN_CHARACTERS_MAX: Final = 64
+_AGENT_MAX = 128
+_KEY_MAX = 512
+_MESSAGE_MAX = 512
+_ADDRESS_MAX = 300
+_DOORS_MAX = 1_000
+_HOURS = 86_400_000
+_REASONS = ("draining", "standby", "no_quorum")
+
+_CREDIT = struct.Struct("<i")
+
+
+def without_none(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _as_hello(error: GridRefused) -> GridRefused:
+    """Section 26.1: whatever is wrong with a Hello is BAD_HELLO."""
+    return GridRefused(Code.BAD_HELLO, error.message, field=error.field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelloClient:
+    """A client says who it is and how many of its jobs may run at once."""
+
+    client_id: str
+    desired_parallelism: int = CAP_DEFAULT
+    #: API key.
+    token: str | None = field(default=None, repr=False)
+    agent: str | None = None
+
+    def to_payload(self) -> bytes:
+        members = {"ClientId": self.client_id, "DesiredParallelism": self.desired_parallelism}
+        return write_object(without_none(members | {"Token": self.token, "Agent": self.agent}))
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """A cap above the limit is lowered to it. Raises GridRefused: BAD_HELLO, whatever is wrong."""
+        try:
+            fields = Fields.of(payload)
+            cap = fields.whole_or_none("DesiredParallelism", 1)
+            return cls(
+                client_id=check_client_id(fields.text("ClientId")),
+                desired_parallelism=CAP_DEFAULT if cap is None else min(cap, CAP_MAX),
+                token=fields.text_or_none("Token", _KEY_MAX),
+                agent=fields.text_or_none("Agent", _AGENT_MAX),
+            )
+        except GridRefused as error:
+            raise _as_hello(error) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelloWorker:
+    """A worker says who it is and which programs it takes."""
+
+    worker_id: str
+    #: 1 to 32, each legal (`check_pattern`).
+    patterns: tuple[str, ...]
+    #: Shown to people; credits say how much it takes.
+    max_parallel: int | None = None
+    token: str | None = field(default=None, repr=False)
+    agent: str | None = None
+
+    def to_payload(self) -> bytes:
+        members = {
+            "WorkerId": self.worker_id,
+            "Pattern": self.patterns[0] if len(self.patterns) == 1 else list(self.patterns),
+            "MaxParallel": self.max_parallel,
+        }
+        return write_object(without_none(members | {"Token": self.token, "Agent": self.agent}))
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused: BAD_HELLO, whatever is wrong."""
+        try:
+            fields = Fields.of(payload)
+            return cls(
+                worker_id=check_client_id(fields.text("WorkerId"), "WorkerId"),
+                patterns=_patterns(fields),
+                max_parallel=fields.whole_or_none("MaxParallel", 1, CAP_MAX),
+                token=fields.text_or_none("Token", _KEY_MAX),
+                agent=fields.text_or_none("Agent", _AGENT_MAX),
+            )
+        except GridRefused as error:
+            raise _as_hello(error) from None
+
+
+def _patterns(fields: Fields) -> tuple[str, ...]:
+    if isinstance(fields.get("Pattern"), list):
+        patterns = fields.texts("Pattern", PATTERNS_MAX, SUBJECT_BYTES_MAX)
+    else:
+        patterns = (fields.text("Pattern", SUBJECT_BYTES_MAX),)
+    if not patterns:
+        raise bad_field("Pattern", "needs at least one pattern")
+    for pattern in patterns:
+        check_pattern(pattern)
+    return patterns
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelloAck:
+    """A door took a Hello."""
+
+    door_id: str
+    group: str
+    session: str
+    #: Of a client, as it is in force; None for a worker.
+    cap: int | None = None
+    #: Doors of the same group, as `host:port`.
+    doors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    max_frame: int = LENGTH_MAX
+    heartbeat_sec: float = 15
+
+    def to_payload(self) -> bytes:
+        return write_object(
+            {
+                "DoorId": self.door_id,
+                "Group": self.group,
+                "Session": self.session,
+                "MaxFrame": self.max_frame,
+                "HeartbeatSec": self.heartbeat_sec,
+                "Cap": self.cap,
+                "Doors": list(self.doors),
+                "Warnings": list(self.warnings),
+            }
+        )
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        fields = Fields.of(payload)
+        heartbeat = fields.number_or_none("HeartbeatSec", 0, _HOURS)
+        return cls(
+            door_id=fields.text("DoorId"),
+            group=fields.text("Group"),
+            session=fields.text("Session"),
+            cap=fields.whole_or_none("Cap", 0),
+            doors=fields.texts("Doors", _DOORS_MAX, _ADDRESS_MAX),
+            warnings=fields.texts("Warnings"),
+            max_frame=fields.whole("MaxFrame", 1),
+            heartbeat_sec=15 if heartbeat is None else heartbeat,
+        )
+
+
+@dataclass(frozen=True)
+class Credit:
+    """A worker has room for this many more jobs."""
+
+    count: int
+
+    def to_payload(self) -> bytes:
+        return _CREDIT.pack(self.count)
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """GRID-25. Raises GridRefused: BAD_CREDIT."""
+        if len(payload) != _CREDIT.size:
+            raise GridRefused(Code.BAD_CREDIT, f"a credit has {_CREDIT.size} bytes")
+        (count,) = _CREDIT.unpack(payload)
+        if not 1 <= count <= CREDIT_MAX:
+            raise GridRefused(Code.BAD_CREDIT, f"a credit is from 1 to {CREDIT_MAX}")
+        return cls(count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotLeader:
+    """This door does not take it."""
+
+    #: `draining`, `standby` or `no_quorum`.
+    reason: str
+    group: str
+    #: The address to use next; None: stay, and try again after `retry_after_ms`.
+    leader: str | None = None
+    doors: tuple[str, ...] = ()
+    retry_after_ms: int = 1_000
+
+    def to_payload(self) -> bytes:
+        return write_object(
+            {
+                "Reason": self.reason,
+                "Leader": self.leader,
+                "Doors": list(self.doors),
+                "RetryAfterMs": self.retry_after_ms,
+                "Group": self.group,
+            }
+        )
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        fields = Fields.of(payload)
+        reason = fields.text("Reason")
+        if reason not in _REASONS:
+            raise bad_field("Reason", f"must be one of {', '.join(_REASONS)}")
+        return cls(
+            reason=reason,
+            group=fields.text("Group"),
+            leader=fields.text_or_none("Leader", _ADDRESS_MAX),
+            doors=fields.texts("Doors", _DOORS_MAX, _ADDRESS_MAX),
+            retry_after_ms=fields.whole("RetryAfterMs", 0, _HOURS),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorMessage:
+    """A door refused a frame, or the connection."""
+
+    #: A `Code`; a newer door may have more of them.
+    code: str
+    message: str
+    job_id: str | None = None
+    retry: bool = False
+    retry_after_ms: int | None = None
+
+    @classmethod
+    def of(cls, refused: GridRefused) -> Self:
+        facts = refused.facts
+        line = " ".join(refused.message.split())[:_MESSAGE_MAX]
+        return cls(
+            code=refused.code,
+            message=line,
+            job_id=refused.job_id,
+            retry=facts.retry,
+            retry_after_ms=facts.retry_after_ms,
+        )
+
+    def to_payload(self) -> bytes:
+        return write_object(
+            {
+                "Code": self.code,
+                "Message": self.message,
+                "JobId": self.job_id,
+                "Retry": self.retry,
+                "RetryAfterMs": self.retry_after_ms,
+            }
+        )
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        fields = Fields.of(payload)
+        return cls(
+            code=fields.text("Code", _AGENT_MAX),
+            message=fields.text("Message", _MESSAGE_MAX),
+            job_id=None if fields.get("JobId") is None else read_job_id(fields.get("JobId")),
+            retry=fields.flag("Retry"),
+            retry_after_ms=fields.whole_or_none("RetryAfterMs", 0, _HOURS),
+        )
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """An attempt that a worker has in hand."""
+
+    job_id: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign of life, and of a worker's attempts. An empty payload says: nothing is running."""
+
+    running: tuple[RunningJob, ...] = ()
+    #: Share of the machine's CPUs in use, 0 to 1.
+    cpu: float | None = None
+
+    def to_payload(self) -> bytes:
+        if not self.running and self.cpu is None:
+            return b""
+        running = [{"JobId": each.job_id, "Token": each.token} for each in self.running]
+        return write_object(without_none({"Running": running, "Cpu": self.cpu}))
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        if not payload:
+            return cls()
+        fields = Fields.of(payload)
+        running = tuple(
+            RunningJob(read_job_id(each.text("JobId")), each.text("Token", TOKEN_CHARACTERS_MAX))
+            for each in fields.objects("Running")
+        )
+        return cls(running, fields.number_or_none("Cpu", 0, 1))

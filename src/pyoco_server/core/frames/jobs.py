@@ -1,0 +1,231 @@
+"""A job on its way: asked for, accepted, assigned, cancelled, settled (sections 5.3 and 5.9)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from pyoco_server.core.frames.hello import TOKEN_CHARACTERS_MAX, without_none
+from pyoco_server.core.frames.reading import Fields, bad_field, from_base64, to_base64, write_object
+from pyoco_server.core.programs.faults import GridRefused
+from pyoco_server.core.programs.job import ARGS_MAX, TIMEOUT_MAX, InputFile, JobAsk, check_ask
+from pyoco_server.core.programs.names import FILES_MAX, check_client_id, check_exec_name, read_job_id
+from pyoco_server.core.states import RunState
+
+__all__ = [
+    "AssignJob",
+    "CancelJob",
+    "JobRequest",
+    "Settled",
+    "SubmitAck",
+]
+
+_NAME_MAX = 1_024
+_SHA256_CHARACTERS = 64
+_STATES = frozenset(RunState)
+
+
+def _read_files(fields: Fields) -> dict[str, bytes]:
+    files = fields.object("Files")
+    if len(files) > FILES_MAX:
+        raise bad_field("Files", f"has at most {FILES_MAX} files")
+    return {name: from_base64("Files", text) for name, text in files.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    """A job as a client asks for it. A client library fills in the two ids that are empty."""
+
+    exec_name: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    #: Content by name.
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    #: None: as long as the group allows.
+    timeout_sec: float | None = None
+    job_id: str = ""
+    client_id: str = ""
+
+    def to_payload(self) -> bytes:
+        return write_object(without_none(self._members()))
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "JobId": self.job_id,
+            "ClientId": self.client_id,
+            "ExecName": self.exec_name,
+            "Args": list(self.args),
+            "Files": {name: to_base64(data) for name, data in self.files.items()},
+            "TimeoutSec": self.timeout_sec,
+        }
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Each member by its own rule; `ask` checks them together. Raises GridRefused, with the JobId if it is one."""
+        fields = Fields.of(payload)
+        job_id = read_job_id(fields.get("JobId"))
+        try:
+            return cls(
+                job_id=job_id,
+                client_id=check_client_id(fields.get("ClientId")),
+                exec_name=check_exec_name(fields.get("ExecName")),
+                args=fields.texts("Args", ARGS_MAX),
+                files=_read_files(fields),
+                timeout_sec=fields.number_or_none("TimeoutSec", 1, TIMEOUT_MAX),
+            )
+        except GridRefused as error:
+            error.job_id = job_id
+            raise
+
+    def ask(self, group: str) -> JobAsk:
+        """The same as an ask, whole and checked (section 5.3). O(bytes of its files). Raises GridRefused."""
+        files = tuple(InputFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in self.files.items())
+        ask = JobAsk(
+            job_id=self.job_id,
+            group=group,
+            client_id=self.client_id,
+            exec_name=self.exec_name,
+            args=tuple(self.args),
+            files=files,
+            timeout_sec=self.timeout_sec,
+        )
+        try:
+            return check_ask(ask)
+        except GridRefused as error:
+            error.job_id = self.job_id
+            raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignJob:
+    """One attempt at a job, for a worker."""
+
+    job_id: str
+    client_id: str
+    exec_name: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    #: Those that travel in the frame.
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    timeout_sec: float
+    run_id: str
+    attempt: int
+    token: str = field(repr=False)
+    #: Those that the worker fetches.
+    input_refs: tuple[InputFile, ...] = ()
+
+    def to_payload(self) -> bytes:
+        return write_object(
+            {
+                "JobId": self.job_id,
+                "ClientId": self.client_id,
+                "ExecName": self.exec_name,
+                "Args": list(self.args),
+                "Files": {name: to_base64(data) for name, data in self.files.items()},
+                "TimeoutSec": self.timeout_sec,
+                "RunId": self.run_id,
+                "Attempt": self.attempt,
+                "Token": self.token,
+                "InputRefs": [{"Name": f.name, "Size": f.size, "Sha256": f.sha256} for f in self.input_refs],
+            }
+        )
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Names of files and programs are the executor's to check: it can report what is wrong. Raises GridRefused."""
+        fields = Fields.of(payload)
+        timeout = fields.number_or_none("TimeoutSec", 1, TIMEOUT_MAX)
+        if timeout is None:
+            raise bad_field("TimeoutSec", "is missing")
+        return cls(
+            job_id=read_job_id(fields.get("JobId")),
+            client_id=check_client_id(fields.get("ClientId")),
+            exec_name=fields.text("ExecName", _NAME_MAX),
+            args=fields.texts("Args", ARGS_MAX),
+            files=_read_files(fields),
+            timeout_sec=timeout,
+            run_id=fields.text("RunId", _NAME_MAX),
+            attempt=fields.whole("Attempt", 1),
+            token=fields.text("Token", TOKEN_CHARACTERS_MAX),
+            input_refs=() if fields.get("InputRefs") is None else tuple(map(_input_ref, fields.objects("InputRefs"))),
+        )
+
+
+def _input_ref(fields: Fields) -> InputFile:
+    return InputFile(fields.text("Name", _NAME_MAX), fields.whole("Size", 0), fields.text("Sha256", _SHA256_CHARACTERS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitAck:
+    """A job is accepted: it is stored, and will have one result."""
+
+    job_id: str
+    run_id: str
+    status: RunState
+    #: Whether it was known already.
+    duplicate: bool
+
+    def to_payload(self) -> bytes:
+        return write_object(
+            {"JobId": self.job_id, "RunId": self.run_id, "Status": self.status, "Duplicate": self.duplicate}
+        )
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        fields = Fields.of(payload)
+        status = fields.text("Status")
+        if status not in _STATES:
+            raise bad_field("Status", "is not a status of a run")
+        return cls(
+            job_id=read_job_id(fields.get("JobId")),
+            run_id=fields.text("RunId", _NAME_MAX),
+            status=RunState(status),
+            duplicate=fields.flag("Duplicate"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """A door is done with an AckJob; the worker may forget the result."""
+
+    job_id: str
+    token: str = field(repr=False)
+    #: `recorded` or `stale`.
+    outcome: str
+
+    def to_payload(self) -> bytes:
+        return write_object({"JobId": self.job_id, "Token": self.token, "Outcome": self.outcome})
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        fields = Fields.of(payload)
+        outcome = fields.text("Outcome")
+        if outcome not in ("recorded", "stale"):
+            raise bad_field("Outcome", "must be recorded or stale")
+        return cls(
+            job_id=read_job_id(fields.get("JobId")), token=fields.text("Token", TOKEN_CHARACTERS_MAX), outcome=outcome
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelJob:
+    """Stop a job. To a worker: the attempt of this token, `cancelled` or `superseded`."""
+
+    job_id: str
+    reason: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def to_payload(self) -> bytes:
+        return write_object(without_none({"JobId": self.job_id, "Reason": self.reason, "Token": self.token}))
+
+    @classmethod
+    def read(cls, payload: bytes) -> Self:
+        """Raises GridRefused."""
+        fields = Fields.of(payload)
+        return cls(
+            job_id=read_job_id(fields.get("JobId")),
+            reason=fields.text_or_none("Reason", _NAME_MAX),
+            token=fields.text_or_none("Token", TOKEN_CHARACTERS_MAX),
+        )

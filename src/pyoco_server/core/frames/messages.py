@@ -1,0 +1,46 @@
+"""Every payload (section 5): frozen, with `to_payload()` and `read(payload)`, which raises GridRefused."""
+
+from __future__ import annotations
+
+from pyoco_server.core.frames.hello import (
+    CAP_DEFAULT,
+    CAP_MAX,
+    CREDIT_MAX,
+    Credit,
+    ErrorMessage,
+    Heartbeat,
+    HelloAck,
+    HelloClient,
+    HelloWorker,
+    NotLeader,
+    RunningJob,
+)
+from pyoco_server.core.frames.jobs import AssignJob, CancelJob, JobRequest, Settled, SubmitAck
+from pyoco_server.core.frames.objects import PART_BYTES_MAX, BinaryPart, ObjectAck, ObjectGet
+from pyoco_server.core.frames.results import JobResult, OutputRef, fitted
+
+__all__ = [
+    "CAP_DEFAULT",
+    "CAP_MAX",
+    "CREDIT_MAX",
+    "PART_BYTES_MAX",
+    "AssignJob",
+    "BinaryPart",
+    "CancelJob",
+    "Credit",
+    "ErrorMessage",
+    "Heartbeat",
+    "HelloAck",
+    "HelloClient",
+    "HelloWorker",
+    "JobRequest",
+    "JobResult",
+    "NotLeader",
+    "ObjectAck",
+    "ObjectGet",
+    "OutputRef",
+    "RunningJob",
+    "Settled",
+    "SubmitAck",
+    "fitted",
+]

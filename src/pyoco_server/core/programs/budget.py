@@ -1,0 +1,46 @@
+"""How often a job is tried, and when again (GRID-79, GRID-80)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pyoco_server.core.programs.record import Program
+from pyoco_server.core.programs.report import ErrorCode
+
+__all__ = ["LOST_WITH", "Why", "is_lost", "retry_delay_seconds", "spent"]
+
+_DELAY_SECONDS_MAX = 60.0
+#: ±20%.
+_JITTER = 0.2
+#: 2 to this power is above the longest delay.
+_DOUBLINGS_MAX = 6
+
+
+class Why(StrEnum):
+    """What happened to an attempt that ended nothing. The first two count as failed, the others as lost."""
+
+    ACK_TIMEOUT = "ack_timeout"
+    WORKER_ERROR = "worker_error"
+    WORKER_DOWN = "worker_down"
+    HOLDER_LOST = "holder_lost"
+
+
+LOST_WITH = frozenset({Why.WORKER_DOWN, Why.HOLDER_LOST})
+
+
+def is_lost(why: str) -> bool:
+    """Whether the attempt went with its worker or its door, and says nothing of the job."""
+    return why in LOST_WITH
+
+
+def retry_delay_seconds(failed: int, chance: float) -> float:
+    """After so many failed attempts, at least one. `chance` is from 0.0 to 1.0: 1, 2, 4, 8 … 60 s, ±20%."""
+    delay = min(_DELAY_SECONDS_MAX, 2.0 ** min(max(failed, 1) - 1, _DOUBLINGS_MAX))
+    return delay * (1 - _JITTER + 2 * _JITTER * chance)
+
+
+def spent(program: Program, attempt: int, max_lost: int) -> ErrorCode | None:
+    """Why there is no further attempt; None: there may be one. All attempts up to `attempt` are over."""
+    if attempt - program.lost >= program.max_attempts:
+        return ErrorCode.MAX_ATTEMPTS
+    return ErrorCode.MAX_LOST if program.lost >= max_lost else None

@@ -1,0 +1,105 @@
+"""What a worker process has run lately, so that it does not run it again (GRID-107, GRID-108)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+__all__ = ["ENTRIES_MAX", "SWEEP_SECONDS", "DedupCache", "Stage"]
+
+#: GRID-107.
+ENTRIES_MAX = 10_000
+SWEEP_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+class Stage(Enum):
+    """How far a job is here."""
+
+    #: Its program runs, or waits for a place.
+    RUNNING = "running"
+    #: It has a result that no door has confirmed yet.
+    FINISHED = "finished"
+    #: A door has confirmed it.
+    SETTLED = "settled"
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    value: T
+    stage: Stage
+    #: When it got its result; None: it runs.
+    finished_at: float | None
+
+
+class DedupCache(Generic[T]):
+    """One value per JobId: the attempt that runs, or its result. For one process and one thread.
+
+    What runs or is not settled stays, whatever its age and number. So there may be more than `entries_max`, by as much
+    as the worker's places and its spool allow. What is settled goes `ttl` seconds after its result, or before that when
+    others need the room, the oldest first.
+    """
+
+    def __init__(self, ttl: float, clock: Callable[[], float], entries_max: int = ENTRIES_MAX) -> None:
+        self._ttl, self._clock, self._entries_max = ttl, clock, entries_max
+        self._entries: dict[str, _Entry[T]] = {}
+        #: Those that may go, the oldest result first. The key is there once.
+        self._settled: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._entries))
+
+    def __contains__(self, job_id: str) -> bool:
+        return self.stage(job_id) is not None
+
+    def get(self, job_id: str) -> T | None:
+        """What is known of it; None: it may run here."""
+        entry = self._entries.get(job_id)
+        return None if entry is None or self._is_over(entry) else entry.value
+
+    def stage(self, job_id: str) -> Stage | None:
+        """How far it is; None: it may run here."""
+        entry = self._entries.get(job_id)
+        return None if entry is None or self._is_over(entry) else entry.stage
+
+    def put(self, job_id: str, value: T, stage: Stage = Stage.FINISHED) -> None:
+        """From now on this is what is known of it. O(1), and one more for each that has to make room."""
+        known = self._entries.get(job_id)
+        finished_at = None
+        if stage is not Stage.RUNNING:
+            before = known.finished_at if known is not None else None
+            finished_at = self._clock() if before is None else before
+        self._settled.pop(job_id, None)
+        self._entries[job_id] = _Entry(value, stage, finished_at)
+        if stage is Stage.SETTLED and finished_at is not None:
+            self._settled[job_id] = finished_at
+        while len(self._entries) > self._entries_max and self._settled:
+            self.remove(next(iter(self._settled)))
+
+    def settle(self, job_id: str) -> None:
+        """A door has confirmed its result. One that runs, or is not known, is left as it is."""
+        entry = self._entries.get(job_id)
+        if entry is not None and entry.stage is Stage.FINISHED:
+            self.put(job_id, entry.value, Stage.SETTLED)
+
+    def remove(self, job_id: str) -> None:
+        """It may run here again: it ended with WORKER_ERROR, or was superseded."""
+        self._entries.pop(job_id, None)
+        self._settled.pop(job_id, None)
+
+    def sweep(self) -> int:
+        """Let go of what is older than the TTL. Returns how many those were. O(settled)."""
+        old = [job_id for job_id in self._settled if self._is_over(self._entries[job_id])]
+        for job_id in old:
+            self.remove(job_id)
+        return len(old)
+
+    def _is_over(self, entry: _Entry[T]) -> bool:
+        at = entry.finished_at
+        return entry.stage is Stage.SETTLED and at is not None and self._clock() - at >= self._ttl

@@ -1,0 +1,224 @@
+"""A job: what somebody asks for, and the message that asks a worker to run it (sections 5.3 and 10 of the contract)."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.names import (
+    check_client_id,
+    check_exec_name,
+    check_file_names,
+    check_group,
+    read_job_id,
+    run_id_of,
+)
+
+__all__ = [
+    "ARGS_BYTES_MAX",
+    "ARGS_MAX",
+    "TIMEOUT_MAX",
+    "InlineInputs",
+    "InputFile",
+    "Inputs",
+    "JobAsk",
+    "ObjectInputs",
+    "ProgramJob",
+    "check_ask",
+    "check_timeout",
+    "decode_inline",
+    "files_of",
+    "fingerprint",
+    "job_of",
+    "to_message",
+    "without_hints",
+]
+
+ARGS_MAX = 256
+ARGS_BYTES_MAX = 16 * 1024
+TIMEOUT_MAX = 86_400
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """An input, without its bytes."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobAsk:
+    """A job as somebody asks for it, checked (`check_ask`). Its files' bytes travel beside it."""
+
+    job_id: str
+    group: str
+    client_id: str
+    exec_name: str
+    args: tuple[str, ...] = ()
+    #: Sorted by name.
+    files: tuple[InputFile, ...] = ()
+    #: None: the caller gave none.
+    timeout_sec: float | None = None
+    #: The run that this one repeats (GRID-88).
+    retry_of: str | None = None
+
+    @property
+    def run_id(self) -> str:
+        return run_id_of(self.job_id, self.group)
+
+
+def check_ask(ask: JobAsk) -> JobAsk:
+    """The same, names in their canonical form and files sorted. Raises GridRefused. O(args + files)."""
+    check_group(ask.group)
+    check_client_id(ask.client_id)
+    check_exec_name(ask.exec_name)
+    check_file_names(each.name for each in ask.files)
+    _check_args(ask.args)
+    check_timeout(ask.timeout_sec)
+    values = vars(ask) | {"job_id": read_job_id(ask.job_id), "files": tuple(sorted(ask.files, key=lambda f: f.name))}
+    return JobAsk(**values)
+
+
+def _check_args(args: tuple[str, ...]) -> None:
+    if len(args) > ARGS_MAX:
+        raise GridRefused(Code.BAD_SCHEMA, f"a job has at most {ARGS_MAX} arguments", field="Args")
+    try:
+        size = sum(len(each.encode()) for each in args)
+    except UnicodeEncodeError:
+        raise GridRefused(Code.BAD_SCHEMA, "an argument must be text that UTF-8 can hold", field="Args") from None
+    if size > ARGS_BYTES_MAX:
+        raise GridRefused(Code.BAD_SCHEMA, f"arguments take at most {ARGS_BYTES_MAX} bytes together", field="Args")
+    if any("\0" in each for each in args):
+        raise GridRefused(Code.BAD_SCHEMA, "an argument may not contain NUL", field="Args")
+
+
+def check_timeout(seconds: object) -> None:
+    """None, or 1 to 86,400; finite, and no bool. Raises GridRefused."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= TIMEOUT_MAX:
+        raise GridRefused(Code.BAD_SCHEMA, f"TimeoutSec must be from 1 to {TIMEOUT_MAX} seconds", field="TimeoutSec")
+
+
+def fingerprint(ask: JobAsk) -> str:
+    """GRID-24: equal for equal content, whoever asks and however."""
+    document = {
+        "args": list(ask.args),
+        "client_id": ask.client_id,
+        "exec_name": ask.exec_name,
+        "files": [[each.name, each.size, each.sha256] for each in sorted(ask.files, key=lambda f: f.name)],
+        "timeout_sec": ask.timeout_sec,
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class InlineInputs:
+    """Small inputs: base64 text by name."""
+
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ObjectInputs:
+    """Larger ones: one zip in the object store."""
+
+    object: str
+    size: int
+    sha256: str
+    files: tuple[InputFile, ...]
+
+
+Inputs = InlineInputs | ObjectInputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramJob:
+    """The message of a run on the queue (GRID-52). Also in the record until the run has ended, to be sent again."""
+
+    run_id: str
+    job_id: str
+    group: str
+    exec_name: str
+    client_id: str
+    args: tuple[str, ...]
+    timeout_sec: float | None
+    inputs: Inputs
+    submitted_at: float
+    fingerprint: str
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+    retry_of: str | None = None
+    #: Hints for the first claim, in the message alone: the revision of the PENDING record that this job was put for,
+    #: and the one member of it that is told nowhere else. Who writes over exactly that revision need not read it.
+    revision: int | None = None
+    max_attempts: int | None = None
+
+    @property
+    def subject_tokens(self) -> tuple[str, str, str, str]:
+        return self.group, self.exec_name, self.client_id, self.run_id
+
+
+def job_of(
+    ask: JobAsk, inputs: Inputs, now: float, *, tenant_id: str | None = None, api_key_id: str | None = None
+) -> ProgramJob:
+    """The message of an ask that has been checked, its inputs stored."""
+    return ProgramJob(
+        run_id=ask.run_id,
+        job_id=ask.job_id,
+        group=ask.group,
+        exec_name=ask.exec_name,
+        client_id=ask.client_id,
+        args=ask.args,
+        timeout_sec=ask.timeout_sec,
+        inputs=inputs,
+        submitted_at=now,
+        fingerprint=fingerprint(ask),
+        tenant_id=tenant_id,
+        api_key_id=api_key_id,
+        retry_of=ask.retry_of,
+    )
+
+
+def without_hints(job: ProgramJob) -> ProgramJob:
+    """The same, as it stands in the record: to be sent again at any time."""
+    return replace(job, revision=None, max_attempts=None) if job.revision is not None else job
+
+
+def decode_inline(text: str) -> bytes:
+    """The bytes of an inline input. Raises ValueError."""
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+def files_of(job: ProgramJob) -> tuple[InputFile, ...]:
+    """Its input files, by name. O(bytes) when they are inline."""
+    if isinstance(job.inputs, ObjectInputs):
+        return job.inputs.files
+    contents = ((name, decode_inline(text)) for name, text in sorted(job.inputs.files.items()))
+    return tuple(InputFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents)
+
+
+_HINTS = ("revision", "max_attempts")
+
+
+def to_message(job: ProgramJob) -> dict[str, Any]:
+    """GRID-52, with the hints that it has."""
+    if isinstance(job.inputs, InlineInputs):
+        inputs: dict[str, Any] = {"mode": "inline", "files": dict(job.inputs.files)}
+    else:
+        listed = [[each.name, each.size, each.sha256] for each in job.inputs.files]
+        inputs = {"mode": "object", "object": job.inputs.object, "size": job.inputs.size, "sha256": job.inputs.sha256}
+        inputs["files"] = listed
+    message = {"v": 1, **vars(job), "args": list(job.args), "inputs": inputs}
+    for name in _HINTS:
+        if message[name] is None:
+            del message[name]
+    return message

@@ -1,0 +1,341 @@
+"""How the record of a program's run may change: pure functions, each written by a compare-and-set (section 9.7).
+
+Three things differ from a flow. A run may go back to PENDING, and its last token then still counts: a worker that was
+thought lost may come back with its result, or with its program still running (GRID-55, GRID-110). A PENDING run is
+cancelled at once. And a program that ended before a cancel reached it keeps its own end (GRID-161).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.programs.budget import LOST_WITH, Why, is_lost
+from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
+from pyoco_server.core.programs.names import flow_name_of
+from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program
+from pyoco_server.core.programs.report import ErrorCode, Report
+from pyoco_server.core.programs.tails import cut, tail_of
+from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, changed, with_this_one
+from pyoco_server.core.states import IllegalMove, RunState, TaskState
+
+__all__ = [
+    "MOVES",
+    "accept",
+    "addressed",
+    "ask_cancel",
+    "beat",
+    "cancel",
+    "claim",
+    "conclude",
+    "exhaust",
+    "fail_invalid",
+    "is_cancel_asked",
+    "is_fresh",
+    "is_no_result",
+    "note_letter",
+    "program_of",
+    "put_back",
+    "reattach",
+    "release",
+    "with_short_tails",
+]
+
+S = RunState
+_OPEN = frozenset({S.PENDING, S.RUNNING, S.CANCELLING})
+
+#: A move that is not in this table cannot happen.
+MOVES: dict[str, tuple[frozenset[RunState], RunState]] = {
+    "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-53: RUNNING when its lease is old
+    "put_back": (frozenset({S.RUNNING}), S.PENDING),  # GRID-79, GRID-81; a cancelled one ends instead
+    "release": (frozenset({S.RUNNING}), S.PENDING),  # GRID-41
+    "reattach": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-110
+    "reattach_cancelled": (frozenset({S.CANCELLING}), S.CANCELLING),
+    "ask_cancel": (frozenset({S.RUNNING}), S.CANCELLING),  # GRID-160
+    "complete": (_OPEN, S.COMPLETED),  # GRID-54, GRID-55, GRID-161
+    "fail": (_OPEN, S.FAILED),  # GRID-54, GRID-80
+    "cancel": (_OPEN, S.CANCELLED),  # GRID-159, GRID-162
+}
+
+#: GRID-84: every other failure is an `execution_error`.
+_REASONS = {
+    ErrorCode.MAX_ATTEMPTS: DeadReason.MAX_ATTEMPTS,
+    ErrorCode.MAX_LOST: DeadReason.MAX_LOST,
+    ErrorCode.EXEC_NOT_FOUND: DeadReason.EXEC_NOT_FOUND,
+    ErrorCode.EXEC_NOT_ALLOWED: DeadReason.EXEC_NOT_ALLOWED,
+}
+#: Of what a worker says of its own fault.
+_SAID_MAX = 200
+_BUDGET_TEXTS = {
+    ErrorCode.MAX_ATTEMPTS: "every attempt failed, and there is none left",
+    ErrorCode.MAX_LOST: "its attempts were lost with their workers, and there is none left",
+}
+_TASKS = {
+    S.PENDING: TaskState.PENDING,
+    S.RUNNING: TaskState.RUNNING,
+    S.CANCELLING: TaskState.RUNNING,
+    S.COMPLETED: TaskState.SUCCEEDED,
+    S.FAILED: TaskState.FAILED,
+    S.CANCELLED: TaskState.CANCELLED,
+}
+
+
+def program_of(run: Run) -> Program:
+    if run.program is None:
+        raise IllegalMove("be a program", run.status)
+    return run.program
+
+
+def _moved(run: Run, move: str, now: float, program: dict[str, Any], **changes: Any) -> Run:
+    sources, target = MOVES[move]
+    if run.status not in sources:
+        raise IllegalMove(move, run.status)
+    changes["program"] = _altered(program_of(run), program)
+    return changed(run, status=target, updated_at=now, tasks={EXEC: str(_TASKS[target])}, **changes)
+
+
+def _altered(program: Program, changes: dict[str, Any]) -> Program:
+    """As `changed` does it for runs, and for the same reason."""
+    copy = object.__new__(Program)
+    copy.__dict__.update(program.__dict__)
+    copy.__dict__.update(changes)
+    return copy
+
+
+def accept(job: ProgramJob, max_attempts: int) -> Run:
+    """The first record of a run: the same, whoever makes it from the job (GRID-48, GRID-53 step 2)."""
+    listed = [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in files_of(job)]
+    params: dict[str, Any] = {"exec_name": job.exec_name, "args": list(job.args), "files": listed}
+    if job.timeout_sec is not None:  # told nowhere else once the run has ended, and a repetition needs it
+        params["timeout_sec"] = job.timeout_sec
+    return Run(
+        run_id=job.run_id,
+        kind=EXEC,
+        flow_name=flow_name_of(job.exec_name),
+        tag=TAG,
+        tags=(TAG, job.exec_name),
+        params=params,
+        tasks={EXEC: str(TaskState.PENDING)},
+        submitted_at=job.submitted_at,
+        updated_at=job.submitted_at,
+        heartbeat_at=job.submitted_at,
+        tenant_id=job.tenant_id,
+        api_key_id=job.api_key_id,
+        rerun_of=job.retry_of,
+        program=Program(
+            job_id=job.job_id,
+            group=job.group,
+            exec_name=job.exec_name,
+            client_id=job.client_id,
+            fingerprint=job.fingerprint,
+            max_attempts=max_attempts,
+            retry_of=job.retry_of,
+            job=to_message(without_hints(job)),
+        ),
+    )
+
+
+def is_fresh(run: Run, now: float, fresh_seconds: float) -> bool:
+    """Whether somebody still answers for the attempt, by its lease."""
+    return run.status in (S.RUNNING, S.CANCELLING) and now - run.heartbeat_at < fresh_seconds
+
+
+def addressed(run: Run) -> ProgramJob:
+    """A job with the address of this run's, and nothing in it: to look for its message, or to take it out."""
+    program = program_of(run)
+    return ProgramJob(
+        run_id=run.run_id,
+        job_id=program.job_id,
+        group=program.group,
+        exec_name=program.exec_name,
+        client_id=program.client_id,
+        args=(),
+        timeout_sec=None,
+        inputs=InlineInputs({}),
+        submitted_at=run.submitted_at,
+        fingerprint=program.fingerprint,
+    )
+
+
+def is_cancel_asked(run: Run) -> bool:
+    return run.status is S.CANCELLING or run.cancel_requested_at is not None
+
+
+def claim(run: Run, *, token: str, worker_id: str, holder: str, slot: int, now: float) -> Run:
+    """One more attempt; every older one is fenced from here on. One that was under way until now is lost."""
+    was_lost = run.status is S.RUNNING
+    earlier = with_this_one(run, Why.HOLDER_LOST, run.heartbeat_at) if was_lost else run.earlier_attempts
+    lost = program_of(run).lost + was_lost
+    return _moved(
+        run,
+        "claim",
+        now,
+        {"holder": holder, "slot": slot, "lost": lost, "not_before": None},
+        attempt=run.attempt + 1,
+        attempt_id=token,
+        worker_id=worker_id,
+        earlier_attempts=earlier,
+        start_time=now,
+        heartbeat_at=now,
+        error=None,
+    )
+
+
+def beat(run: Run, slot: int | None, now: float) -> Run:
+    """A sign of life, and which slot the attempt has by now."""
+    program = program_of(run)
+    if program.slot != slot:
+        program = _altered(program, {"slot": slot})
+    return changed(run, heartbeat_at=now, updated_at=now, program=program)
+
+
+def release(run: Run, now: float) -> Run:
+    """Claimed and never handed over: as if it had not been. No token is left, for nobody can come back with it."""
+    return _moved(
+        run,
+        "release",
+        now,
+        {"holder": None, "slot": None, "not_before": None},
+        attempt=run.attempt - 1,
+        attempt_id=None,
+        worker_id=None,
+        start_time=None,
+    )
+
+
+def put_back(run: Run, why: Why, not_before: float, now: float, said: str | None = None) -> Run:
+    """The attempt ended nothing; there is another one, at that instant at the earliest. Its token stays.
+
+    `said`: what its worker could not do. It is shown until the next attempt begins, and beside this one after that."""
+    lost = program_of(run).lost + is_lost(why)
+    return _moved(
+        run,
+        "put_back",
+        now,
+        {"holder": None, "slot": None, "lost": lost, "not_before": not_before},
+        earlier_attempts=_with_its_error(with_this_one(run, why, now), said),
+        worker_id=None,
+        error=said and said[:_SAID_MAX],
+    )
+
+
+def _with_its_error(attempts: tuple[Mapping[str, Any], ...], said: str | None) -> tuple[Mapping[str, Any], ...]:
+    if said is None or not attempts:
+        return attempts
+    return (*attempts[:-1], {**attempts[-1], "error": said[:_SAID_MAX]})
+
+
+def reattach(run: Run, *, worker_id: str, holder: str, slot: int | None, now: float) -> Run:
+    """The program runs on, and somebody else answers for it. What was said of its end was not true."""
+    if run.status is S.CANCELLING:
+        return _moved(
+            run, "reattach_cancelled", now, {"holder": holder, "slot": slot}, worker_id=worker_id, heartbeat_at=now
+        )
+    lost, earlier = _as_if_not_put_back(run)
+    return _moved(
+        run,
+        "reattach",
+        now,
+        {"holder": holder, "slot": slot, "lost": lost, "not_before": None},
+        worker_id=worker_id,
+        earlier_attempts=earlier,
+        heartbeat_at=now,
+    )
+
+
+def _as_if_not_put_back(run: Run) -> tuple[int, tuple[Mapping[str, Any], ...]]:
+    """How many attempts are lost, and what became of them, once the last one has turned up again."""
+    lost, earlier = program_of(run).lost, run.earlier_attempts
+    if run.status is not S.PENDING:
+        return lost, earlier
+    last = earlier[-1] if earlier and earlier[-1].get("attempt") == run.attempt else None
+    # Without its line, which goes first when a record is too large, it counts as what it mostly is: lost.
+    if last is None or last.get("why") in LOST_WITH:
+        lost = max(0, lost - 1)
+    return lost, earlier[:-1] if last is not None else earlier
+
+
+def ask_cancel(run: Run, reason: str | None, by: str | None, now: float) -> Run:
+    """Of a running one: its holder does the rest."""
+    return _moved(run, "ask_cancel", now, {}, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by)
+
+
+def is_no_result(run: Run, report: Report) -> bool:
+    """Whether the job has to be tried again: the worker's own fault, or stopped though nobody asked (GRID-54)."""
+    is_stopped = report.status is S.CANCELLED and not is_cancel_asked(run)
+    return report.error_code is ErrorCode.WORKER_ERROR or is_stopped
+
+
+def conclude(
+    run: Run, report: Report, artifacts: Sequence[Artifact], now: float, *, worker_id: str | None, buries_errors: bool
+) -> Run:
+    """The one end, by the word of whoever ran it. `buries_errors`: whether an `execution_error` gets a letter."""
+    lost, earlier = _as_if_not_put_back(run)
+    move = {S.COMPLETED: "complete", S.FAILED: "fail", S.CANCELLED: "cancel"}[report.status]
+    error_code = report.error_code
+    if report.status is S.CANCELLED:
+        error_code = ErrorCode.CANCELLED
+    facts: dict[str, Any] = {
+        "exit_code": report.exit_code,
+        "error_code": None if report.status is S.COMPLETED else error_code,
+        "stdout_tail": tail_of(report.stdout),
+        "stderr_tail": tail_of(report.stderr),
+        "stdout_truncated": report.stdout_truncated,
+        "stderr_truncated": report.stderr_truncated,
+        "artifacts": tuple(artifacts),
+        "run_seconds": report.run_seconds,
+        "lost": lost,
+    }
+    error = None if report.status is S.COMPLETED else report.error
+    found = changed(run, earlier_attempts=earlier, worker_id=worker_id or run.worker_id)
+    return _ended(found, move, error, facts, now, buries_errors=buries_errors)
+
+
+def cancel(run: Run, now: float, reason: str | None = None, by: str | None = None) -> Run:
+    """Stopped before its program has run, or after its holder was lost (GRID-159, GRID-162)."""
+    asked: dict[str, Any] = {}
+    if run.cancel_requested_at is None:
+        asked = {"cancel_requested_at": now, "cancel_reason": reason, "cancel_requested_by": by}
+    return _ended(changed(run, **asked), "cancel", None, {"error_code": ErrorCode.CANCELLED}, now)
+
+
+def exhaust(run: Run, code: ErrorCode, lost: int, now: float, said: str | None = None) -> Run:
+    """Its budget is spent (GRID-80). What the last attempt said, if it said anything, is the reason that helps."""
+    last = said or run.error
+    error = f"{_BUDGET_TEXTS[code]}; the last one: {last}" if last else _BUDGET_TEXTS[code]
+    return _ended(run, "fail", error, {"error_code": code, "lost": lost}, now)
+
+
+def fail_invalid(run: Run, error: str, now: float) -> Run:
+    """Its record holds no job that anybody could run."""
+    ended = _ended(run, "fail", error, {"error_code": None}, now)
+    return changed(ended, reason=DeadReason.INVALID_JOB)
+
+
+def _ended(
+    run: Run, move: str, error: str | None, facts: dict[str, Any], now: float, *, buries_errors: bool = True
+) -> Run:
+    """The job stays in the record until its letter is written (GRID-86): whoever repairs that needs it."""
+    reason = _REASONS.get(facts["error_code"], DeadReason.EXECUTION_ERROR) if move == "fail" else None
+    is_due = reason is not None and (buries_errors or reason is not DeadReason.EXECUTION_ERROR)
+    facts |= {"holder": None, "slot": None, "not_before": None, "dlq_due": is_due}
+    if not is_due:
+        facts["job"] = None
+    if error is None and move == "fail":
+        error = "the program failed"
+    return _moved(
+        run, move, now, facts, error=error and error[:ERROR_LENGTH_MAX], reason=reason, end_time=now, heartbeat_at=now
+    )
+
+
+def note_letter(run: Run, now: float) -> Run:
+    """Its dead letter is written. Nothing else of an ended run ever changes (GRID-47)."""
+    return changed(run, updated_at=now, program=_altered(program_of(run), {"dlq_done": True, "job": None}))
+
+
+def with_short_tails(run: Run) -> Run:
+    """GRID-153: of a record that would be too large otherwise."""
+    program = program_of(run)
+    tails = {"stdout_tail": cut(program.stdout_tail), "stderr_tail": cut(program.stderr_tail)}
+    return changed(run, program=_altered(program, tails))

@@ -1,0 +1,71 @@
+"""What a run of a program has beside what every run has, and how it may change (sections 9.7, 10 and 20.1).
+
+The token of an attempt is the run's `attempt_id`; it is stored as `token`. Moves are pure; every one is written by a
+compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["EXEC", "PRIVATE", "TAG", "Artifact", "Program", "artifact_object"]
+
+#: The kind of a run of a program, and its routing tag.
+EXEC = "exec"
+TAG = "exec"
+
+#: GRID-154: members that no door ever shows.
+PRIVATE = frozenset({"token", "attempt_id", "holder", "slot", "job"})
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that an attempt left behind (GRID-145)."""
+
+    #: `output.zip`, `stdout.txt` or `stderr.txt`.
+    name: str
+    #: Its name in the object store.
+    object: str
+    size: int
+    sha256: str
+
+
+def artifact_object(run_id: str, attempt: int, name: str) -> str:
+    """GRID-145: where it lies in the object store. A late attempt cannot write over the one that counts."""
+    return f"{run_id}/a{attempt}/{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """GRID-151: what is stored flat beside the members of every run."""
+
+    job_id: str
+    group: str
+    exec_name: str
+    client_id: str
+    fingerprint: str
+    max_attempts: int
+    #: Attempts that were lost with their worker or their door. Those that failed are `attempt - lost`.
+    lost: int = 0
+    #: No attempt before this instant.
+    not_before: float | None = None
+    #: The process that answers for the attempt: a door, or a native worker.
+    holder: str | None = None
+    #: Number of the client's slot that the attempt holds.
+    slot: int | None = None
+    exit_code: int | None = None
+    error_code: str | None = None
+    stdout_tail: str | None = None
+    stderr_tail: str | None = None
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    artifacts: tuple[Artifact, ...] = ()
+    run_seconds: float | None = None
+    #: GRID-86: a dead letter is to be written; it has been.
+    dlq_due: bool = False
+    dlq_done: bool = False
+    retry_of: str | None = None
+    #: The message of the queue, until the run has ended.
+    job: Mapping[str, Any] | None = None

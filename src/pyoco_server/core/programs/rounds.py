@@ -1,0 +1,105 @@
+"""Whose turn it is: programs in turn, and the clients of each in turn (GRID-59). Pure; nothing here waits."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+__all__ = ["Ring", "Rounds", "Turn"]
+
+T = TypeVar("T")
+
+
+class Ring:
+    """Names in a circle. Whoever leaves and comes back has its old place, so the order is kept over idle times."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        #: Who had the last turn. It may have left.
+        self.last = ""
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: str) -> bool:
+        at = bisect_left(self._names, name)
+        return at < len(self._names) and self._names[at] == name
+
+    def add(self, name: str) -> None:
+        """May be repeated. O(n) to move, O(log n) to find."""
+        at = bisect_left(self._names, name)
+        if at == len(self._names) or self._names[at] != name:
+            self._names.insert(at, name)
+
+    def discard(self, name: str) -> None:
+        at = bisect_left(self._names, name)
+        if at < len(self._names) and self._names[at] == name:
+            del self._names[at]
+
+    def __iter__(self) -> Iterator[str]:
+        """Everybody once, beginning behind whoever had the last turn. Not to be changed meanwhile."""
+        begin = bisect_right(self._names, self.last)
+        for at in range(begin, len(self._names)):
+            yield self._names[at]
+        for at in range(begin):
+            yield self._names[at]
+
+
+@dataclass(frozen=True)
+class Turn(Generic[T]):
+    """One look at one lane, with what was reserved for it."""
+
+    exec_name: str
+    client_id: str
+    seat: T
+    #: Which program had the turn before.
+    before: str
+
+
+class Rounds:
+    """The lanes that may have something, and whose turn is next."""
+
+    def __init__(self) -> None:
+        self._execs = Ring()
+        self._clients: dict[str, Ring] = {}
+
+    def add(self, exec_name: str, client_id: str) -> None:
+        """The lane may have something. May be repeated."""
+        clients = self._clients.get(exec_name)
+        if clients is None:
+            clients = self._clients[exec_name] = Ring()
+        clients.add(client_id)
+        self._execs.add(exec_name)
+
+    def discard(self, exec_name: str, client_id: str) -> None:
+        """It rests, and delays nobody (GRID-61)."""
+        clients = self._clients.get(exec_name)
+        if clients is None:
+            return
+        clients.discard(client_id)
+        if not clients:
+            self._execs.discard(exec_name)
+
+    def has(self, exec_name: str, client_id: str) -> bool:
+        clients = self._clients.get(exec_name)
+        return clients is not None and client_id in clients
+
+    def pick(self, seat_for: Callable[[str], T | None]) -> Turn[T] | None:
+        """The next program that has a seat, and its next client; the pointers move on. None: nobody has one, or no
+        lane is left. O(programs)."""
+        before = self._execs.last
+        for exec_name in self._execs:
+            seat = seat_for(exec_name)
+            if seat is not None:
+                clients = self._clients[exec_name]
+                clients.last = next(iter(clients))
+                self._execs.last = exec_name
+                return Turn(exec_name, clients.last, seat, before)
+        return None
+
+    def undo(self, turn: Turn[T]) -> None:
+        """Nothing was there: the program's turn goes to its next client. Those that others took since stay."""
+        if self._execs.last == turn.exec_name:
+            self._execs.last = turn.before

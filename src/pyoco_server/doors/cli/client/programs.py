@@ -1,0 +1,217 @@
+"""`exec`, `submit-exec` and `artifacts`: run a program somewhere, and get what it has left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.calling import calling
+from pyoco_server.doors.cli.client.connection import Asked
+from pyoco_server.doors.cli.client.output import coloured, note, print_json, safe, span
+from pyoco_server.doors.cli.client.progress import transferring
+from pyoco_server.doors.cli.client.submit import key_option
+from pyoco_server.doors.cli.client.waiting import end_of, timeout_option
+from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyoco_server.http_client import PyocoHttpClient
+
+__all__ = ["artifacts", "exec_program", "submit_exec"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The command was fine, and the job did not complete.
+_NOT_COMPLETED = 2
+_ARCHIVE = "output.zip"
+_STREAMS = {"stdout.txt": "stdout", "stderr.txt": "stderr"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _After:
+    """What to do when the job is accepted."""
+
+    wait: bool
+    out: str | None
+    timeout_sec: float | None
+    as_json: bool
+
+    @property
+    def stays(self) -> bool:
+        return self.wait or self.out is not None or self.timeout_sec is not None
+
+
+def _job_options(function: F) -> F:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the run as JSON instead of what the program said."),
+        timeout_option,
+        click.option(
+            "--out", metavar="DIR", help="Wait, then unpack the files that the program has left into this directory."
+        ),
+        click.option("--wait", is_flag=True, help="Return when it has ended; what it printed is printed here."),
+        key_option,
+        click.option("--run-timeout-sec", type=click.FloatRange(1, 86_400), help="How long the program may run."),
+        click.option("--group", help="Where it is queued. [default: the server's own group]"),
+        click.option("--client-id", metavar="ID", help="Whose job it is. [default: by the API key]"),
+        click.option("--job-id", metavar="UUID", help="Of your choice: the same job again under one id counts once."),
+        click.option("--file", "files", multiple=True, metavar="PATH", help="An input file; may be repeated."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command(
+    "exec",
+    cls=Command,
+    example="""\
+pyoco-client exec calcA --file in.txt --wait --out results -- --n 3
+pyoco-client exec render --file scene.blend --client-id studio --json""",
+)
+@click.argument("name")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
+@_job_options
+@click.pass_obj
+def exec_program(asked: Asked, /, name: str, args: Sequence[str], **given: Any) -> int:
+    """Run a program on a worker, with arguments and files.
+
+    With --wait or --out it ends with 0 when the program has completed, and with 2 when it has not: it failed, was
+    cancelled, or was given up. 1 means that the request itself went wrong, or that the time of waiting was over.
+    """
+    return _run(asked, name, args, **given)
+
+
+@click.command(
+    "submit-exec",
+    cls=Command,
+    example="pyoco-client submit-exec --exec calcA --arg 3 --file in.txt --wait --out results",
+)
+@click.option("--exec", "name", required=True, metavar="NAME", help="The program.")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="An argument; may be repeated.")
+@_job_options
+@click.pass_obj
+def submit_exec(asked: Asked, /, name: str, args: Sequence[str], **given: Any) -> int:
+    """The same as `exec`, for those who build command lines: every part has an option."""
+    return _run(asked, name, args, **given)
+
+
+@click.command(
+    "artifacts",
+    cls=Command,
+    example="""\
+pyoco-client artifacts RUN_ID
+pyoco-client artifacts RUN_ID --out results
+pyoco-client artifacts RUN_ID --save out.zip""",
+)
+@arguments.run_id
+@click.option("--out", metavar="DIR", help="Unpack the archive into this directory.")
+@click.option("--save", metavar="PATH", help="Keep the archive as it is, as a zip.")
+@click.pass_obj
+def artifacts(asked: Asked, run_id: str, out: str | None, save: str | None) -> None:
+    """Show what a program has left behind, or fetch it."""
+    with calling(asked) as client:
+        if out is None and save is None:
+            print_json(client.get_artifacts(run_id))
+        if save is not None:
+            with transferring(_ARCHIVE) as progress:
+                print_json(client.save_artifact(run_id, save, progress=progress))
+        if out is not None:
+            print_json({"run_id": run_id, "files": _unpacked(client, run_id, out)})
+
+
+def _run(
+    asked: Asked,
+    name: str,
+    args: Sequence[str],
+    *,
+    files: Sequence[str],
+    idempotency_key: str | None,
+    run_timeout_sec: float | None,
+    **more: Any,
+) -> int:
+    after = _After(**{field: more.pop(field) for field in ("wait", "out", "timeout_sec", "as_json")})
+    if run_timeout_sec is not None:
+        more["timeout_sec"] = int(run_timeout_sec) if run_timeout_sec.is_integer() else run_timeout_sec
+    asked_for = {field: value for field, value in more.items() if value is not None}
+    with calling(asked) as client:
+        try:
+            with transferring(name) as progress:
+                accepted = client.submit_job(
+                    name, args, list(files), idempotency_key=idempotency_key, progress=progress, **asked_for
+                )
+        except (OSError, ValueError, TypeError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise UsageError(f"cannot send the files: {error}") from error
+        if not after.stays:
+            print_json(accepted)
+            return 0
+        note(f"job {accepted['job_id']} is submitted as run {accepted['run_id']}")
+        return _conclude(client, end_of(client, str(accepted["run_id"]), after.timeout_sec), after)
+
+
+def _conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], after: _After) -> int:
+    """Print what the program said, fetch what it has left, and tell how it ended. Gives the exit code."""
+    run_id, status = str(snapshot["run_id"]), str(snapshot["status"])
+    if after.as_json:
+        print_json(snapshot)
+    else:
+        _show_streams(client, snapshot)
+    if after.out is not None:
+        if any(each["name"] == _ARCHIVE for each in client.get_artifacts(run_id)):
+            names = _unpacked(client, run_id, after.out)
+            note(f"unpacked into {after.out}: {len(names)}")
+        else:
+            note("the program has left no files")
+    code = snapshot.get("exit_code")
+    took = snapshot.get("run_seconds")
+    told = [coloured(status, sys.stderr)]
+    told += [f"exit code {code}"] if code is not None else []
+    told += [span(took)] if took is not None else []
+    told += [safe(snapshot["error"])] if status != "COMPLETED" and snapshot.get("error") else []
+    click.echo(", ".join(told), err=True)
+    return 0 if status == "COMPLETED" else _NOT_COMPLETED
+
+
+def _show_streams(client: PyocoHttpClient, snapshot: Mapping[str, Any]) -> None:
+    run_id = str(snapshot["run_id"])
+    there = {each["name"] for each in client.get_artifacts(run_id)}
+    for name, stream in _STREAMS.items():
+        if name in there:
+            _echo(client.read_artifact(run_id, name), is_error=stream == "stderr")
+        if snapshot.get(f"{stream}_truncated"):
+            note(f"only the last part of {stream} was kept")
+
+
+def _echo(data: bytes, *, is_error: bool) -> None:
+    """As it is for a program; for a terminal without what could take it over."""
+    stream = sys.stderr if is_error else sys.stdout
+    if stream.isatty():
+        lines = data.decode("utf-8", "replace").split("\n")
+        click.echo("\n".join(safe(line.expandtabs()) for line in lines), nl=False, err=is_error)
+    else:
+        click.echo(data, nl=False, err=is_error)
+
+
+def _unpacked(client: PyocoHttpClient, run_id: str, out: str) -> list[str]:
+    """Fetch the archive, compare it, and unpack it, whole or not at all. Raises UsageError for a directory that cannot
+    be written, InvalidArchive."""
+    from pyoco_server.archives import unpack  # noqa: PLC0415 - for those who unpack
+    from pyoco_server.grid_config import GridConfig  # noqa: PLC0415
+
+    bytes_max = GridConfig.read(os.environ).exec_output_max_bytes
+    try:
+        with tempfile.TemporaryDirectory(prefix="pyoco-") as folder:
+            with transferring(_ARCHIVE) as progress:
+                saved = client.save_artifact(run_id, folder, progress=progress)
+            with Path(saved["path"]).open("rb") as file:
+                return unpack(file, Path(out), bytes_max=bytes_max)
+    except OSError as error:
+        raise UsageError(f"cannot write the files into {out}: {error}") from error

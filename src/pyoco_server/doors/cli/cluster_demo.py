@@ -1,0 +1,205 @@
+"""`pyoco-server cluster demo`: starts everything, says what is where, and keeps it running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyoco_server.config import LogSettings, NatsBackendConfig
+from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
+from pyoco_server.doors.cli.cluster_plan import COPIES, ClusterPlan
+from pyoco_server.doors.cli.cluster_settings import set_aside
+from pyoco_server.doors.cli.cluster_story import Stage, tell_story
+from pyoco_server.doors.cli.console import Console
+from pyoco_server.doors.cli.serving import Serving
+from pyoco_server.doors.cli.signals import StopSignal
+from pyoco_server.doors.cli.supervisor import Supervisor
+from pyoco_server.embedded import EmbeddedNats
+from pyoco_server.embedded_cluster import cluster_of, cluster_url, nodes_found
+from pyoco_server.errors import UsageError
+from pyoco_server.logs import get_logger
+
+__all__ = ["DemoOptions", "run_demo"]
+
+log = get_logger(__name__)
+
+_HOST = "127.0.0.1"
+_GATEWAYS = 2
+_DATA_DIR = ".pyoco-cluster"
+_EXAMPLE = "example: pyoco-server cluster demo --data-dir .pyoco-cluster-2"
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The command line, as it was given; None: it was not."""
+
+    once: bool
+    port: int
+    data_dir: str | None
+    nodes: int
+    workers: int
+    flow_resolver: str | None
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Returns the exit code, after everything has ended. Raises PyocoError when something could not be started.
+
+    Its user's settings may name the stores, users and keys of a deployment: of those nothing is used.
+    """
+    with set_aside() as told:
+        if told is not None:
+            click.echo(told, err=True)
+        return _run_in_its_place(options)
+
+
+def _run_in_its_place(options: DemoOptions) -> int:
+    if options.data_dir is not None or not options.once:
+        return _run(options, Path(options.data_dir or _DATA_DIR))
+    folder = Path(tempfile.mkdtemp(prefix="pyoco-cluster-"))
+    code = 1
+    try:
+        code = _run(options, folder)
+    finally:
+        if code == 1 and (folder / "logs").exists():
+            click.echo(f"what was logged and stored is kept, to be looked at: {folder}", err=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _run(options: DemoOptions, folder: Path) -> int:
+    log_settings = LogSettings.from_env()
+    config = NatsBackendConfig.from_env(data_dir=str(folder), jetstream_replicas=COPIES, nats_sync=_sync())
+    plan = ClusterPlan(config, options.workers, options.flow_resolver)
+    with contextlib.ExitStack() as claimed:
+        data_dir = claim_data_dir(folder)
+        claimed.callback(data_dir.release)
+        _check_data(data_dir.path, options.nodes)
+        ports = [options.port + number if options.port else 0 for number in range(_GATEWAYS)]
+        https = [claimed.enter_context(open_port(_HOST, port)) for port in ports]
+        nodes = cluster_of(data_dir.path, config, options.nodes)
+        next(iter(nodes.values())).command()  # whether there is a nats-server is found before anything is started
+        console = Console(data_dir.path / "logs")
+        return asyncio.run(_Demo(options, plan, data_dir, nodes, console).run(https, log_settings))
+
+
+def _sync() -> str | None:
+    """Each write is on disk before it is answered, unless somebody said otherwise: three nodes on one machine lose
+    their power together. None: as the settings say."""
+    return None if "PYOCO_NATS_SYNC" in os.environ else "always"
+
+
+def _check_data(folder: Path, nodes: int) -> None:
+    """Raises UsageError for data that another command, or a cluster of another size, has left."""
+    if (folder / "nats").exists():
+        raise UsageError(f"{folder} belongs to `pyoco-server up`; choose another --data-dir; {_EXAMPLE}")
+    found = nodes_found(folder)
+    if found not in (0, nodes):
+        raise UsageError(f"{folder} belongs to a cluster of {found} nodes: say --nodes {found}, or choose another")
+
+
+class _Demo:
+    def __init__(
+        self,
+        options: DemoOptions,
+        plan: ClusterPlan,
+        data_dir: DataDir,
+        nodes: Mapping[str, EmbeddedNats],
+        console: Console,
+    ) -> None:
+        self._options, self._plan, self._data_dir = options, plan, data_dir
+        self._nodes, self._console = nodes, console
+
+    async def run(self, https: Sequence[socket.socket], log_settings: LogSettings) -> int:
+        stop = StopSignal()  # before the first child
+        self._console.take_own_words("pyoco-server:cluster", log_settings)
+        gateways = [(http, Serving(_HOST, http.getsockname()[1])) for http in https]
+        parts = self._plan.cluster_parts(self._data_dir, self._nodes, gateways)
+        supervisor = Supervisor(parts, self._console, self._tell_back)
+        servings = [serving for _, serving in gateways]
+        self._console.say(f"starting {len(self._nodes)} NATS nodes, then {len(parts) - len(self._nodes)} processes …")
+        supervisor.start()
+        code = 0
+        failing = asyncio.create_task(supervisor.failed())
+        stopping = asyncio.create_task(stop.wait())
+        showing = asyncio.create_task(self._show(supervisor, servings))
+        tasks: list[asyncio.Task[Any]] = [failing, stopping, showing]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if showing.done():
+                code = showing.result()
+                if not self._options.once:
+                    await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                failing.result()
+            self._console.say("stopping; what runs gets a moment to finish. Once more to stop at once.")
+        finally:
+            stop.at_once = supervisor.kill
+            for http in https:
+                http.close()
+            await supervisor.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._console.close()
+        if not stop.heard:
+            return code
+        return stop.exit_code or (1 if self._options.once else 0)  # a story that was cut off has shown nothing
+
+    async def _show(self, supervisor: Supervisor, servings: Sequence[Serving]) -> int:
+        await asyncio.gather(*(serving.ready.wait() for serving in servings))
+        addresses = [serving.address for serving in servings]
+        if self._options.once:
+            url = cluster_url(self._nodes.values())
+            return await tell_story(Stage(self._plan.config, url, addresses, supervisor, self._console.say))
+        self._console.say(self._banner(addresses, supervisor.pids()))
+        log.info("everything is up", addresses=addresses, data_dir=str(self._data_dir.path))
+        return 0
+
+    def _tell_back(self, name: str, pid: int) -> None:
+        self._console.say(f"{name} is back, pid {pid}")
+
+    def _banner(self, addresses: Sequence[str], pids: Mapping[str, int]) -> str:
+        """Lines to read and lines to paste; the pasted ones work as they are."""
+        first, second = addresses
+        victim = next(iter(self._nodes.values()))
+        where = {f"gateway-{number}": address for number, address in enumerate(addresses, 1)}
+        where |= {name: f"{node.url}  {node.health_url}" for name, node in self._nodes.items()}
+        body = """'{"flow_name": "hello", "params": {"name": "you", "seconds": 5}}'"""
+        lines = [
+            "",
+            f"pyoco-server {metadata.version('pyoco-server')}: a cluster is up, {COPIES} copies of everything",
+            "",
+            f"  open   {first}/   or   {second}/",
+            f"  docs   {first}/docs",
+            f"  NATS   {cluster_url(self._nodes.values())}",
+            f"  data   {self._data_dir.path}",
+            "",
+            *(f"  {name:<10} pid {pid:<8} {where.get(name, '')}".rstrip() for name, pid in sorted(pids.items())),
+            "",
+            "Submit a run through one gateway, and look at it through the other:",
+            f"  curl -s -X POST {first}/runs -H 'Content-Type: application/json' -d {body}",
+            f"  curl -s '{second}/runs?limit=1'",
+            f"  pyoco-client --server {second} exec calcA --wait -- one two",
+            "",
+            "Kill a node; it is started again, and no run is lost. Any other process of the list, too:",
+            f"  kill -9 $(cat {victim.pid_file})",
+            "",
+            "See who keeps what, or keep fewer copies:",
+            f"  pyoco-server-admin --nats-url {cluster_url(self._nodes.values())} replicas {COPIES} --dry-run",
+            "",
+            "Ctrl-C stops everything.",
+            "",
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,158 @@
+"""What `pyoco-server cluster demo --once` shows: runs go on while a node is killed, and end once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pyoco_server.client.aio import AsyncPyocoHttpClient
+from pyoco_server.config import NatsBackendConfig, grid_from_env
+from pyoco_server.core.copies import Copies
+from pyoco_server.doors.cli.cluster_plan import COPIES
+from pyoco_server.doors.cli.supervisor import Supervisor
+from pyoco_server.errors import Unavailable
+from pyoco_server.ports.copies.port import StreamCopies
+from pyoco_server.wiring import open_copies
+
+__all__ = ["Stage", "tell_story"]
+
+_FIRST_RUNS = 10
+_PROGRAMS = 2
+#: After the kill, while the node is away.
+_LATER_RUNS = 20
+_PAUSE_SECONDS = 0.1
+#: Longer than an election: a call is repeated for so long, under one key.
+_RETRY_SECONDS = 30.0
+_WAIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    config: NatsBackendConfig
+    nats_url: str
+    #: Of the gateways.
+    addresses: Sequence[str]
+    supervisor: Supervisor
+    say: Callable[[str], None]
+
+
+@dataclass
+class _Submissions:
+    """What was asked for, under which key, and how long the answer took."""
+
+    run_ids: dict[str, str] = field(default_factory=dict)
+    longest_seconds: float = 0.0
+
+    async def submit(self, client: AsyncPyocoHttpClient, key: str) -> None:
+        began = time.monotonic()
+        accepted = await client.submit_run("hello", {"name": key}, idempotency_key=key)
+        self.longest_seconds = max(self.longest_seconds, time.monotonic() - began)
+        self.run_ids[key] = accepted["run_id"]
+
+
+async def tell_story(stage: Stage) -> int:
+    """0: every run was completed, once. 1: not so. Raises PyocoError when a gateway cannot be used."""
+    say = stage.say
+    first, second = (
+        AsyncPyocoHttpClient(address, retries=1_000, retry_seconds=_RETRY_SECONDS) for address in stage.addresses
+    )
+    config = NatsBackendConfig.from_env(nats_url=stage.nats_url)
+    async with first, second, open_copies(config, grid=grid_from_env()) as copies:
+        await _until(copies, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies of everything")
+        made = _Submissions()
+        mark = f"{time.time():.0f}"
+        say(f"{_FIRST_RUNS} runs and {_PROGRAMS} programs through {stage.addresses[0]}")
+        for number in range(_FIRST_RUNS):
+            await made.submit(first, f"demo-{mark}-{number}")
+        programs = [(await first.submit_job("calcA", ["one"]))["run_id"] for _ in range(_PROGRAMS)]
+        is_good = await _all_end(second, [*made.run_ids.values(), *programs], say)
+        later = _Submissions()
+        await _kill_and_go_on(stage, copies, second, later, mark)
+        is_good &= await _all_end(first, list(later.run_ids.values()), say)
+        is_good &= await _are_once(second, made.run_ids | later.run_ids, say)
+    say("all runs were completed, each once" if is_good else "NOT all runs were completed once; see above")
+    return 0 if is_good else 1
+
+
+async def _kill_and_go_on(
+    stage: Stage, copies: StreamCopies, client: AsyncPyocoHttpClient, made: _Submissions, mark: str
+) -> None:
+    say, work = stage.say, stage.config.work_stream
+    leader = (await _look(copies, [work]))[0].leader
+    pid = stage.supervisor.pids()[leader]
+    say(f"kill -9 {pid}: {leader}, which leads the queue; and on through {stage.addresses[1]}")
+    killed_at = time.monotonic()
+    async with stage.supervisor.away(leader), _submitting(client, made, f"demo-{mark}-later"):
+        await _until(copies, lambda all_: all_[0].leader not in ("", leader), "another leader", [work])
+        new = (await _look(copies, [work]))[0].leader
+        say(f"  {new} leads the queue after {time.monotonic() - killed_at:.1f} s")
+        await _reached(made, _LATER_RUNS)
+        count, longest = len(made.run_ids), made.longest_seconds
+        say(f"  {count} runs accepted without {leader}; the longest answer took {longest:.1f} s")
+        back_at = time.monotonic()
+    await _until(copies, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies again")
+    say(f"  {leader} is back and has caught up after {time.monotonic() - back_at:.1f} s")
+
+
+@asynccontextmanager
+async def _submitting(client: AsyncPyocoHttpClient, made: _Submissions, key: str) -> AsyncIterator[None]:
+    """Beside the block, one after the other."""
+
+    async def submit() -> None:
+        number = 0
+        while True:
+            await made.submit(client, f"{key}-{number}")
+            number += 1
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    task = asyncio.create_task(submit())
+    try:
+        yield
+    finally:
+        task.cancel()
+        results = await asyncio.gather(task, return_exceptions=True)
+    if not isinstance(results[0], asyncio.CancelledError) and results[0] is not None:
+        raise results[0]
+
+
+async def _reached(made: _Submissions, count: int) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while len(made.run_ids) < count:
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{len(made.run_ids)} runs were accepted while a node was away, and {count} should be")
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _all_end(client: AsyncPyocoHttpClient, run_ids: Sequence[str], say: Callable[[str], None]) -> bool:
+    ends = await asyncio.gather(*(client.wait_run(run_id, _WAIT_SECONDS) for run_id in run_ids))
+    counts = {status: sum(end["status"] == status for end in ends) for status in {end["status"] for end in ends}}
+    say("  " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
+    return counts.keys() == {"COMPLETED"}
+
+
+async def _are_once(client: AsyncPyocoHttpClient, run_ids: dict[str, str], say: Callable[[str], None]) -> bool:
+    """The same keys again find the same runs, and no run stands for two of them."""
+    again = _Submissions()
+    for key in run_ids:
+        await again.submit(client, key)
+    is_once = again.run_ids == run_ids and len(set(run_ids.values())) == len(run_ids)
+    say(f"  {len(run_ids)} keys sent again, through the other gateway: {'the same runs' if is_once else 'OTHER runs'}")
+    return is_once
+
+
+async def _look(copies: StreamCopies, names: Sequence[str] | None = None) -> list[Copies]:
+    found = await asyncio.gather(*(copies.look(name) for name in names or copies.names))
+    return [each for each in found if each is not None]
+
+
+async def _until(
+    copies: StreamCopies, is_so: Callable[[list[Copies]], bool], what: str, names: Sequence[str] | None = None
+) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not is_so(await _look(copies, names)):
+        if time.monotonic() > deadline:
+            raise Unavailable(f"there were not {what} within {_WAIT_SECONDS:.0f} s")
+        await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,7 @@
+"""`pyoco-grid`: doors, workers and clients of programs (section 25 of the contract of the grid)."""
+
+from __future__ import annotations
+
+from pyoco_server.doors.cli.grid.group import COMMANDS, cli, main
+
+__all__ = ["COMMANDS", "cli", "main"]

@@ -1,0 +1,230 @@
+"""What `client` and `clientx` do: jobs from the command line to lines of JSON (section 17.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyoco_server.archives import unpack
+from pyoco_server.client.frames.job import whole_of
+from pyoco_server.config import GridConfig, LogSettings
+from pyoco_server.core.programs.names import check_client_id, read_job_id
+from pyoco_server.doors.cli.client.progress import counting
+from pyoco_server.doors.cli.signals import StopSignal
+from pyoco_server.errors import PyocoError, UsageError
+from pyoco_server.grid_client import (
+    GridMultiClient,
+    GridRefused,
+    JobRequest,
+    JobResult,
+    LinkSettings,
+    Timers,
+    client_context,
+)
+from pyoco_server.logs import configure_logging
+
+__all__ = ["Plan", "carry_out", "link_settings", "plan_of", "quiet_logs"]
+
+#: More than a frame can hold; larger files are not even read.
+_FILE_BYTES_MAX = 4 * 1024 * 1024
+_COUNT_DEFAULT = 3
+_IDS_SHOWN_MAX = 20
+_REFUSED, _NOT_COMPLETED, _INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is asked for."""
+
+    request: JobRequest
+    count: int
+    cancel: str | None
+    out: Path | None
+    #: What an archive may unpack to.
+    output_bytes_max: int
+    shows_stats: bool
+
+
+def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> Plan:
+    """Reads the input files, and checks all before a door is asked. Raises UsageError, GridRefused."""
+    count = given["count"] or (1 if given["job_id"] else _COUNT_DEFAULT)
+    if given["job_id"] and count != 1:
+        raise UsageError("--job-id names one job: it goes with --count 1")
+    request = JobRequest(
+        exec_name=given["exec_name"],
+        args=tuple(given["args"]),
+        files=_read(given["files"]),
+        timeout_sec=given["timeout_sec"],
+        job_id=read_job_id(given["job_id"]) if given["job_id"] else "",
+    )
+    whole_of(request, check_client_id(client_id))
+    return Plan(
+        request=request,
+        count=count,
+        cancel=read_job_id(given["cancel"]) if given["cancel"] else None,
+        out=None if given["out"] is None else Path(given["out"]),
+        output_bytes_max=config.exec_output_max_bytes,
+        shows_stats=given["stats"],
+    )
+
+
+def _read(paths: tuple[str, ...]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for path in map(Path, paths):
+        if path.name in files:
+            raise UsageError(f"--file: two files are called {path.name!r}")
+        try:
+            if path.stat().st_size > _FILE_BYTES_MAX:
+                raise UsageError(f"--file {path.name!r} does not fit into a frame: send it with POST /jobs")
+            files[path.name] = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"--file {path.name!r} cannot be read: {error.strerror}") from error
+    return files
+
+
+def link_settings(given: dict[str, Any], config: GridConfig) -> LinkSettings:
+    """Raises UsageError."""
+
+    files = {"ca": given["tls_ca"], "cert": given["tls_cert"], "key": given["tls_key"]}
+    timeout = given["connect_timeout"]
+    if timeout is not None and not timeout > 0:
+        raise UsageError("--connect-timeout is a time above 0 in seconds")
+    return LinkSettings(
+        timers=Timers.of(config),
+        tls=client_context(**files) if given["tls"] or any(files.values()) else None,
+        connect_timeout=timeout,
+    )
+
+
+async def carry_out(client: GridMultiClient, plan: Plan) -> int:
+    """Submit, wait, print. Returns the exit code. Raises GridRefused, DoorUnreachable when no door takes this client.
+
+    The first signal leaves: jobs that were accepted go on, and their ids are told. A second one ends it at once.
+    """
+
+    stop = StopSignal(at_once=lambda: os._exit(_INTERRUPTED))
+    asking = asyncio.create_task(_Asking(client, plan).run())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            _say_left(stop.name, client.unfinished)
+        return asking.result() if asking.done() else _INTERRUPTED
+    finally:
+        for task in (asking, stopping):
+            task.cancel()
+        await asyncio.wait({asking, stopping})
+        if plan.shows_stats:
+            _say(json.dumps(asdict(client.stats())))
+        await client.close()
+
+
+class _Asking:
+    """From the first submit to the last line."""
+
+    def __init__(self, client: GridMultiClient, plan: Plan) -> None:
+        self._client, self._plan = client, plan
+        self._ended: asyncio.Queue[asyncio.Future[JobResult]] = asyncio.Queue()
+        self._was_refused = self._did_not_complete = False
+
+    async def run(self) -> int:
+
+        await self._client.connect()
+        if self._plan.cancel is not None:
+            await self._tell(self._client.cancel(self._plan.cancel))
+            return _REFUSED if self._was_refused else 0
+        submitting = asyncio.create_task(self._submit())
+        try:
+            with counting(f"jobs of {self._plan.request.exec_name}", self._plan.count) as advance:
+                for _ in range(self._plan.count):
+                    await self._tell(await self._next(submitting))
+                    advance(1)
+        finally:
+            submitting.cancel()
+            await asyncio.wait({submitting})
+        if self._was_refused:
+            return _REFUSED
+        return _NOT_COMPLETED if self._did_not_complete else 0
+
+    async def _submit(self) -> None:
+        for _ in range(self._plan.count):
+            future = await self._client.submit(self._plan.request)
+            future.add_done_callback(self._ended.put_nowait)
+
+    async def _next(self, submitting: asyncio.Task[None]) -> asyncio.Future[JobResult]:
+        """The next one that has ended. Raises what stops all of them from being submitted."""
+        ended = asyncio.create_task(self._ended.get())
+        try:
+            await asyncio.wait({ended, submitting}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                submitting.result()
+            return await ended
+        finally:
+            ended.cancel()
+
+    async def _tell(self, future: asyncio.Future[JobResult]) -> None:
+
+        try:
+            result = await future
+        except GridRefused as error:
+            self._was_refused = True
+            _say(f"{error.text.err_id}: {error}{f' (job {error.job_id})' if error.job_id else ''}")
+            return
+        self._did_not_complete |= not result.is_completed
+        members = result.members()
+        if self._plan.out is not None:
+            members["OutputArchive"] = None
+            members["Out"] = await self._unpack(result, self._plan.out)
+        click.echo(json.dumps(members, ensure_ascii=False))
+
+    async def _unpack(self, result: JobResult, out: Path) -> str | None:
+        """Where the files are; None: there are none, or they could not be had, and that has been said."""
+        try:
+            out.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, and quick
+            with tempfile.TemporaryDirectory(dir=out, prefix=".fetch-") as folder:
+                archive = Path(folder, "output.zip")
+                if not await self._client.save_output(result, archive):
+                    return None
+                target = out / result.job_id
+                await asyncio.to_thread(_unpack, archive, target, self._plan.output_bytes_max)
+                return str(target)
+        except (PyocoError, OSError) as error:
+            self._was_refused = True
+            _say(f"the files of job {result.job_id} could not be unpacked: {error}")
+            return None
+
+
+def _unpack(archive: Path, target: Path, bytes_max: int) -> None:
+
+    with archive.open("rb") as file:
+        unpack(file, target, bytes_max=bytes_max)
+
+
+def _say_left(signal: str, unfinished: tuple[str, ...]) -> None:
+    more = "" if len(unfinished) <= _IDS_SHOWN_MAX else f" and {len(unfinished) - _IDS_SHOWN_MAX} more"
+    ids = ", ".join(unfinished[:_IDS_SHOWN_MAX]) + more
+    _say(f"stopped by {signal}. What was accepted goes on; ask again with --job-id: {ids or 'nothing is unfinished'}")
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(line, err=True)
+
+
+def quiet_logs() -> None:
+    """To stderr, and only what is wrong, unless PYOCO_LOG_LEVEL asks for more: stdout is for results."""
+
+    settings = LogSettings.from_env()
+    if "PYOCO_LOG_LEVEL" not in os.environ:
+        settings = replace(settings, log_level="WARNING")
+    with contextlib.redirect_stdout(sys.stderr):  # where it is then is where it stays
+        configure_logging("pyoco-grid:client", settings)

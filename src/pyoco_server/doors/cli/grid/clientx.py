@@ -1,0 +1,76 @@
+"""`pyoco-grid clientx`: jobs over several groups (section 17.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pyoco_server.doors.cli.grid.ask_options import job_options
+from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
+
+__all__ = ["clientx"]
+
+
+@click.command(
+    cls=Command,
+    example="pyoco-grid clientx clientA 127.0.0.1:5000 127.0.0.1:5001 127.0.0.1:5002 12\n"
+    "pyoco-grid clientx clientA '127.0.0.1:5000|127.0.0.1:5001' 127.0.0.1:6000 --policy least --count 100",
+)
+@click.argument("client_id", metavar="CLIENT_ID")
+@click.argument("groups", metavar="HOST:PORT... [DESIRED_TOTAL]", nargs=-1, required=True)
+@click.option(
+    "--policy",
+    type=click.Choice(["rr", "least"]),
+    default="rr",
+    show_default=True,
+    help="rr: the next group in turn. least: the one with the fewest unfinished jobs of this client.",
+)
+@click.option("--no-cancel-stale", is_flag=True, help="Do not cancel, in a group that came back, what was moved.")
+@job_options
+def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_stale: bool, **given: Any) -> int:
+    """The same over several groups, with failover.
+
+    Each HOST:PORT is one group; `H:P|H:P` names several doors of the same one. The total of jobs at once is split over
+    them [env: CLIENT_DESIRED_PAR; default: 4]. A group that is gone for longer than CLIENTX_GRACE_SEC loses its jobs to
+    the others, under the same JobIds. Results, keys and exit codes are as with `client`.
+    """
+    import os  # noqa: PLC0415 - not for --help
+
+    import uvloop  # noqa: PLC0415
+
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs  # noqa: PLC0415
+    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
+    from pyoco_server.grid_client import GridMultiClient, LinkSettings, Spread  # noqa: PLC0415
+
+    quiet_logs()
+    warn_of_typos()
+    places, total = _split(groups)
+    config = grid_from_env(client_desired_par=total)
+    plan, settings = plan_of(given, client_id, config), link_settings(given, config)
+    spread = Spread(policy=policy, grace_seconds=config.clientx_grace_sec, cancel_stale=not no_cancel_stale)
+
+    async def ask(plan: Plan, settings: LinkSettings) -> int:
+        grid = GridMultiClient(
+            client_id,
+            places,
+            desired_total=config.client_desired_par,
+            spread=spread,
+            token=os.environ.get("PYOCO_API_KEY") or None,
+            settings=settings,
+        )
+        return await carry_out(grid, plan)
+
+    return uvloop.run(ask(plan, settings))
+
+
+def _split(groups: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
+    """A last argument without `:` is the total."""
+    *places, last = groups
+    if ":" in last:
+        return groups, None
+    if not (last.isascii() and last.isdigit() and 1 <= int(last) <= 10_000) or not places:
+        raise UsageError(f"{last[:40]!r} is neither an address nor a number of jobs from 1 to 10000")
+    return tuple(places), int(last)

@@ -1,0 +1,196 @@
+"""`pyoco-grid demo3`: a cluster, three doors, a worker, a client, and a killed leader, from one command (GRID-191)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pyoco_server.doors.cli.shell import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyoco_server.doors.cli.grid.stage import Cluster, Crew
+    from pyoco_server.ports.program_queue.port import ProgramQueue
+
+__all__ = ["demo3"]
+
+_GROUP = "g1"
+_JOBS = 3
+_QUEUE = "PYOCO_EXEC"
+_ELECTION_SECONDS = 60.0
+_NOT_COMPLETED = 2
+
+
+@click.command(cls=Command, example="pyoco-grid demo3 --once\npyoco-grid demo3 --base-port 6000")
+@click.option("--once", is_flag=True, help="Stop everything when the jobs are done; ends with 0 if all completed.")
+@click.option("--dir", "folder", metavar="D", help="Work below this directory. [default: a temporary one]")
+@click.option(
+    "--base-port",
+    metavar="N",
+    type=click.IntRange(0, 65_533),
+    default=5000,
+    show_default=True,
+    help="Port of the first door; the others follow. 0 finds free ones.",
+)
+def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
+    """Show three NATS nodes, three doors, a worker and a client.
+
+    Runs three jobs, kills the NATS node that leads the queue, and runs three more. Nothing is left behind.
+    """
+    import logging  # noqa: PLC0415 - not for --help
+    import tempfile  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    import uvloop  # noqa: PLC0415
+
+    from pyoco_server.errors import UsageError  # noqa: PLC0415
+
+    # A killed node is part of the show: what is worth knowing is said, and the parts have logs of their own.
+    logging.getLogger("pyoco_server").setLevel(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory(prefix="pyoco-demo3-", dir=folder) as below:
+            return uvloop.run(_show(Path(below), base_port, once=once))
+    except OSError as error:
+        if folder is None or error.filename is None:
+            raise
+        raise UsageError(f"{error.filename} cannot be written: {error.strerror}; choose another --dir") from error
+
+
+async def _show(folder: Path, base_port: int, *, once: bool) -> int:
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.doors.cli.grid.stage import Cluster, Crew, free_ports  # noqa: PLC0415
+    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+
+    crew = Crew(folder)
+    stop = StopSignal(at_once=crew.kill_all)
+    ports = list(range(base_port, base_port + 3)) if base_port else free_ports(3)
+    try:
+        stopping = asyncio.ensure_future(stop.wait())
+        showing = asyncio.ensure_future(_play(crew, Cluster(crew, folder), folder, ports))
+        await asyncio.wait({stopping, showing}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not showing.done():
+            showing.cancel()
+            await asyncio.wait({showing})
+            return stop.exit_code
+        code = showing.result()
+        if not once:
+            _say("everything goes on; Ctrl-C stops it")
+            await stop.wait()
+            code = stop.exit_code or code
+    finally:
+        # NATS last: whoever leaves says so there, and would wait for it.
+        await crew.stop(["worker"])
+        await crew.stop([f"door-{number}" for number, _ in enumerate(ports, 1)])
+        await crew.stop()
+    _say("stopped; nothing is left")
+    return code
+
+
+async def _play(crew: Crew, cluster: Cluster, folder: Path, ports: list[int]) -> int:
+    """Raises Unavailable when a part does not start."""
+    from pyoco_server import wiring  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+
+    _say("three NATS nodes, each write synced to disk")
+    await cluster.start()
+    _say(f"  {cluster.url}")
+    await _open_doors(crew, cluster, ports)
+    await _start_worker(crew, folder, ports)
+    config = NatsBackendConfig.from_env(nats_url=cluster.url, jetstream_replicas=3)
+    grid = grid_from_env(exec_group=_GROUP, exec_replicas=3)
+    async with wiring.open_backend(config, "pyoco-demo3", grid=grid) as backend:
+        assert backend.programs is not None
+        done = await _run_and_kill(crew, cluster, ports, backend.programs.queue)
+    _say("all jobs have completed" if done else "not all jobs have completed")
+    return 0 if done else _NOT_COMPLETED
+
+
+async def _run_and_kill(crew: Crew, cluster: Cluster, ports: list[int], queue: ProgramQueue) -> bool:
+    leader = await _leader(queue)
+    _say(f"{leader} leads the queue")
+    codes = [await _run_jobs(crew, ports, "first")]
+    _say(f"kill -9 {leader}")
+    await crew.kill(leader)
+    _say(f"{await _leader(queue, other_than=leader)} leads the queue now")
+    codes.append(await _run_jobs(crew, ports, "second"))
+    await cluster.start_node(leader)
+    await cluster.until_up(leader)
+    _say(f"{leader} is back")
+    return not any(codes)
+
+
+async def _open_doors(crew: Crew, cluster: Cluster, ports: list[int]) -> None:
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415
+
+    async def open_door(number: int, port: int) -> None:
+        name = f"door-{number}"
+        peers = ",".join(f"{HOST}:{other}" for other in ports if other != port)
+        arguments = ["leader", str(port), "--role", "auto", "--group", _GROUP, "--peers", peers, "--nats", cluster.url]
+        await crew.start(name, own_command(*arguments))
+        _say(f"  {await crew.until_ready(name)}")
+
+    _say(f"three doors of group {_GROUP}")
+    await open_door(1, ports[0])  # it makes what is missing; the others find it
+    await asyncio.gather(*(open_door(number, port) for number, port in enumerate(ports[1:], 2)))
+
+
+async def _start_worker(crew: Crew, folder: Path, ports: list[int]) -> None:
+    from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415 - not for --help
+    from pyoco_server.executors.program import SAMPLES  # noqa: PLC0415
+
+    _say("a worker with the sample programs")
+    others = [part for port in ports[1:] for part in ("--door", f"{HOST}:{port}")]
+    environment = {"EXEC_DIR": str(SAMPLES), "WORK_ROOT": str(folder / "jobs")}
+    await crew.start("worker", own_command("worker", HOST, str(ports[0]), *others), environment)
+    _say(f"  {await crew.until_ready('worker')}")
+
+
+async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
+    """The node that leads the queue. Raises Unavailable when there is none for a minute."""
+    import asyncio  # noqa: PLC0415 - not for --help
+    import time  # noqa: PLC0415
+
+    from pyoco_server.errors import Unavailable  # noqa: PLC0415
+
+    deadline = time.monotonic() + _ELECTION_SECONDS
+    while time.monotonic() < deadline:
+        found = [each.name for each in await queue.replicas() if each.is_leader and each.stream == _QUEUE]
+        if found and found[0] != other_than:
+            return found[0]
+        await asyncio.sleep(0.2)
+    raise Unavailable("nobody leads the queue")
+
+
+async def _run_jobs(crew: Crew, ports: list[int], name: str) -> int:
+    from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415 - not for --help
+
+    _say(f"a client submits {_JOBS} jobs")
+    others = [part for port in ports[1:] for part in ("--door", f"{HOST}:{port}")]
+    await crew.start(f"client-{name}", own_command("client", HOST, str(ports[0]), "clientA", "8", *others))
+    code = await crew.until_done(f"client-{name}")
+    for line in crew.output(f"client-{name}").read_text(encoding="utf-8", errors="replace").splitlines():
+        _say(f"  {_short(line)}")
+    if code:
+        _say(f"  the client ended with {code}: {crew.tail(f'client-{name}')}")
+    return code
+
+
+def _short(line: str) -> str:
+    """A result, as far as one wants to see it in a demonstration."""
+    import json  # noqa: PLC0415 - not for --help
+
+    try:
+        result = json.loads(line)
+        return f"{result['JobId']}  {result['Status']}  {str(result['Stdout']).strip()[:60]!r}  by {result['WorkerId']}"
+    except (ValueError, LookupError, TypeError):
+        return line[:200]
+
+
+def _say(line: str) -> None:
+    click.echo(line)

@@ -1,0 +1,47 @@
+"""The commands of `pyoco-grid`. Each is imported when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
+
+__all__ = ["COMMANDS", "cli", "main"]
+
+
+def _entry(place: str, summary: str, section: str) -> Entry:
+    return Entry(f"{__package__}.{place}", summary, section)
+
+
+COMMANDS = {
+    "leader": _entry("leader:leader", "Open a door: frames over TCP for clients and workers.", "Serve"),
+    "worker": _entry("worker:worker", "Run programs for a door, over TCP.", "Serve"),
+    "nworker": _entry("nworker:nworker", "Run programs straight from the queue, without a door.", "Serve"),
+    "router": _entry("router:router", "One door in front of several groups.", "Serve"),
+    "client": _entry("client:client", "Submit jobs through a door and print their results.", "Ask"),
+    "clientx": _entry("clientx:clientx", "The same over several groups, with failover.", "Ask"),
+    "demo3": _entry("demo3:demo3", "Show three NATS nodes, three doors, a worker and a client.", "Try"),
+    "state": _entry("operate:state", "Show queues, what runs, caps, doors and replicas.", "Operate"),
+    "cap": _entry("operate:cap", "Show or set how many programs of a client run at once.", "Operate"),
+    "acl": _entry("operate:acl", "Say who may ask for which program, and who may run it.", "Operate"),
+    "dlq": _entry("operate:letters", "Look at dead letters, requeue or delete them.", "Operate"),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    entries=COMMANDS,
+    example="pyoco-grid demo3 --once\npyoco-grid leader 5000\npyoco-grid worker 127.0.0.1 5000",
+    context_settings={"max_content_width": 110},
+)
+@click.version_option(package_name="pyoco-server")
+def cli() -> None:
+    """Run programs on many machines: doors, workers, clients.
+
+    The exit code is 0, 1 for a mistake in the call or a server that cannot be reached, 2 when a job did not complete,
+    3 when a configuration is refused, 130 after Ctrl-C.
+    """
+
+
+def main() -> None:
+    run(cli, "pyoco-grid")

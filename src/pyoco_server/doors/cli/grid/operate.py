@@ -1,0 +1,333 @@
+"""`pyoco-grid state`, `cap`, `acl` and `dlq`: an operator's commands, straight on NATS.
+
+They need neither a gateway nor a key: whoever can reach NATS may do all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.shell import Command, Group
+
+if TYPE_CHECKING:
+    from pyoco_server.ports.acl.port import AclKind
+    from pyoco_server.ports.backend import OperatorBackend
+    from pyoco_server.ports.letters.port import StoredLetter
+
+__all__ = ["acl", "cap", "letters", "state"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KIND = click.Choice(["client", "worker"])
+
+
+def _nats_option(function: F) -> F:
+    option = click.option("--nats", "nats_url", metavar="URL[,URL]", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+    return option(function)
+
+
+def _group_option(function: F) -> F:
+    option = click.option("--group", metavar="G", help="The group. [env: EXEC_GROUP; default: default]")
+    return option(function)
+
+
+def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBackend], Awaitable[T]]) -> T:
+    """Raises Unavailable, DeploymentRefused, SettingError, and what `work` raises."""
+    import asyncio  # noqa: PLC0415 - not for --help
+    import logging  # noqa: PLC0415
+
+    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.wiring import open_operator_backend  # noqa: PLC0415
+
+    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    config, grid = NatsBackendConfig.from_env(nats_url=nats_url), grid_from_env(exec_group=group)
+
+    async def all_of_it() -> T:
+        async with open_operator_backend(config, grid) as backend:
+            return await work(backend)
+
+    return asyncio.run(all_of_it())
+
+
+def _print_json(document: object) -> None:
+    import json  # noqa: PLC0415 - not for --help
+
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _group_of(backend: OperatorBackend) -> str:
+    assert backend.programs is not None
+    return backend.programs.config.exec_group
+
+
+@click.command(cls=Command, example="pyoco-grid state\npyoco-grid state --group g1 --json")
+@click.option("--group", metavar="G", help="This one alone. [default: every group that is known]")
+@click.option("--json", "as_json", is_flag=True, help="The whole of it, as `GET /exec/state` answers.")
+@_nats_option
+def state(*, group: str | None, as_json: bool, nats_url: str | None) -> None:
+    """Show queues, what runs, caps, doors and replicas.
+
+    Counts every message of the queue: with a million of them it takes seconds, and `GET /exec/state` of a gateway does
+    not. The 95th percentiles of run times are told by a gateway alone.
+    """
+    from pyoco_server.actions.programs.state import exec_state  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.grid.state_view import lines_of  # noqa: PLC0415
+    from pyoco_server.doors.http.shown_grid import document_of  # noqa: PLC0415
+
+    async def look(backend: OperatorBackend) -> dict[str, Any]:
+        return document_of(await exec_state(backend, group), backend.config.worker_disconnect_timeout_sec)
+
+    document = _with(nats_url, group, look)
+    if as_json:
+        _print_json(document)
+    else:
+        for line in lines_of(document):
+            click.echo(line)
+
+
+@click.group(cls=Group, example="pyoco-grid cap set clientA 8\npyoco-grid cap get clientA")
+def cap() -> None:
+    """Show or set how many programs of a client run at once."""
+
+
+@cap.command("get", example="pyoco-grid cap get clientA --group g1")
+@click.argument("client_id")
+@_group_option
+@_nats_option
+def get_cap(client_id: str, group: str | None, nats_url: str | None) -> None:
+    """Print the cap of a client, who said it, and how much of it is used."""
+    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
+    from pyoco_server.core.programs.names import check_client_id  # noqa: PLC0415
+
+    check_client_id(client_id)
+
+    async def look(backend: OperatorBackend) -> dict[str, Any]:
+        return vars(show_cap(programs_of(backend), _group_of(backend), client_id))
+
+    _print_json(_with(nats_url, group, look))
+
+
+@cap.command("set", example="pyoco-grid cap set clientA 8")
+@click.argument("client_id")
+@click.argument("jobs", type=click.IntRange(1, 10_000))
+@_group_option
+@_nats_option
+def put_cap(client_id: str, jobs: int, group: str | None, nats_url: str | None) -> None:
+    """Let this many jobs of a client run at once, until it says something else. What runs goes on."""
+    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.set_cap import set_cap  # noqa: PLC0415
+    from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
+    from pyoco_server.core.programs.names import check_client_id  # noqa: PLC0415
+
+    check_client_id(client_id)
+
+    async def change(backend: OperatorBackend) -> dict[str, Any]:
+        await set_cap(backend, _group_of(backend), client_id, jobs, "http")
+        return vars(show_cap(programs_of(backend), _group_of(backend), client_id))
+
+    document = _with(nats_url, group, change)
+    _print_json(document)
+    if document["cap"] != jobs:
+        click.echo(f"the ACL record of {client_id} allows no more than {document['cap']}", err=True)
+
+
+@click.group(
+    cls=Group,
+    example="pyoco-grid acl set client clientA --key k1 --exec 'calc*' --max-cap 4\npyoco-grid acl list",
+)
+def acl() -> None:
+    """Say who may ask for which program, and who may run it. It counts with EXEC_AUTH=api_key."""
+
+
+@acl.command(
+    "set",
+    example="pyoco-grid acl set client clientA --key k1 --exec 'calc*' --exec render --max-cap 4\n"
+    "pyoco-grid acl set worker w1 --key k2 --exec '*'",
+)
+@click.argument("kind", type=_KIND)
+@click.argument("of", metavar="ID")
+@click.option(
+    "--key", "keys", multiple=True, required=True, metavar="KEY_ID", help="An API key, by its id; repeatable."
+)
+@click.option("--exec", "execs", multiple=True, required=True, metavar="PATTERN", help="Programs; repeatable.")
+@click.option("--max-cap", type=click.IntRange(1, 10_000), help="Of a client: jobs at once, at most.")
+@click.option(
+    "--in-group", "groups", multiple=True, metavar="PATTERN", help="Of a client: groups; repeatable. [default: *]"
+)
+@_nats_option
+def set_acl(kind: str, of: str, nats_url: str | None, **given: Any) -> None:
+    """Write the record of a client or a worker; it acts at once. The record before it is replaced."""
+    from pyoco_server.actions.programs.acl import read_record, shown_record  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
+
+    subject = _subject(kind, of)
+    members: dict[str, Any] = {"api_key_ids": list(given["keys"]), "execs": list(given["execs"])}
+    members |= {} if given["max_cap"] is None else {"max_cap": given["max_cap"]}
+    members |= {"groups": list(given["groups"])} if given["groups"] else {}
+    record = read_record(subject[0], members)
+
+    async def change(backend: OperatorBackend) -> dict[str, Any]:
+        await programs_of(backend).acl.put(*subject, record)
+        return shown_record(*subject, record)
+
+    _print_json(_with(nats_url, None, change))
+
+
+@acl.command("get", example="pyoco-grid acl get client clientA")
+@click.argument("kind", type=_KIND)
+@click.argument("of", metavar="ID")
+@_nats_option
+def get_acl(kind: str, of: str, nats_url: str | None) -> None:
+    """Print the record of a client or a worker."""
+    from pyoco_server.actions.programs.acl import shown_record  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
+
+    subject = _subject(kind, of)
+
+    async def look(backend: OperatorBackend) -> dict[str, Any]:
+        record = programs_of(backend).acl.find(*subject)
+        if record is None:
+            raise _no_record(kind, of)
+        return shown_record(*subject, record)
+
+    _print_json(_with(nats_url, None, look))
+
+
+@acl.command("list", example="pyoco-grid acl list")
+@_nats_option
+def list_acl(nats_url: str | None) -> None:
+    """Print every record, by kind and id."""
+    from pyoco_server.actions.programs.acl import shown_record  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
+
+    async def look(backend: OperatorBackend) -> list[dict[str, Any]]:
+        return [shown_record(*subject, record) for subject, record in programs_of(backend).acl.all().items()]
+
+    _print_json(_with(nats_url, None, look))
+
+
+@acl.command("delete", example="pyoco-grid acl delete client clientA")
+@click.argument("kind", type=_KIND)
+@click.argument("of", metavar="ID")
+@_nats_option
+def delete_acl(kind: str, of: str, nats_url: str | None) -> None:
+    """Remove a record: with EXEC_AUTH=api_key, nobody may be that client or worker any more."""
+    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
+
+    subject = _subject(kind, of)
+
+    async def change(backend: OperatorBackend) -> dict[str, Any]:
+        if not await programs_of(backend).acl.delete(*subject):
+            raise _no_record(kind, of)
+        return {"kind": kind, "id": of, "deleted": True}
+
+    _print_json(_with(nats_url, None, change))
+
+
+def _subject(kind: str, of: str) -> tuple[AclKind, str]:
+    """Raises GridRefused."""
+    from pyoco_server.actions.programs.acl import read_subject  # noqa: PLC0415 - not for --help
+
+    subject = read_subject(kind, of)
+    assert subject is not None, "click knows the kinds"
+    return subject
+
+
+def _no_record(kind: str, of: str) -> Exception:
+    from pyoco_server.core.programs.faults import Code, GridRefused  # noqa: PLC0415 - not for --help
+
+    return GridRefused(Code.NOT_FOUND, f"there is no record of {kind} {of}")
+
+
+@click.group(cls=Group, example="pyoco-grid dlq list\npyoco-grid dlq requeue 17")
+def letters() -> None:
+    """Look at dead letters of programs, requeue or delete them."""
+
+
+@letters.command("list", example="pyoco-grid dlq list --reason max_attempts --limit 10")
+@click.option("--reason", help="Of this reason alone.")
+@click.option("--exec", "exec_name", metavar="NAME", help="Of this program alone.")
+@click.option("--client-id", metavar="ID", help="Of this client alone.")
+@click.option("--group", metavar="G", help="Of this group alone. [default: all]")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="At most so many.")
+@_nats_option
+def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> None:
+    """Print dead letters of programs, the newest first."""
+    from pyoco_server.actions.programs.state import exec_letters  # noqa: PLC0415 - not for --help
+
+    given = {name: value for name, value in wanted.items() if value is not None}
+
+    async def look(backend: OperatorBackend) -> list[dict[str, Any]]:
+        found = await exec_letters(backend)
+        fits = [each for each in found if all(getattr(each.letter, name) == given[name] for name in given)]
+        return [_shown(each) for each in reversed(fits[-limit:])]
+
+    _print_json(_with(nats_url, None, look))
+
+
+@letters.command("show", example="pyoco-grid dlq show 17")
+@click.argument("sequence", type=click.IntRange(min=1))
+@_nats_option
+def show_letter(sequence: int, nats_url: str | None) -> None:
+    """Print one dead letter, and what there is of its run."""
+    from pyoco_server.actions.programs.requeue import can_requeue  # noqa: PLC0415 - not for --help
+
+    async def look(backend: OperatorBackend) -> dict[str, Any]:
+        found = await _find(backend, sequence)
+        return _shown(found) | {"requeueable": await can_requeue(backend, found.letter)}
+
+    _print_json(_with(nats_url, None, look))
+
+
+@letters.command("requeue", example="pyoco-grid dlq requeue 17")
+@click.argument("sequence", type=click.IntRange(min=1))
+@_nats_option
+def requeue_letter(sequence: int, nats_url: str | None) -> None:
+    """Submit its job once more, as a new one of the same owner; asking twice makes one. The letter stays."""
+    from pyoco_server.actions.programs.requeue import requeue  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.run import Caller  # noqa: PLC0415
+
+    async def change(backend: OperatorBackend) -> dict[str, Any]:
+        found = await _find(backend, sequence)
+        owner = Caller(found.letter.tenant_id, found.letter.api_key_id)
+        submitted = await requeue(backend, owner, found)
+        run = submitted.run
+        job_id = run.program.job_id if run.program is not None else None
+        return {"run_id": run.run_id, "job_id": job_id, "duplicate": submitted.duplicate}
+
+    _print_json(_with(nats_url, None, change))
+
+
+@letters.command("delete", example="pyoco-grid dlq delete 17")
+@click.argument("sequence", type=click.IntRange(min=1))
+@_nats_option
+def delete_letter(sequence: int, nats_url: str | None) -> None:
+    """Remove a dead letter, for good. Its run stays as it is."""
+
+    async def change(backend: OperatorBackend) -> dict[str, Any]:
+        found = await _find(backend, sequence)
+        await backend.letters.delete(found.letter_id)
+        return {"id": found.letter_id, "deleted": True}
+
+    _print_json(_with(nats_url, None, change))
+
+
+async def _find(backend: OperatorBackend, sequence: int) -> StoredLetter:
+    """Raises LetterNotFound, also for what is no program's."""
+    from pyoco_server.errors import LetterNotFound  # noqa: PLC0415 - not for --help
+
+    found = await backend.letters.find(sequence)
+    if found is None or not found.letter.is_exec:
+        raise LetterNotFound(f"there is no dead letter {sequence} of a program")
+    return found
+
+
+def _shown(found: StoredLetter) -> dict[str, Any]:
+    """Without the job itself: arguments and files are nobody's to see."""
+    known = {name: value for name, value in vars(found.letter).items() if value is not None and name != "job"}
+    return {"id": found.letter_id, **known}

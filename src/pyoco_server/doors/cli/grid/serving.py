@@ -1,0 +1,49 @@
+"""What the command lines of doors and routers have in common."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+from pyoco_server.doors.frames.settings import DoorOptions
+from pyoco_server.doors.frames.tls import ServerTls, TlsFiles
+from pyoco_server.errors import UsageError
+
+__all__ = ["door_options", "read_peers", "server_tls"]
+
+
+def server_tls(cert: str | None, key: str | None, ca: str | None) -> ServerTls | None:
+    if cert is None or key is None:
+        if cert is not None or key is not None or ca is not None:
+            raise UsageError("TLS needs both --tls-cert and --tls-key; example: --tls-cert door.crt --tls-key door.key")
+        return None
+    return ServerTls(TlsFiles(Path(cert), Path(key), None if ca is None else Path(ca)))
+
+
+def _address(option: str, text: str) -> str:
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise UsageError(f"{option} has {text.strip()[:80]!r}, which is no host:port; example: {option} 127.0.0.1:5001")
+    return text.strip()
+
+
+def read_peers(text: str) -> tuple[str, ...]:
+    """`host:port,host:port`. Raises UsageError."""
+    return tuple(_address("--peers", each) for each in text.split(",") if each.strip())
+
+
+def door_options(listening: socket.socket, host: str, given: dict[str, Any], peers: tuple[str, ...]) -> DoorOptions:
+    port = listening.getsockname()[1]
+    bound = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    # Fresh for each start: who held an attempt before a restart does not hold it now (GRID-56).
+    machine = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
+    return DoorOptions(
+        door_id=f"{machine}-{port}-{secrets.token_hex(4)}",
+        address=bound if given["advertise"] is None else _address("--advertise", given["advertise"]),
+        bound=bound,
+        peers=peers,
+        is_standby=given.get("role") == "standby",
+    )

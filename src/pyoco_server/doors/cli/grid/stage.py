@@ -1,0 +1,118 @@
+"""What a demonstration starts: a cluster of three NATS nodes, and commands of ours that say when they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.embedded import end, free_ports, kill, spawn
+from pyoco_server.embedded_cluster import cluster_of, cluster_url
+from pyoco_server.errors import Unavailable
+
+__all__ = ["HOST", "Cluster", "Crew", "free_ports", "own_command"]
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_TAIL_LINES = 5
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Crew:
+    """Child processes with their output in files. All of them end with us, however we end."""
+
+    folder: Path
+    _running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+
+    async def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Raises OSError when there is no such program."""
+        with self.output(name).open("wb") as said, self.log(name).open("wb") as log:
+            self._running[name] = await spawn(
+                command,
+                environment={**os.environ, **(environment or {})},
+                stdout=said.fileno(),
+                stderr=log.fileno(),
+            )
+
+    def output(self, name: str) -> Path:
+        return self.folder / f"{name}.out"
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    async def until_ready(self, name: str) -> str:
+        """Its READY line. Raises Unavailable when it ends before, or takes too long."""
+        process = self._running[name]
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            for line in self.output(name).read_text(errors="replace").splitlines():
+                if line.startswith("READY "):
+                    return line
+            if process.returncode is not None:
+                break
+            await asyncio.sleep(0.05)
+        raise Unavailable(f"{name} did not start; it said: {self.tail(name)}")
+
+    async def until_done(self, name: str) -> int:
+        """Its exit code."""
+        return await self._running.pop(name).wait()
+
+    def tail(self, name: str) -> str:
+        """Its last words."""
+        said = self.log(name).read_text(errors="replace").splitlines()
+        return " | ".join(said[-_TAIL_LINES:]) or "nothing"
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL, without a warning."""
+        process = self._running.pop(name)
+        kill(process)
+        await process.wait()
+
+    async def stop(self, names: Sequence[str] | None = None) -> None:
+        """SIGTERM to these, or to all of them, the last one first."""
+        wanted = list(reversed(self._running)) if names is None else names
+        leaving = [self._running.pop(name) for name in wanted if name in self._running]
+        await asyncio.gather(*(end(process, _STOP_SECONDS) for process in leaving))
+
+    def kill_all(self) -> None:
+        """Now: somebody has lost patience."""
+        for process in self._running.values():
+            kill(process)
+
+
+class Cluster:
+    """Three NATS nodes on this machine, kept by a crew. Every write is synced to disk (GRID-188)."""
+
+    def __init__(self, crew: Crew, folder: Path, size: int = 3) -> None:
+        """Raises UsageError when there is no nats-server."""
+        self._crew = crew
+        self._nodes = cluster_of(folder, NatsBackendConfig(nats_sync="always"), size)
+        for node in self._nodes.values():
+            node.command()
+
+    @property
+    def url(self) -> str:
+        return cluster_url(self._nodes.values())
+
+    async def start(self) -> None:
+        """Returns when JetStream answers on every node. Raises Unavailable."""
+        for node in self._nodes:
+            await self.start_node(node)
+        await asyncio.gather(*map(self.until_up, self._nodes))
+
+    async def start_node(self, node: str) -> None:
+        await self._crew.start(node, self._nodes[node].command())
+
+    async def until_up(self, node: str) -> None:
+        """Raises Unavailable."""
+        await self._nodes[node].until_ready()
+
+
+def own_command(*arguments: str) -> list[str]:
+    """`pyoco-grid` as this very installation has it."""
+    return [sys.executable, "-m", "pyoco_server.doors.cli.grid", *arguments]

@@ -1,0 +1,174 @@
+"""`pyoco-grid worker`: runs programs for a door, over TCP (section 15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Coroutine, Sequence
+
+    from pyoco_server.config import GridConfig
+    from pyoco_server.doors.cli.signals import StopSignal
+    from pyoco_server.doors.frames.worker.worker import TcpWorker, WorkerOptions
+    from pyoco_server.frames.addresses import Address
+
+__all__ = ["worker"]
+
+_DEFAULT_PATTERN = "job.assign.*"
+_T = TypeVar("_T")
+
+
+@click.command(
+    cls=Command,
+    example="pyoco-grid worker 127.0.0.1 5000\n"
+    "pyoco-grid worker door1.example 5000 job.assign.render --door door2.example:5000 --id render-1 --max-par 8\n"
+    "PYOCO_API_KEY=pyoco_… pyoco-grid worker door1.example 5000 --tls-ca ca.crt",
+)
+@click.argument("host")
+@click.argument("port", type=click.IntRange(1, 65535))
+@click.argument("pattern", nargs=-1)
+@click.option("--door", "doors", metavar="H:P", multiple=True, help="Another door of the same group. May be repeated.")
+@click.option("--id", "worker_id", metavar="W", help="Name of this worker. [default: the host's, with a number]")
+@click.option("--max-par", metavar="N", type=click.IntRange(1, 10_000), help="Programs at once. [env: WORKER_MAX_PAR]")
+@click.option("--exec-dir", metavar="DIR", help="Directory of the programs. [env: EXEC_DIR]")
+@click.option("--work-root", metavar="DIR", help="Directory of job directories and results. [env: WORK_ROOT]")
+@click.option("--tls", is_flag=True, help="Speak TLS; the door's certificate must be of a known authority.")
+@click.option("--tls-ca", metavar="FILE", help="The same, with this authority.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate of this worker, for doors that ask for one.")
+@click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option("--connect-timeout", metavar="SEC", type=float, help="Give up when no door was found within this time.")
+def worker(
+    *,
+    host: str,
+    port: int,
+    pattern: tuple[str, ...],
+    doors: tuple[str, ...],
+    worker_id: str | None,
+    connect_timeout: float | None,
+    **given: Any,
+) -> int:
+    """Run programs for a door, over TCP.
+
+    PATTERN says which, as NATS does; without one, all. The API key comes from PYOCO_API_KEY. When its door goes, the
+    worker finds another and its programs run on. SIGTERM and the first Ctrl-C let them finish; a second Ctrl-C ends
+    them.
+    """
+    import os  # noqa: PLC0415 - not for --help
+
+    import uvloop  # noqa: PLC0415
+
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415
+    from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
+    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
+    from pyoco_server.doors.frames.worker.worker import WorkerOptions  # noqa: PLC0415
+    from pyoco_server.frames.addresses import Address  # noqa: PLC0415
+    from pyoco_server.logs import configure_logging  # noqa: PLC0415
+
+    configure_logging("pyoco-grid:worker")
+    warn_of_typos()
+    config = grid_from_env(worker_max_par=given["max_par"], exec_dir=given["exec_dir"], work_root=given["work_root"])
+    if worker_id is not None and not is_client_id(worker_id):
+        raise UsageError("--id must be 1 to 64 letters, digits, '_' or '-'; example: --id render-1")
+    options = WorkerOptions(
+        patterns=_patterns(pattern or (_DEFAULT_PATTERN,)),
+        key=os.environ.get("PYOCO_API_KEY") or None,
+        tls=_tls(given),
+    )
+    addresses = [Address.read(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), *map(Address.read, doors)]
+    log_settings(None, config)
+    return uvloop.run(_work(config, options, addresses, worker_id, connect_timeout))
+
+
+def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    from pyoco_server.core.frames.subjects import PATTERNS_MAX, check_pattern  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.programs.faults import GridRefused  # noqa: PLC0415
+
+    if len(patterns) > PATTERNS_MAX:
+        raise UsageError(f"a worker has at most {PATTERNS_MAX} patterns")
+    for each in patterns:
+        try:
+            check_pattern(each)
+        except GridRefused as error:
+            raise UsageError(f"{each[:80]!r} is no pattern: {error.message}; example: 'job.assign.*'") from error
+    return patterns
+
+
+def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
+    if not (given["tls"] or given["tls_ca"] or given["tls_cert"] or given["tls_key"]):
+        return None
+    from pyoco_server.frames.tls import client_context  # noqa: PLC0415 - not for --help
+
+    return client_context(ca=given["tls_ca"], cert=given["tls_cert"], key=given["tls_key"])
+
+
+async def _work(
+    config: GridConfig,
+    options: WorkerOptions,
+    doors: Sequence[Address],
+    worker_id: str | None,
+    connect_timeout: float | None,
+) -> int:
+    import asyncio  # noqa: PLC0415 - not for --help
+    import contextlib  # noqa: PLC0415
+    import os  # noqa: PLC0415
+    import random  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+    import time  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+    from pyoco_server.doors.frames.worker.identity import take_identity  # noqa: PLC0415
+    from pyoco_server.doors.frames.worker.worker import Machine, TcpWorker  # noqa: PLC0415
+    from pyoco_server.executors.program.local import LocalPrograms  # noqa: PLC0415
+    from pyoco_server.executors.program.settings import Settings  # noqa: PLC0415
+    from pyoco_server.frames.addresses import Addresses  # noqa: PLC0415
+    from pyoco_server.loops.programs.cpu import CpuUse  # noqa: PLC0415
+
+    hurry = asyncio.Event()
+    stop = StopSignal(at_once=hurry.set)
+    executor = LocalPrograms(Settings.of(config, os.environ), os.environ)
+    async with contextlib.AsyncExitStack() as ending:
+        await executor.start()
+        ending.push_async_callback(executor.stop)
+        identity = await asyncio.to_thread(take_identity, Path(config.work_root), worker_id, socket.gethostname())
+        addresses = Addresses(doors, clock=time.monotonic, chance=random.SystemRandom().random)
+        worker = TcpWorker(executor, identity, config, options, addresses, Machine(cpu=CpuUse().share))
+        ending.push_async_callback(worker.stop)
+        await worker.start()
+        await _serve(worker, stop, connect_timeout)
+        await _first_of(worker.drain(config.worker_drain_sec), hurry.wait())
+    return stop.exit_code
+
+
+async def _serve(worker: TcpWorker, stop: StopSignal, connect_timeout: float | None) -> None:
+    """Until the worker is to stop. Raises UsageError when no door wants it."""
+    from pyoco_server.logs import get_logger  # noqa: PLC0415 - not for --help
+
+    log = get_logger(__name__)
+    found = await _first_of(worker.first_door(connect_timeout), stop.wait())
+    if found is not None:
+        click.echo(f"READY worker {found}")
+        log.info("the worker works", worker_id=worker.worker_id, door=str(found))
+        await _first_of(worker.until_unwelcome(), stop.wait())
+    log.info("the worker stops", worker_id=worker.worker_id, signal=stop.name)
+
+
+async def _first_of(work: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, object]) -> _T | None:
+    """Does the work, unless the end comes first: None. Raises what the work raises."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    working, ending = asyncio.create_task(work), asyncio.create_task(end)
+    either: set[asyncio.Task[Any]] = {working, ending}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    is_done = working.done()
+    for task in either:
+        task.cancel()
+    await asyncio.wait(either)
+    return working.result() if is_done else None

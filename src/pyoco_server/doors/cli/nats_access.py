@@ -1,0 +1,124 @@
+"""`pyoco-server-admin nats-permissions` and `prepare`: a NATS in which each role may do its work and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from pyoco_server.doors.cli.shell import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyoco_server.config import NatsBackendConfig
+    from pyoco_server.wiring_access import Rights, Role
+
+__all__ = ["nats_permissions", "prepare"]
+
+_ROLES = ("gateway", "worker", "keeper", "door", "admin")
+
+_HEAD = """\
+# The users of pyoco-server, and what each may do. Made of its settings by
+#   pyoco-server-admin nats-permissions
+# and to be made again after an upgrade or when names in the settings change.
+#
+# Passwords are variables: put each, best as a bcrypt hash, into passwords.conf beside this file, as
+#   {variable}: "$2y$11$..."
+# A process needs, for its role:
+#   PYOCO_NATS_USER={user}
+#   PYOCO_NATS_PASSWORD_FILE=/path/of/a/file
+#   PYOCO_NATS_INBOX_PREFIX={inbox}
+"""
+
+
+@click.command(
+    "nats-permissions",
+    cls=Command,
+    example="pyoco-server-admin nats-permissions > permissions.conf\n"
+    "pyoco-server-admin nats-permissions --role gateway --role worker --account TEAM_A\n"
+    "pyoco-server-admin nats-permissions --suffix '' --suffix=-b > permissions.conf",
+)
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    type=click.Choice(_ROLES),
+    help="Print this role, and others that are named.  [default: all]",
+)
+@click.option("--account", default="PYOCO", show_default=True, metavar="NAME", help="Name of the NATS account.")
+@click.option(
+    "--suffix",
+    "suffixes",
+    multiple=True,
+    metavar="TEXT",
+    help="Print each role once for each suffix, as gateway-b for -b: old and new users, while passwords change.",
+)
+@click.pass_obj
+def nats_permissions(
+    config: Callable[[], NatsBackendConfig], roles: tuple[str, ...], account: str, suffixes: tuple[str, ...]
+) -> None:
+    """Print an account for the configuration of NATS in which each role may publish and subscribe to what it needs, by
+    the names in the settings, and to nothing else. Asks no server."""
+    from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.errors import UsageError  # noqa: PLC0415
+    from pyoco_server.wiring_access import Role, nats_rights  # noqa: PLC0415
+
+    if not account.isidentifier():
+        raise UsageError("--account may hold letters, digits and '_'; example: --account PYOCO")
+    if not all(re.fullmatch(r"(-[a-z0-9]+)*", suffix) for suffix in suffixes):
+        raise UsageError("--suffix may hold '-' and small letters or digits after it; example: --suffix=-b")
+    chosen = [Role(name) for name in dict.fromkeys(roles or _ROLES)]
+    rights = nats_rights(config(), priced_from_env()[0], grid_from_env(), chosen)
+    click.echo("\n".join(_account(account, rights, tuple(dict.fromkeys(suffixes)) or ("",))))
+
+
+def _account(account: str, rights: dict[Role, Rights], suffixes: tuple[str, ...]) -> Iterator[str]:
+    from pyoco_server.wiring_access import inbox_prefix  # noqa: PLC0415 - not for --help
+
+    first = next(iter(rights))
+    user = f"{first.value}{suffixes[0]}"
+    yield _HEAD.format(variable=_variable(user), user=user, inbox=inbox_prefix(first))
+    yield 'include "passwords.conf"'
+    yield ""
+    yield "accounts {"
+    yield f"  {account} {{"
+    yield "    jetstream: enabled"
+    yield "    users: ["
+    for role, each in rights.items():
+        for user in (f"{role.value}{suffix}" for suffix in suffixes):
+            yield f'      {{ user: "{user}", password: ${_variable(user)}, permissions {{'
+            yield from _allowed("publish", each.publish)
+            yield from _allowed("subscribe", each.subscribe)
+            yield "      } }"
+    yield "    ]"
+    yield "  }"
+    yield "}"
+
+
+def _variable(user: str) -> str:
+    return f"{user.upper().replace('-', '_')}_PASSWORD"
+
+
+def _allowed(act: str, subjects: Iterable[str]) -> Iterator[str]:
+    yield f"        {act} {{ allow: ["
+    for subject in subjects:
+        yield f'          "{subject}"'
+    yield "        ] }"
+
+
+@click.command("prepare", cls=Command, example="pyoco-server-admin prepare")
+@click.pass_obj
+def prepare(config: Callable[[], NatsBackendConfig]) -> None:
+    """Make the streams and buckets that are missing, for processes that may not. What is there is left as it is,
+    but that stores whose retention has grown keep their objects for longer, and buckets of earlier versions refuse
+    rollups. Run it before the first start and before the first start of a new version."""
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from pyoco_server import wiring_access  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415
+
+    names = asyncio.run(wiring_access.prepare(config(), priced_from_env()[0], grid_from_env()))
+    for name in sorted(names):
+        click.echo(name)

@@ -1,0 +1,224 @@
+"""Reports of attempts that have ended, up to the word that they are settled (GRID-54, GRID-27)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from pyoco_server.actions.authenticate import NOBODY
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.finish import Output, Settlement, finish_reported
+from pyoco_server.actions.read import read_run
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.messages import JobResult, OutputRef, Settled
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.programs.record import artifact_object
+from pyoco_server.doors.frames.counting import count_end
+from pyoco_server.doors.frames.faults import as_refusal
+from pyoco_server.errors import ObjectNotFound, PyocoError, Unavailable
+from pyoco_server.frames.wire import WireClosed, fresh
+from pyoco_server.logs import get_logger
+
+if TYPE_CHECKING:
+    from pyoco_server.doors.frames.worker_session import WorkerSide
+
+__all__ = ["Acks"]
+
+log = get_logger(__name__)
+
+#: Reports of one connection in work at once. A worker sends again what is not settled, so more of them are passed over.
+_AT_ONCE = 64
+#: While JetStream is away, a report is tried again after these times.
+_PAUSES = (0.5, 1.0, 2.0, 5.0)
+_LARGE_BYTES = 256 * 1024
+#: GRID-143: what is left of an output that did not fit.
+_CUT_BYTES = 64 * 1024
+_PIECE_BYTES = 128 * 1024
+
+
+class Acks:
+    """Never keeps the connection from being read: signs of life must come through, also while nothing can be
+    written."""
+
+    def __init__(self, side: WorkerSide) -> None:
+        self._side = side
+        #: Reports in work, by run and token; and those that were passed over, too: the worker answers for them, so its
+        #: signs of life are theirs.
+        self._in_work: set[tuple[str, str]] = set()
+        self._reported: dict[str, str] = {}
+        self._count = 0
+
+    def take(self, frame: Frame) -> None:
+        budget = self._side.house.reports_in_work
+        if self._count >= _AT_ONCE or not budget.try_take(len(frame.payload)):
+            log.debug("a report is passed over; it comes again", worker_id=self._side.worker_id)
+            self._side.house.tasks.spawn(self._note(frame))
+            return
+        self._count += 1
+        self._side.house.tasks.spawn(self._settle(frame))
+
+    def hear_beat(self) -> None:
+        """The worker lives: so do the attempts it has reported."""
+        for run_id, token in list(self._reported.items()):
+            if not self._side.house.holdings.seen(run_id, token):
+                del self._reported[run_id]
+
+    def is_in_work(self, attempt: Attempt) -> bool:
+        return (attempt.run.run_id, attempt.token) in self._in_work
+
+    async def _note(self, frame: Frame) -> None:
+        try:
+            self._report_seen(await _read(frame))
+        except GridRefused as error:
+            await self._side.session.refuse(error, frame.msg_id)
+
+    def _report_seen(self, result: JobResult) -> str:
+        assert result.token is not None
+        run_id = run_id_of(result.job_id, self._side.house.group)
+        if self._side.house.holdings.seen(run_id, result.token):
+            self._reported[run_id] = result.token
+        return run_id
+
+    async def _settle(self, frame: Frame) -> None:
+        side = self._side
+        try:
+            result = await _read(frame)
+            run_id = self._report_seen(result)
+            assert result.token is not None
+            key = (run_id, result.token)
+            if key in self._in_work:
+                return  # sent again while the first one is being written: one answer serves both
+            self._in_work.add(key)
+            try:
+                await side.attached(run_id)
+                settlement = await self._record(run_id, result)
+                if settlement is not None:
+                    await self._tell(frame, run_id, result, settlement)
+            finally:
+                self._in_work.discard(key)
+                self._reported.pop(run_id, None)
+                if not side.is_open:  # its worker went meanwhile, and this attempt was left to us
+                    await side.put_back_all()
+        except PyocoError as error:
+            await side.session.refuse(error, frame.msg_id)
+        finally:
+            self._count -= 1
+            side.house.reports_in_work.give(len(frame.payload))
+
+    async def _record(self, run_id: str, result: JobResult) -> Settlement | None:
+        """Until it is written; None: the connection has ended before, and the worker sends it again elsewhere."""
+        side, tries = self._side, 0
+        assert result.token is not None
+        while True:
+            try:
+                outputs = await self._outputs(run_id, result)
+                return await self._finish(run_id, result, outputs)
+            except Unavailable as error:
+                log.warning("a report could not be written yet", run_id=run_id, job_id=result.job_id, why=str(error))
+            except PyocoError as error:
+                raise as_refusal(error, result.job_id) from error
+            if not side.is_open:
+                return None
+            side.house.holdings.seen(run_id, result.token)
+            await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+            tries += 1
+
+    async def _finish(self, run_id: str, result: JobResult, outputs: list[Output]) -> Settlement:
+        house = self._side.house
+        assert result.token is not None
+        attempt = house.holdings.get(run_id)
+        if attempt is None or attempt.token != result.token:
+            settlement = await finish_reported(
+                house.backend, run_id, result.token, self._side.worker_id, result.report(), outputs
+            )
+            house.board.doubt(run_id)
+            return settlement
+        settlement = await house.holdings.finish(attempt, result.report(), outputs)
+        owner = house.assigned.get(run_id)
+        if owner is not None:
+            owner.forget(attempt)
+        if attempt.run.is_terminal and settlement is Settlement.RECORDED:
+            count_end(house.meter, attempt.run)
+            house.board.ended(attempt.run)
+        else:
+            house.board.doubt(run_id)
+        return settlement
+
+    async def _outputs(self, run_id: str, result: JobResult) -> list[Output]:
+        """What came with the report, and what came before it in parts (GRID-144)."""
+        outputs = []
+        if result.output_archive is not None:
+            outputs.append(await _inline(result.output_archive))
+        elif result.output_ref is not None:
+            outputs.append(await self._uploaded(run_id, result, result.output_ref))
+        for name, text, is_cut in (
+            ("stdout.txt", result.stdout, result.stdout_truncated),
+            ("stderr.txt", result.stderr, result.stderr_truncated),
+        ):
+            if is_cut and len(text.encode()) <= _CUT_BYTES:
+                found = await self._find(run_id, result.attempt, name)
+                outputs += [] if found is None else [found]
+        return outputs
+
+    async def _uploaded(self, run_id: str, result: JobResult, reference: OutputRef) -> Output:
+        found = await self._find(run_id, result.attempt, "output.zip")
+        if found is None or (found.size, found.sha256) != (reference.size, reference.sha256):
+            message = "the archive that the report names is not here; send it again, then the report"
+            raise GridRefused(Code.BAD_OBJECT, message, field="OutputRef", job_id=result.job_id)
+        return found
+
+    async def _find(self, run_id: str, attempt: int, name: str) -> Output | None:
+        stored = artifact_object(run_id, attempt, name)
+        try:
+            info = await self._side.house.programs.artifacts.info(stored)
+        except ObjectNotFound:
+            return None
+        return Output(name, info.size_bytes, info.sha256_hex, object=stored)
+
+    async def _tell(self, frame: Frame, run_id: str, result: JobResult, settlement: Settlement) -> None:
+        side = self._side
+        assert result.token is not None
+        outcome = "stale" if settlement is Settlement.STALE else "recorded"
+        if settlement is Settlement.STALE:
+            side.house.meter.stale()
+            await self._tell_stale(run_id, result)
+        settled = Settled(job_id=result.job_id, token=result.token, outcome=outcome)
+        try:
+            await side.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
+        except WireClosed:
+            log.debug("a worker left before it heard that its report is settled", run_id=run_id)
+
+    async def _tell_stale(self, run_id: str, result: JobResult) -> None:
+        """A late result is ordinary; one of a job that is another worker's is an event of its own (section 26.1)."""
+        side = self._side
+        owner: str | None = None
+        try:
+            owner = (await read_run(side.house.backend, NOBODY, run_id)).run.worker_id
+        except PyocoError as error:
+            log.debug("who a job belongs to is not known", run_id=run_id, why=str(error))
+        facts = {"run_id": run_id, "job_id": result.job_id, "worker_id": side.worker_id, "peer": side.session.wire.peer}
+        if owner is not None and owner != side.worker_id:
+            log.warning("a worker reported a job of another worker", security=True, owner=owner, **facts)
+        else:
+            log.info("a result was stale and is dropped", **facts)
+
+
+async def _read(frame: Frame) -> JobResult:
+    if len(frame.payload) > _LARGE_BYTES:
+        return await asyncio.to_thread(JobResult.read_ack, frame.payload)
+    return JobResult.read_ack(frame.payload)
+
+
+async def _inline(archive: bytes) -> Output:
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(archive), _PIECE_BYTES):
+            yield archive[start : start + _PIECE_BYTES]
+
+    if len(archive) > _LARGE_BYTES:
+        digest = (await asyncio.to_thread(hashlib.sha256, archive)).hexdigest()
+    else:
+        digest = hashlib.sha256(archive).hexdigest()
+    return Output("output.zip", len(archive), digest, open=pieces)

@@ -1,0 +1,295 @@
+"""A client's side of a connection: jobs in, results out (sections 9, 10 and 12.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+from uuid import UUID
+
+from pyoco_server.actions.programs.admit import effective_cap
+from pyoco_server.actions.programs.cancel import cancel_job
+from pyoco_server.actions.programs.read_artifact import find_left, open_left
+from pyoco_server.actions.programs.result import job_result
+from pyoco_server.actions.programs.set_cap import set_cap
+from pyoco_server.actions.programs.submit import Inline, submit_job
+from pyoco_server.actions.read import read_run
+from pyoco_server.core.frames.codec import NIL, Frame, Type
+from pyoco_server.core.frames.messages import CancelJob, HelloAck, HelloClient, JobRequest, ObjectGet, SubmitAck
+from pyoco_server.core.frames.subjects import result_subject
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.job import JobAsk
+from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.run import Run
+from pyoco_server.doors.frames.downloads import send_object
+from pyoco_server.doors.frames.faults import as_refusal
+from pyoco_server.doors.frames.guard import Visitor
+from pyoco_server.doors.frames.submits import LARGE_BYTES, read_submit
+from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.frames.wire import fresh
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.door_records.port import DoorState
+
+if TYPE_CHECKING:
+    from pyoco_server.doors.frames.house import House
+    from pyoco_server.doors.frames.session import Session
+
+__all__ = ["ClientSide"]
+
+log = get_logger(__name__)
+
+#: Results of one connection that are being read and sent at once.
+_SENDERS_MAX = 8
+#: Ended runs that are kept in memory until they can be sent; of the others only the id, to be read again (GRID-77).
+_RUNS_KEPT = 64
+#: Objects that are being sent at once; the others wait.
+_DOWNLOADS_MAX = 4
+
+
+@dataclass(eq=False)
+class _Wait:
+    """A job whose Result this connection is to get."""
+
+    #: The msgId of the latest SubmitJob for it.
+    corr_id: UUID = NIL
+    #: Submissions of it under way on this connection. A Result never overtakes its SubmitAck.
+    submitting: int = 0
+    is_acked: bool = False
+    is_queued: bool = False
+    #: How it ended, while nobody may be told yet.
+    ended: Run | None = None
+
+
+class ClientSide:
+    """Submissions are worked on at once, and results are sent as they come; neither waits for the other."""
+
+    def __init__(self, session: Session[House], visitor: Visitor) -> None:
+        self.visitor = visitor
+        self._session, self._house = session, session.house
+        self._waits: dict[str, _Wait] = {}
+        self._ended: deque[tuple[str, Run | None]] = deque()
+        self._senders = 0
+        self._desired = self._cap = 0
+        self._downloads = asyncio.Semaphore(_DOWNLOADS_MAX)
+        self._is_gone = False
+
+    @classmethod
+    async def begin(cls, session: Session[House], visitor: Visitor, hello: HelloClient, frame: Frame) -> Self:
+        """Takes the Hello. Raises Unavailable."""
+        side = cls(session, visitor)
+        await side._hear_hello(hello, frame)
+        return side
+
+    async def _hear_hello(self, hello: HelloClient, frame: Frame) -> None:
+        house = self._house
+        cap = await set_cap(house.backend, house.group, hello.client_id, hello.desired_parallelism, "hello")
+        self._desired, self._cap = hello.desired_parallelism, cap.cap
+        ack = HelloAck(
+            door_id=house.door_id,
+            group=house.group,
+            session=self._session.id,
+            cap=cap.cap,
+            doors=tuple(house.redirects.all()),
+            heartbeat_sec=house.programs.config.exec_heartbeat_sec,
+        )
+        await self._session.wire.send(fresh(Type.HELLO_ACK, ack.to_payload(), corr_id=frame.msg_id))
+
+    async def take(self, frame: Frame) -> None:
+        match frame.type:
+            case Type.SUBMIT_JOB:
+                await self._house.in_work.take(len(frame.payload))
+                self._session.work(frame, self._submit)
+            case Type.CANCEL_JOB:
+                self._session.work(frame, self._cancel)
+            case Type.OBJECT_GET:
+                self._session.work(frame, self._send_object)
+            case Type.HELLO_CLIENT:
+                await self._hear_again(frame)
+
+    async def _hear_again(self, frame: Frame) -> None:
+        """The same client may say another cap. Raises GridRefused, Leave, Unavailable."""
+        hello, self.visitor = await self._session.admit_again(frame, self.visitor)
+        await self._hear_hello(hello, frame)
+
+    # Submissions.
+
+    async def _submit(self, frame: Frame) -> None:
+        try:
+            if not self._is_gone:
+                await self._submit_checked(frame)
+        finally:
+            self._house.in_work.give(len(frame.payload))
+
+    async def _submit_checked(self, frame: Frame) -> None:
+        state = self._house.state()
+        if state in (DoorState.DRAINING, DoorState.STANDBY):
+            await self._session.wire.send(self._session.not_leader(state, frame.msg_id))
+            return
+        if len(frame.payload) > LARGE_BYTES:
+            request, ask = await asyncio.to_thread(self._read, frame)
+        else:
+            request, ask = self._read(frame)
+        try:
+            self._house.guard.check_ask(self.visitor, ask.exec_name)
+            if state is DoorState.NO_QUORUM or self._house.board.is_full:
+                raise GridRefused(Code.UNAVAILABLE, "this door cannot accept jobs just now")
+            await self._accept(frame, ask, Inline(request.files))
+        except PyocoError as error:
+            raise as_refusal(error, ask.job_id) from error
+
+    def _read(self, frame: Frame) -> tuple[JobRequest, JobAsk]:
+        """Raises GridRefused."""
+        request = read_submit(frame, self.visitor.id)
+        return request, request.ask(self._house.group)
+
+    async def _accept(self, frame: Frame, ask: JobAsk, content: Inline) -> None:
+        run_id = ask.run_id
+        wait = self._begin_wait(run_id)
+        try:
+            done = await submit_job(self._house.backend, self.visitor.caller, ask, content)
+            if done.duplicate:
+                self._house.meter.duplicate()
+            ack = SubmitAck(job_id=ask.job_id, run_id=run_id, status=done.run.status, duplicate=done.duplicate)
+            await self._session.wire.send(fresh(Type.SUBMIT_ACK, ack.to_payload(), corr_id=frame.msg_id))
+            self._acknowledged(run_id, wait, frame.msg_id, done.run)
+        finally:
+            self._end_submission(run_id, wait)
+
+    # Who waits for what.
+
+    def _begin_wait(self, run_id: str) -> _Wait:
+        """Before the job is queued: one that ends at once must not be missed."""
+        wait = self._waits.setdefault(run_id, _Wait())
+        wait.submitting += 1
+        self._house.board.wait(run_id, self)
+        return wait
+
+    def _acknowledged(self, run_id: str, wait: _Wait, corr_id: UUID, run: Run) -> None:
+        wait.corr_id, wait.is_acked = corr_id, True
+        ended = run if run.is_terminal else wait.ended
+        if ended is not None:
+            self._queue(run_id, wait, ended)
+
+    def _end_submission(self, run_id: str, wait: _Wait) -> None:
+        wait.submitting -= 1
+        if not wait.submitting and not wait.is_acked:
+            self._forget(run_id)
+
+    def _forget(self, run_id: str) -> None:
+        self._waits.pop(run_id, None)
+        self._house.board.leave(run_id, self)
+
+    def tell(self, run: Run) -> None:
+        """The run has ended: by our own hand, by a hint, or by a look at its record."""
+        wait = self._waits.get(run.run_id)
+        if wait is None:
+            return
+        wait.ended = run
+        if wait.is_acked:
+            self._queue(run.run_id, wait, run)
+
+    def _queue(self, run_id: str, wait: _Wait, run: Run) -> None:
+        wait.ended = None
+        if wait.is_queued:
+            return
+        wait.is_queued = True
+        self._ended.append((run_id, run if len(self._ended) < _RUNS_KEPT else None))
+        if self._senders < _SENDERS_MAX:
+            self._senders += 1
+            self._session.tasks.spawn(self._send_ended())
+
+    async def _send_ended(self) -> None:
+        try:
+            while self._ended:
+                run_id, run = self._ended.popleft()
+                wait = self._waits.get(run_id)
+                if wait is not None:
+                    await self._send_result(run_id, run, wait)
+        finally:
+            self._senders -= 1
+
+    async def _send_result(self, run_id: str, run: Run | None, wait: _Wait) -> None:
+        """Built from the record (GRID-51); the wire makes it wait while the client does not read."""
+        try:
+            run = run or await self._ended_run(run_id)
+            result = await job_result(self._house.backend, run)
+        except PyocoError as error:  # the board tells of it again
+            log.warning("a result could not be read; it is tried again", run_id=run_id, why=str(error))
+            wait.is_queued = False
+            return
+        subject = result_subject(result.exec_name)
+        await self._session.wire.send(
+            fresh(Type.RESULT, result.to_payload(), corr_id=wait.corr_id, subject=subject),
+        )
+        wait.is_queued = False
+        if wait.submitting:  # that submission gets a Result of its own, after its SubmitAck
+            wait.is_acked, wait.ended = False, run
+        else:
+            self._forget(run_id)
+
+    async def _ended_run(self, run_id: str) -> Run:
+        run = (await read_run(self._house.backend, self.visitor.caller, run_id)).run
+        if not run.is_terminal:
+            raise Unavailable("the record of a run that has ended is not there")
+        return run
+
+    # Cancel and outputs.
+
+    async def _cancel(self, frame: Frame) -> None:
+        """GRID-163: the answer is the Result."""
+        ask = CancelJob.read(frame.payload)
+        run_id = run_id_of(ask.job_id, self._house.group)
+        try:
+            stored = await read_run(self._house.backend, self.visitor.caller, run_id)
+            if self._is_gone or not self._is_mine(stored.run):
+                raise GridRefused(Code.NOT_FOUND, "this client has no such job")
+            wait = self._begin_wait(run_id)
+            try:
+                by = self.visitor.caller.api_key_id
+                stored = await cancel_job(self._house.backend, run_id, by, ask.reason)
+                corr_id = wait.corr_id if wait.is_acked else frame.msg_id
+                self._acknowledged(run_id, wait, corr_id, stored.run)
+            finally:
+                self._end_submission(run_id, wait)
+        except PyocoError as error:
+            raise as_refusal(error, ask.job_id) from error
+
+    async def _send_object(self, frame: Frame) -> None:
+        """GRID-146: outputs of this client's own jobs that have ended."""
+        ask = ObjectGet.read(frame.payload)
+        try:
+            backend, caller = self._house.backend, self.visitor.caller
+            run_id = run_id_of(ask.job_id, self._house.group)
+            if not self._is_mine((await read_run(backend, caller, run_id)).run):
+                raise GridRefused(Code.FORBIDDEN, "this job belongs to another client")
+            run, left = await find_left(backend, caller, run_id, ask.name)
+            async with self._downloads:
+                pieces = await open_left(backend, run, left)
+                await send_object(self._session.wire, ask, frame.msg_id, left.size, left.sha256, pieces)
+        except PyocoError as error:
+            raise as_refusal(error, ask.job_id) from error
+
+    def _is_mine(self, run: Run) -> bool:
+        """GRID-169. Of another tenant's run nobody has heard at all."""
+        return run.program is not None and run.program.client_id == self.visitor.id
+
+    # Now and then, and at the end.
+
+    async def review(self) -> None:
+        """GRID-168: a lower `max_cap` acts on who is connected already."""
+        house = self._house
+        cap = effective_cap(house.programs, self.visitor.id, self._desired)
+        if cap == self._cap:
+            return
+        try:
+            self._cap = (await set_cap(house.backend, house.group, self.visitor.id, self._desired, "hello")).cap
+        except Unavailable as error:
+            log.warning("a cap was not written; it is tried again", client_id=self.visitor.id, why=str(error))
+
+    async def gone(self) -> None:
+        self._is_gone = True
+        for run_id in list(self._waits):
+            self._house.board.leave(run_id, self)
+        self._waits.clear()
+        self._ended.clear()

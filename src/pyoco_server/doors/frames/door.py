@@ -1,0 +1,283 @@
+"""A door: every connection of this process, and the loops that serve them (sections 8 to 13).
+
+It keeps connections, credits and timers. Whatever else there is lies in JetStream: a door may be killed at any moment
+without losing a job or a result (GRID-40).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.core.frames.codec import Frame
+from pyoco_server.core.frames.messages import HelloClient, HelloWorker
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.doors.frames.board import Board
+from pyoco_server.doors.frames.client_session import ClientSide
+from pyoco_server.doors.frames.counting import count_put_back
+from pyoco_server.doors.frames.guard import Guard, Visitor
+from pyoco_server.doors.frames.house import House
+from pyoco_server.doors.frames.records import Records
+from pyoco_server.doors.frames.redirects import Redirects
+from pyoco_server.doors.frames.seats import WorkerSeats
+from pyoco_server.doors.frames.session import Session, Side
+from pyoco_server.doors.frames.settings import DoorOptions
+from pyoco_server.doors.frames.worker_session import WorkerSide
+from pyoco_server.errors import Unavailable
+from pyoco_server.frames.wire import Wire
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.dispatcher import Dispatcher
+from pyoco_server.loops.programs.holdings import Holdings
+from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.ports.backend import DoorBackend
+from pyoco_server.ports.door_records.port import DoorRecord, DoorState
+from pyoco_server.ports.program_hints.port import Hint, Listening
+
+__all__ = ["Door"]
+
+log = get_logger(__name__)
+
+#: How soon a revoked key loses its connections, and a change of the ACL acts (GRID-167, GRID-168).
+_REVIEW_SECONDS = 2.0
+#: What is under way when a door stops has this time.
+_SETTLE_SECONDS = 5.0
+#: For a last word in the records.
+_WORD_SECONDS = 2.0
+
+
+class Door:
+    """`start`, then `serve` for each connection, then `drain` or not, then `stop`."""
+
+    def __init__(self, backend: DoorBackend, options: DoorOptions, *, sweeper: Loop | None = None) -> None:
+        assert backend.programs is not None, "a door deals with programs"
+        programs = backend.programs
+        self._backend, self._programs, self._options = backend, programs, options
+        self._group = programs.config.exec_group
+        self._is_standby, self._is_draining = options.is_standby, False
+        self._started_at = backend.clock()
+        self.sessions: set[Session[House]] = set()
+        self.meter = self._meter()
+        self._emptied = asyncio.Event()
+        self._listening: Listening | None = None
+        guard = Guard(backend, programs, self._group)
+        seats = WorkerSeats(guard.may_run)
+        self._holdings = Holdings(backend, options.door_id, self._on_cancel, self._on_gone)
+        self._dispatcher = Dispatcher(backend, options.door_id, seats, self._holdings)
+        redirects = Redirects(
+            programs.doors,
+            group=self._group,
+            door_id=options.door_id,
+            own=options.address,
+            peers=options.peers,
+            is_up=backend.is_up,
+        )
+        self._records = Records(programs.doors, backend.registry, self.describe, self._workers)
+        self._house = House(
+            backend=backend,
+            programs=programs,
+            group=self._group,
+            door_id=options.door_id,
+            guard=guard,
+            redirects=redirects,
+            seats=seats,
+            holdings=self._holdings,
+            board=Board(backend.runs),
+            state=lambda: self.state,
+            nudge=self._dispatcher.nudge,
+            meter=self.meter,
+        )
+        self._review = _Review(self._review_all)
+        self._loops: list[Loop] = [self._records, self._house.board, self._review]
+        if sweeper is not None:
+            self._loops.append(sweeper)
+
+    @property
+    def house(self) -> House:
+        return self._house
+
+    @property
+    def state(self) -> DoorState:
+        if self._is_draining:
+            return DoorState.DRAINING
+        if self._is_standby:
+            return DoorState.STANDBY
+        return DoorState.SERVING if self._holdings.is_quorate else DoorState.NO_QUORUM
+
+    def describe(self) -> DoorRecord:
+        return DoorRecord(
+            door_id=self._options.door_id,
+            addr=self._options.address,
+            group=self._group,
+            state=self.state,
+            started_at=self._started_at,
+            connections=len(self.sessions),
+        )
+
+    def _workers(self) -> list[WorkerRecord]:
+        now = self._backend.clock()
+        return [side.describe(now) for side in self._sides()]
+
+    def _meter(self) -> Meter:
+        meter = Meter(self._group)
+        meter.connections = lambda: Counter(session.role for session in self.sessions)
+        meter.credits = lambda: {each.worker_id: self._house.seats.credits(each) for each in self._sides()}
+        meter.cpu = lambda: {each.worker_id: each.cpu for each in self._sides() if each.cpu is not None}
+        meter.inflight = lambda: Counter(attempt.job.exec_name for attempt in self._holdings.all())
+        return meter
+
+    def _sides(self) -> list[WorkerSide]:
+        return list(self._house.workers.values())
+
+    # Life.
+
+    async def start(self) -> None:
+        """Returns once it can serve. Raises Unavailable."""
+        self._listening = await self._programs.hints.listen(self._group, self._heard)
+        self._holdings.on_quorum = self._on_quorum
+        await self._holdings.start()
+        if not self._is_standby:
+            await self._dispatch()
+        for loop in self._loops:
+            await loop.start()
+
+    async def _dispatch(self) -> None:
+        await self._dispatcher.start()
+        tell_dispatcher = self._holdings.on_put_back
+
+        def on_put_back(attempt: Attempt) -> None:
+            count_put_back(self.meter, attempt)
+            if tell_dispatcher is not None:
+                tell_dispatcher(attempt)
+
+        self._holdings.on_put_back = on_put_back
+
+    async def promote(self) -> None:
+        """A standby begins to serve (GRID-43). May be repeated."""
+        if self._is_standby and not self._is_draining:
+            self._is_standby = False
+            await self._dispatch()
+            self._records.nudge()
+            log.info("the standby serves from now on", door_id=self._options.door_id)
+
+    async def serve(self, wire: Wire, certificate_name: str | None = None) -> None:
+        """One connection, to its end. Never raises."""
+        session = Session(self._house, wire, _begin, certificate_name)
+        self.sessions.add(session)
+        try:
+            await session.run()
+        finally:
+            self.sessions.discard(session)
+            if not self.sessions:
+                self._emptied.set()
+            if isinstance(session.side, WorkerSide):
+                now = self._backend.clock()
+                reason = wire.reason or "internal_error"
+                self._house.tasks.spawn(self._records.retire(session.side.describe(now), reason, now))
+
+    async def drain(self) -> None:
+        """GRID-41: claim nothing more, send everybody elsewhere, and wait until they have gone. Whoever called this
+        accepts no more connections, and goes on to call `stop`."""
+        self._is_draining = True
+        self._house.seats.close()
+        await _briefly(self._records.announce_door())
+        await self._dispatcher.stop()
+        log.info("the door drains", door_id=self._options.door_id, connections=len(self.sessions))
+        for session in list(self.sessions):
+            self._house.tasks.spawn(self._see_off(session))
+        try:
+            async with asyncio.timeout(self._programs.config.exec_drain_sec):
+                while self.sessions:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        except TimeoutError:
+            log.info("connections are left after the time to drain", connections=len(self.sessions))
+
+    async def _see_off(self, session: Session[House]) -> None:
+        if isinstance(session.side, WorkerSide):
+            await session.side.drain()
+        await session.wire.send(session.not_leader(DoorState.DRAINING))
+
+    async def stop(self) -> None:
+        """Close what is open, and end. What workers run goes on: they attach it at another door (section 9.4)."""
+        self._is_draining = True
+        self._house.seats.close()
+        await self._dispatcher.stop()
+        for session in list(self.sessions):
+            if isinstance(session.side, WorkerSide):
+                session.side.lets_go = True
+        leaving = [session.leave("draining") for session in list(self.sessions)]
+        await asyncio.gather(*leaving, *(session.over.wait() for session in list(self.sessions)))
+        await self._house.tasks.settle(_SETTLE_SECONDS)
+        # A sweep may take minutes, and need not be waited for: it may be cut off anywhere.
+        stopping = [asyncio.create_task(loop.stop()) for loop in self._loops]
+        await asyncio.wait(stopping, timeout=_SETTLE_SECONDS)
+        if self._listening is not None:
+            await self._listening.close()
+        await self._holdings.stop()
+        await _briefly(self._records.remove_door(self._options.door_id))
+
+    # Words from elsewhere.
+
+    def _heard(self, hint: Hint, word: str) -> None:
+        # Of an attempt that ends by our own hand we hear in a moment, without having to read it.
+        if hint is Hint.DONE and self._holdings.get(word) is None:
+            self._house.board.doubt(word)
+
+    def _on_quorum(self, is_quorate: bool) -> None:
+        log.info("the door's state has changed", door_id=self._options.door_id, state=self.state)
+        self._records.nudge()
+
+    def _on_cancel(self, attempt: Attempt) -> None:
+        side = self._house.assigned.get(attempt.run.run_id)
+        if side is not None:
+            side.stop_attempt(attempt)
+
+    def _on_gone(self, attempt: Attempt) -> None:
+        """Another's by now, or ended elsewhere. If its worker still runs it, its next heartbeat finds out which: it is
+        attached again, or told that it is superseded."""
+        side = self._house.assigned.get(attempt.run.run_id)
+        if side is not None:
+            side.forget(attempt)
+        self._house.board.doubt(attempt.run.run_id)
+
+    # Now and then.
+
+    async def _review_all(self) -> None:
+        for session in list(self.sessions):
+            side = session.side
+            if side is None:
+                continue
+            try:
+                welcome = await self._house.guard.still_welcome(side.visitor)
+            except Unavailable:  # nobody knows: the next look asks again
+                continue
+            if not welcome:
+                self._house.tasks.spawn(session.leave("key_revoked"))
+            else:
+                await side.review()
+
+
+async def _briefly(word: Coroutine[None, None, None]) -> None:
+    """Say it, unless NATS is away: a record that nobody renews is gone soon anyway, and those at the door wait."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_WORD_SECONDS):
+            await word
+
+
+async def _begin(session: Session[House], visitor: Visitor, hello: HelloClient | HelloWorker, frame: Frame) -> Side:
+    if isinstance(hello, HelloClient):
+        return await ClientSide.begin(session, visitor, hello, frame)
+    return await WorkerSide.begin(session, visitor, hello, frame)
+
+
+class _Review(Loop):
+    def __init__(self, review: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(every_seconds=_REVIEW_SECONDS)
+        self._look = review
+
+    async def turn(self) -> None:
+        await self._look()

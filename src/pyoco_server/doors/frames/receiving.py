@@ -1,0 +1,166 @@
+"""Files that a worker sends in parts, before its report (GRID-144)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyoco_server.actions.authenticate import NOBODY
+from pyoco_server.actions.read import read_run
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.messages import BinaryPart, ObjectAck, Settled
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.programs.record import artifact_object
+from pyoco_server.doors.frames.faults import as_refusal
+from pyoco_server.doors.frames.uploads import NAMES, SILENCE_SECONDS, Upload, bytes_max
+from pyoco_server.errors import PyocoError, RunNotFound
+from pyoco_server.frames.wire import fresh
+
+if TYPE_CHECKING:
+    from pyoco_server.doors.frames.worker_session import WorkerSide
+
+__all__ = ["Receiving"]
+
+#: While an object is being stored its attempt is alive, whatever the worker says meanwhile.
+_STORING_BEAT_SECONDS = 5.0
+
+_Key = tuple[str, str]
+
+
+@dataclass
+class _Begun:
+    upload: Upload
+    token: str
+    attempt: int
+
+
+class Receiving:
+    """Uploads of one connection, by run and name. A part that does not follow drops its upload: it starts again."""
+
+    def __init__(self, side: WorkerSide) -> None:
+        self._side = side
+        self._begun: dict[_Key, _Begun] = {}
+
+    async def take(self, frame: Frame) -> None:
+        """Waits until the part is on disk: TCP slows a worker down that is faster. Raises PyocoError."""
+        try:
+            part = BinaryPart.read(frame.payload)
+        except GridRefused as error:
+            self._drop_all(error.job_id)
+            raise
+        run_id = run_id_of(part.job_id, self._side.house.group)
+        key = (run_id, part.name)
+        try:
+            begun = await self._followed(key, part, frame)
+            await begun.upload.add(part, time.monotonic())
+        except PyocoError as error:
+            self._drop(key)
+            raise as_refusal(error, part.job_id) from error
+        self._side.house.holdings.seen(run_id, begun.token)
+        if begun.upload.is_whole:
+            self._side.session.tasks.spawn(self._store(key, begun, part, frame))
+        else:
+            await self._acknowledge(part, frame, begun.upload.received)
+
+    async def _followed(self, key: _Key, part: BinaryPart, frame: Frame) -> _Begun:
+        """The upload that the part belongs to; the first part begins it, whatever was begun before."""
+        begun = self._begun.get(key)
+        if part.offset == 0:
+            self._drop(key)
+            begun = await self._begin(key, part, frame)
+        if begun is None:
+            raise GridRefused(Code.BAD_OBJECT, "no upload is under way that this part follows", field="Offset")
+        if begun.token != part.token:
+            raise GridRefused(Code.BAD_OBJECT, "the token is that of another attempt", field="Token")
+        return begun
+
+    async def _begin(self, key: _Key, part: BinaryPart, frame: Frame) -> _Begun:
+        house = self._side.house
+        if part.name not in NAMES:
+            raise GridRefused(Code.BAD_OBJECT, "an output is output.zip, stdout.txt or stderr.txt", field="Name")
+        if part.size > bytes_max(part.name, house.programs.config.exec_output_max_bytes):
+            raise GridRefused(Code.BAD_OBJECT, "the object is larger than outputs may be", field="Size")
+        if part.token is None:
+            raise GridRefused(Code.BAD_OBJECT, "the token of the attempt is missing", field="Token")
+        attempt = await self._attempt_of(key[0], part.token)
+        if attempt is None:
+            # Its report would be stale, too: the worker may forget it, and need not send all this again.
+            settled = Settled(job_id=part.job_id, token=part.token, outcome="stale")
+            await self._side.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
+            raise GridRefused(Code.BAD_OBJECT, "the token is that of another attempt", field="Token")
+        begun = self._begun[key] = _Begun(Upload(part, time.monotonic()), part.token, attempt)
+        return begun
+
+    async def _attempt_of(self, run_id: str, token: str) -> int | None:
+        """The number of the attempt with this token, while its result would still count. Raises Unavailable."""
+        house = self._side.house
+        held = house.holdings.get(run_id)
+        if held is not None and held.token == token:
+            return held.run.attempt
+        try:
+            run = (await read_run(house.backend, NOBODY, run_id)).run
+        except RunNotFound:
+            return None
+        return run.attempt if run.is_owned_by(token) and not run.is_terminal else None
+
+    async def _store(self, key: _Key, begun: _Begun, part: BinaryPart, frame: Frame) -> None:
+        """Only a stored object is Done."""
+        side = self._side
+        stored = artifact_object(key[0], begun.attempt, key[1])
+        try:
+            async with _beating(lambda: side.house.holdings.seen(key[0], begun.token)):
+                await begun.upload.store(side.house.programs.artifacts, stored)
+        except PyocoError as error:
+            await side.session.refuse(as_refusal(error, part.job_id), frame.msg_id)
+        else:
+            await self._acknowledge(part, frame, begun.upload.received, stored)
+        finally:
+            begun.upload.close()
+            if self._begun.get(key) is begun:
+                del self._begun[key]
+
+    async def _acknowledge(self, part: BinaryPart, frame: Frame, received: int, stored: str | None = None) -> None:
+        ack = ObjectAck(job_id=part.job_id, name=part.name, received=received, done=stored is not None, object=stored)
+        await self._side.session.wire.send(fresh(Type.OBJECT_ACK, ack.to_payload(), corr_id=frame.msg_id))
+
+    def drop_silent(self) -> None:
+        now = time.monotonic()
+        for key, begun in list(self._begun.items()):
+            if not begun.upload.is_whole and now - begun.upload.heard_at > SILENCE_SECONDS:
+                self._drop(key)
+
+    def _drop(self, key: _Key) -> None:
+        begun = self._begun.pop(key, None)
+        if begun is not None and not begun.upload.is_whole:
+            begun.upload.close()
+
+    def _drop_all(self, job_id: str | None) -> None:
+        """Of a part that cannot be read no more is known than its job: whatever it belonged to starts again."""
+        if job_id is not None:
+            run_id = run_id_of(job_id, self._side.house.group)
+            for key in [key for key in self._begun if key[0] == run_id]:
+                self._drop(key)
+
+    def close(self) -> None:
+        for key in list(self._begun):
+            self._drop(key)
+
+
+@contextlib.asynccontextmanager
+async def _beating(beat: Callable[[], object]) -> AsyncIterator[None]:
+    async def keep_beating() -> None:
+        while True:
+            beat()
+            await asyncio.sleep(_STORING_BEAT_SECONDS)
+
+    task = asyncio.create_task(keep_beating())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

@@ -1,0 +1,84 @@
+"""What a router is told: its backends, and which job may go where (GRID-134, GRID-136). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from pyoco_server.client.frames.shares import Policy
+from pyoco_server.core.programs.names import is_group
+from pyoco_server.errors import UsageError
+from pyoco_server.frames.addresses import Address
+
+__all__ = ["DENY", "Backend", "RouterPlan", "Rule", "read_backend", "read_rule"]
+
+#: Where a denied job goes.
+DENY = "deny"
+_GLOB = re.compile(r"[A-Za-z0-9_*?\[\]!-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One group, by the name that rules and placements know it by."""
+
+    name: str
+    doors: tuple[Address, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Jobs whose program, or client, matches go to `target`."""
+
+    #: `exec` or `client`.
+    about: str
+    glob: str
+    #: The name of a backend, or DENY.
+    target: str
+
+    def matches(self, exec_name: str, client_id: str) -> bool:
+        return fnmatchcase(exec_name if self.about == "exec" else client_id, self.glob)
+
+
+@dataclass(frozen=True)
+class RouterPlan:
+    backends: tuple[Backend, ...]
+    rules: tuple[Rule, ...] = ()
+    policy: Policy = "rr"
+
+    def __post_init__(self) -> None:
+        names = [backend.name for backend in self.backends]
+        if not names:
+            raise UsageError("a router needs a backend; example: --backend g1=127.0.0.1:5000")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise UsageError(f"--backend {twice} is there twice; example: --backend {twice}=host:5000|host:5001")
+        stray = next((rule for rule in self.rules if rule.target not in (*names, DENY)), None)
+        if stray is not None:
+            raise UsageError(f"a rule names the backend {stray.target!r}, which is none; there are {', '.join(names)}")
+
+    def target(self, exec_name: str, client_id: str) -> str | None:
+        """Where the first rule that matches sends it; None: no rule does. O(rules)."""
+        return next((rule.target for rule in self.rules if rule.matches(exec_name, client_id)), None)
+
+
+def read_backend(text: str) -> Backend:
+    """`NAME=host:port|host:port`. Raises UsageError."""
+    name, _, doors = text.partition("=")
+    if not is_group(name) or name == DENY or not doors:
+        raise UsageError(f"--backend {text[:80]!r} is not NAME=host:port; example: --backend g1=127.0.0.1:5000")
+    return Backend(name, _addresses(doors.split("|")))
+
+
+def _addresses(texts: Sequence[str]) -> tuple[Address, ...]:
+    return tuple(dict.fromkeys(Address.read(text) for text in texts))
+
+
+def read_rule(text: str) -> Rule:
+    """`exec=GLOB:GROUP`, `client=GLOB:GROUP`, `exec=GLOB:deny`. Raises UsageError."""
+    about, _, rest = text.partition("=")
+    glob, _, target = rest.rpartition(":")
+    if about not in ("exec", "client") or _GLOB.fullmatch(glob) is None or not is_group(target):
+        raise UsageError(f"--rule {text[:80]!r} is not exec=GLOB:GROUP; example: --rule 'exec=render*:g1'")
+    return Rule(about, glob, target)

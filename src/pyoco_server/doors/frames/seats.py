@@ -1,0 +1,130 @@
+"""The workers that are connected here, and which of them gets the next job of a program (GRID-59, GRID-66)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Protocol
+
+from pyoco_server.actions.programs.attempt import Attempt
+
+__all__ = ["CREDITS_MAX", "Seated", "WorkerSeat", "WorkerSeats"]
+
+#: What a worker may have at once; what goes over is dropped (GRID-66).
+CREDITS_MAX = 10_000
+#: Programs whose workers are remembered. Names come from lanes, which an operator can see; a bound all the same.
+_EXECS_MAX = 10_000
+
+
+class Seated(Protocol):
+    """A worker's connection, as far as handing out jobs goes."""
+
+    @property
+    def worker_id(self) -> str: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def accepts(self, exec_name: str) -> bool:
+        """Whether one of its patterns matches. May be remembered: patterns never change on a connection."""
+
+    async def hand_over(self, attempt: Attempt) -> None:
+        """Send the job, or treat it as lost with its worker; never raises. Does not wait for the worker to read."""
+
+
+class WorkerSeat:
+    """One credit of one worker, reserved."""
+
+    def __init__(self, worker: Seated, give_back: Callable[[], None]) -> None:
+        self._worker, self._give_back = worker, give_back
+        self.worker_id = worker.worker_id
+
+    def give_back(self) -> None:
+        """No job was found for it after all: the credit is whole again, and it is still this worker's turn."""
+        self._give_back()
+
+    async def start(self, attempt: Attempt) -> None:
+        await self._worker.hand_over(attempt)
+
+
+class WorkerSeats:
+    """Credits by connection, forgotten with it (GRID-68). Turns are kept by program, also over idle times.
+
+    `may_run` is asked at every assignment: a change of the ACL acts at once (GRID-168).
+    """
+
+    def __init__(self, may_run: Callable[[str, str], bool]) -> None:
+        self._may_run = may_run
+        #: By the number in which they came: dictionaries keep that order.
+        self._credits: dict[Seated, int] = {}
+        self._numbers: dict[Seated, int] = {}
+        self._joined = 0
+        #: Of each program: the workers whose patterns match, by number, and the number of the last one served.
+        self._able: dict[str, list[Seated]] = {}
+        self._last: dict[str, int] = {}
+        self._is_closed = False
+
+    def add(self, worker: Seated) -> None:
+        self._joined += 1
+        self._numbers[worker] = self._joined
+        self._credits[worker] = 0
+        self._able.clear()
+
+    def remove(self, worker: Seated) -> None:
+        """May be repeated."""
+        if self._credits.pop(worker, None) is not None:
+            del self._numbers[worker]
+            self._able.clear()
+
+    def close(self) -> None:
+        """No more jobs for anybody: the door drains."""
+        self._is_closed = True
+
+    def add_credits(self, worker: Seated, count: int) -> None:
+        """Nothing for one that has left."""
+        if worker in self._credits:
+            self._credits[worker] = min(self._credits[worker] + count, CREDITS_MAX)
+
+    def credits(self, worker: Seated) -> int:
+        return self._credits.get(worker, 0)
+
+    def workers(self) -> list[Seated]:
+        return list(self._credits)
+
+    def seat_for(self, exec_name: str) -> WorkerSeat | None:
+        """The next worker in turn that has a credit and may run it; the credit is taken. O(workers that match)."""
+        if self._is_closed:
+            return None
+        able = self._able_of(exec_name)
+        start = bisect_right(able, self._last.get(exec_name, 0), key=self._numbers.__getitem__)
+        for worker in (*able[start:], *able[:start]):
+            if self._credits[worker] > 0 and worker.is_open and self._may_run(worker.worker_id, exec_name):
+                return self._reserve(worker, exec_name)
+        return None
+
+    def _reserve(self, worker: Seated, exec_name: str) -> WorkerSeat:
+        number, before = self._numbers[worker], self._last.get(exec_name, 0)
+        self._credits[worker] -= 1
+        self._last[exec_name] = number
+
+        def give_back() -> None:
+            self.add_credits(worker, 1)
+            if self._last.get(exec_name) == number:
+                self._last[exec_name] = before
+
+        return WorkerSeat(worker, give_back)
+
+    def serves(self, exec_name: str) -> bool:
+        """Whether somebody could run it, now or once there is a credit."""
+        return not self._is_closed and any(
+            self._may_run(worker.worker_id, exec_name) for worker in self._able_of(exec_name)
+        )
+
+    def _able_of(self, exec_name: str) -> list[Seated]:
+        able = self._able.get(exec_name)
+        if able is None:
+            if len(self._able) >= _EXECS_MAX:
+                self._able.clear()
+                self._last.clear()
+            able = self._able[exec_name] = [worker for worker in self._numbers if worker.accepts(exec_name)]
+        return able

@@ -1,0 +1,57 @@
+"""Work that is done beside the reading of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from pyoco_server.frames.wire import WireClosed
+from pyoco_server.logs import get_logger
+
+__all__ = ["Tasks"]
+
+log = get_logger(__name__)
+
+
+class Tasks:
+    """A set of tasks that nobody waits for one by one. A peer that has gone is no error of theirs."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._guarded(work))
+        self._running.add(task)
+
+        def over(_: object) -> None:
+            self._running.discard(task)
+            work.close()  # one that was ended before it began would complain
+
+        task.add_done_callback(over)
+        return task
+
+    @staticmethod
+    async def _guarded(work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except WireClosed:
+            pass
+        except Exception:  # the top of a task: what nobody foresaw must not go unheard
+            log.exception("work for a connection failed")
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for them, for so long at most, and end the others."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=seconds)
+        await self.end()
+
+    async def end(self) -> None:
+        """May be repeated. Never called by one of them."""
+        left = set(self._running)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)

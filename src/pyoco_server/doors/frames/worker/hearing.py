@@ -1,0 +1,109 @@
+"""What each frame of a door means to the worker (sections 5 and 26.1)."""
+
+from __future__ import annotations
+
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.hello import TOKEN_CHARACTERS_MAX
+from pyoco_server.core.frames.messages import AssignJob, CancelJob, ErrorMessage, NotLeader, Settled
+from pyoco_server.core.frames.reading import Fields
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.names import is_client_id, is_exec_name, read_job_id
+from pyoco_server.core.programs.report import ErrorCode, Report
+from pyoco_server.core.states import RunState
+from pyoco_server.doors.frames.tasks import Tasks
+from pyoco_server.doors.frames.worker.crew import Crew, Origin
+from pyoco_server.doors.frames.worker.finished import Finished
+from pyoco_server.doors.frames.worker.link import Link
+from pyoco_server.doors.frames.worker.saying import Saying
+from pyoco_server.doors.frames.worker.session import Session
+from pyoco_server.logs import get_logger
+
+__all__ = ["Hearing"]
+
+log = get_logger(__name__)
+
+_UNKNOWN = "unknown"
+_STOP_SECONDS = 10.0
+
+
+class Hearing:
+    """One frame at a time. Waits only for those who read an input more slowly than it comes."""
+
+    def __init__(self, crew: Crew, link: Link, saying: Saying) -> None:
+        self._crew, self._link, self._saying = crew, link, saying
+        self._tasks = Tasks()
+
+    async def heard(self, session: Session, frame: Frame) -> None:
+        """Raises GridRefused for a payload that cannot be; but an AssignJob of that kind is answered."""
+        match frame.type:
+            case Type.ASSIGN_JOB:
+                self._assigned(session, frame)
+            case Type.CANCEL_JOB:
+                self._cancelled(CancelJob.read(frame.payload))
+            case Type.SETTLED:
+                settled = Settled.read(frame.payload)
+                self._tasks.spawn(self._crew.settle(settled.job_id, settled.token))
+                self._saying.settled(session, (settled.job_id, settled.token))
+            case Type.NOT_LEADER:
+                self._link.redirect(session, NotLeader.read(frame.payload))
+            case Type.ERROR if not await session.answer(frame):
+                error = ErrorMessage.read(frame.payload)
+                log.error("the door refused a frame", code=error.code, reason=error.message, job_id=error.job_id)
+                self._saying.refused(session, error)
+            case Type.OBJECT_ACK | Type.OBJECT_CHUNK if not await session.answer(frame):
+                log.info("an answer that nobody waits for", type=frame.type)
+            case Type.ERROR | Type.OBJECT_ACK | Type.OBJECT_CHUNK | Type.HEARTBEAT:
+                pass
+            case _:  # a door of another version: its frame is whole, so the next one can be read
+                log.warning("a frame that a worker does not know", type=frame.type)
+
+    async def stop(self) -> None:
+        await self._tasks.settle(_STOP_SECONDS)
+
+    def _assigned(self, session: Session, frame: Frame) -> None:
+        session.credits.took()
+        origin = Origin(session, frame.msg_id)
+        try:
+            assign = _assignment(frame)
+        except GridRefused as error:
+            log.error("an AssignJob that cannot be", door=str(session.address), reason=str(error))
+            refusal = _refusal(frame, error)
+            if refusal is not None:
+                self._crew.refuse(refusal, origin)
+            return
+        self._crew.take(assign, origin)
+
+    def _cancelled(self, cancel: CancelJob) -> None:
+        if cancel.token is None:
+            log.error("a CancelJob without a token", job_id=cancel.job_id)
+        else:
+            self._crew.cancel(cancel.job_id, cancel.token, cancel.reason)
+
+
+def _assignment(frame: Frame) -> AssignJob:
+    """Raises GridRefused."""
+    assign = AssignJob.read(frame.payload)
+    if frame.subject != f"job.assign.{assign.exec_name}":
+        raise GridRefused(Code.BAD_SUBJECT, "the subject is of another program")
+    return assign
+
+
+def _refusal(frame: Frame, error: GridRefused) -> Finished | None:
+    """What can be said of a job that cannot be read. None: not even which attempt it is."""
+    try:
+        fields = Fields.of(frame.payload)
+        job_id, token = read_job_id(fields.get("JobId")), fields.text("Token", TOKEN_CHARACTERS_MAX)
+    except GridRefused:
+        return None
+    client_id, exec_name = fields.get("ClientId"), fields.get("ExecName")
+    run_id, attempt = fields.get("RunId"), fields.get("Attempt")
+    code = ErrorCode.BAD_FILE_NAME if error.code is Code.BAD_FILE_NAME else ErrorCode.WORKER_ERROR
+    return Finished(
+        job_id=job_id,
+        run_id=run_id if isinstance(run_id, str) and is_client_id(run_id) else job_id,
+        client_id=client_id if isinstance(client_id, str) and is_client_id(client_id) else _UNKNOWN,
+        exec_name=exec_name if isinstance(exec_name, str) and is_exec_name(exec_name) else _UNKNOWN,
+        attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
+        token=token,
+        report=Report(status=RunState.FAILED, error_code=code, error=error.message),
+    )

@@ -1,0 +1,207 @@
+"""The worker's way to a door: one at a time, another when it must (GRID-45, GRID-110, GRID-123)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.messages import ErrorMessage, NotLeader
+from pyoco_server.core.programs.faults import GridRefused
+from pyoco_server.doors.frames.worker.credits import Credits
+from pyoco_server.doors.frames.worker.session import Session
+from pyoco_server.errors import UsageError
+from pyoco_server.frames.addresses import Address, Addresses
+from pyoco_server.frames.calling import PAUSE_SECONDS_MAX, Caller, search
+from pyoco_server.frames.calling import Session as Attachment
+from pyoco_server.frames.wire import Timers, WireClosed
+from pyoco_server.logs import get_logger
+
+__all__ = ["Host", "Link", "Unwelcome"]
+
+log = get_logger(__name__)
+
+#: How long a worker is at two doors when it moves.
+_OVERLAP_SECONDS = 0.5
+
+
+class Unwelcome(UsageError):
+    """The door does not take this worker, and asking again would not change that."""
+
+
+class Host(Protocol):
+    """Whose link it is."""
+
+    def hello(self) -> bytes: ...
+
+    def heartbeat(self) -> bytes:
+        """What an idle connection says."""
+
+    def account(self) -> Credits:
+        """A new one, for a new connection."""
+
+    async def attached(self, session: Session) -> None:
+        """A door said HelloAck: say what is running, what is finished, what there is room for. Raises WireClosed."""
+
+    async def heard(self, session: Session, frame: Frame) -> None:
+        """A frame came. Raises GridRefused for one that cannot be: the connection is closed then."""
+
+
+class Link:
+    """Finds a door, hands over what it says, and finds the next one when it is gone, for ever.
+
+    What it cannot do: tell a door that is slow from one that is gone, before the timers of the wire do.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        addresses: Addresses,
+        timers: Timers,
+        tls: ssl.SSLContext | None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._host, self._addresses, self._sleep = host, addresses, sleep
+        self._caller = Caller(Type.HELLO_WORKER, host.hello, timers, tls, _unwelcome, host.heartbeat)
+        #: The door this worker is at; None: it looks for one.
+        self.current: Session | None = None
+        self._found = asyncio.Event()
+        self._readers: dict[Session, asyncio.Task[None]] = {}
+        self._redirect: asyncio.Future[NotLeader] | None = None
+
+    async def session(self) -> Session:
+        """The door this worker is at, as soon as there is one."""
+        while self.current is None:
+            await self._found.wait()
+        return self.current
+
+    def redirect(self, session: Session, message: NotLeader) -> None:
+        """The door it is at wants it elsewhere (GRID-45)."""
+        self._addresses.learn(message.doors)
+        if session is self.current and self._redirect is not None and not self._redirect.done():
+            self._redirect.set_result(message)
+
+    async def run(self) -> None:
+        """Until it is cancelled; then no connection is left. Raises Unwelcome, before it ever was at a door."""
+        try:
+            while True:
+                session: Session | None = await self._find()
+                while session is not None:
+                    session = await self._stay(session)
+        finally:
+            self._be_at(None)
+            await self._hang_up(*self._readers)
+
+    async def _stay(self, session: Session) -> Session | None:
+        """At this door until it is gone, or wants us elsewhere. Returns the one that it is at then."""
+        self._redirect = asyncio.get_running_loop().create_future()
+        reading = self._readers[session]
+        either: set[asyncio.Future[Any]] = {reading, self._redirect}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            moved = await self._move(session, self._redirect.result())
+            if moved is not None:
+                return moved
+        self._be_at(None)
+        await self._hang_up(session)
+        return None
+
+    async def _move(self, old: Session, message: NotLeader) -> Session | None:
+        """GRID-45: at the new door first, away from the old one then. None: the old one went before."""
+        log.info("the door sends this worker away", reason=message.reason, door=str(old.address))
+        reading = self._readers[old]
+        wait = message.retry_after_ms / 1_000
+        leader: Address | None = Address.find(message.leader)
+        while not reading.done():
+            if leader is not None and self._addresses.may_jump():
+                tried, leader = [leader], None
+            else:
+                await self._sleep_or(reading, min(max(wait, self._addresses.delay()), PAUSE_SECONDS_MAX))
+                tried, wait = [each for each in self._addresses.round() if each != old.address], 0.0
+            for address in tried:
+                if reading.done():
+                    return None
+                answer = await self._dial(address)
+                if isinstance(answer, Session):
+                    # The new door writes itself as the holder meanwhile; the old one then has nothing to put back.
+                    await self._sleep_or(reading, _OVERLAP_SECONDS)
+                    await self._hang_up(old)
+                    return answer
+                if isinstance(answer, NotLeader) and answer.leader is not None:
+                    leader = Address.find(answer.leader)
+        return None
+
+    async def _find(self) -> Session:
+        return await search(self._addresses, self._dial, self._sleep)
+
+    async def _dial(self, address: Address) -> Session | NotLeader | ErrorMessage | None:
+        """As `Caller.call`. None, too: the door went before all was said to it."""
+        answer = await self._caller.call(address)
+        if not isinstance(answer, Attachment):
+            return answer
+        session = Session(answer.wire, address, answer.hello, self._host.account())
+        return session if await self._enter(session) else None
+
+    async def _enter(self, session: Session) -> bool:
+        """From here on, this is the door. False: it went before all was said."""
+        self._addresses.attached(session.address)
+        self._addresses.learn(session.hello.doors)
+        self._readers[session] = asyncio.create_task(self._read(session), name=f"read from {session.address}")
+        old = self.current
+        self._be_at(session)
+        try:
+            await self._host.attached(session)
+        except WireClosed:
+            self._be_at(old if old is not None and old.is_open else None)
+            await self._hang_up(session)
+            return False
+        log.info("at a door", door=str(session.address), group=session.hello.group, session=session.hello.session)
+        return True
+
+    async def _read(self, session: Session) -> None:
+        reason = "bad_frame"
+        try:
+            while True:
+                await self._host.heard(session, await session.wire.receive())
+        except WireClosed as closed:
+            reason = closed.reason
+        except GridRefused as error:  # section 26.1: logged, closed, and another try
+            log.error("a door said something that cannot be", door=str(session.address), reason=str(error))
+        except Exception:  # the top of a connection: a defect in what one frame does must not end the worker
+            log.exception("a frame was not handled; the connection is closed", door=str(session.address))
+            reason = "internal_error"
+        finally:
+            session.end()
+            log.info(
+                "away from a door",
+                door=str(session.address),
+                reason=reason,
+                frames=session.wire.frames_read,
+                bytes=session.wire.bytes_read,
+            )
+            await session.wire.close(reason)
+
+    def _be_at(self, session: Session | None) -> None:
+        self.current = session
+        if session is None:
+            self._found.clear()
+        else:
+            self._found.set()
+
+    async def _hang_up(self, *sessions: Session) -> None:
+        for session in sessions:
+            await session.wire.close("draining")
+            await asyncio.wait({self._readers.pop(session)})
+
+    async def _sleep_or(self, reading: asyncio.Task[None], seconds: float) -> None:
+        pause = asyncio.ensure_future(self._sleep(seconds))
+        try:
+            await asyncio.wait({pause, reading}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pause.cancel()
+
+
+def _unwelcome(address: Address, message: ErrorMessage) -> Unwelcome:
+    return Unwelcome(f"the door at {address} refuses this worker: {message.code}: {message.message}")

@@ -1,0 +1,127 @@
+"""One connection that a door has accepted: what is said on it, and what waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from uuid import UUID
+
+from pyoco_server.core.frames.codec import NIL, Frame, Type
+from pyoco_server.core.frames.messages import Credit, ErrorMessage, HelloAck
+from pyoco_server.doors.frames.worker.credits import Credits
+from pyoco_server.doors.frames.worker.spool import Kept
+from pyoco_server.frames.addresses import Address
+from pyoco_server.frames.wire import Wire, WireClosed, fresh
+
+__all__ = ["Answers", "Key", "Refused", "Session"]
+
+#: Of a result: JobId and token.
+Key = tuple[str, str]
+#: Chunks of an input that nobody has taken yet; then the connection is not read on, and TCP slows the door down.
+_ANSWERS_MAX = 8
+
+
+class Refused(Exception):
+    """A door answered with an Error."""
+
+    def __init__(self, error: ErrorMessage) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class Answers:
+    """The answers to one question, or to several that belong together. Used as a context: afterwards nobody waits."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._queue: asyncio.Queue[Frame | None] = asyncio.Queue(_ANSWERS_MAX)
+        self._asked: set[UUID] = set()
+
+    async def ask(self, kind: Type, payload: bytes, *, corr_id: UUID = NIL) -> None:
+        """Raises WireClosed."""
+        frame = fresh(kind, payload, corr_id=corr_id)
+        self._asked.add(frame.msg_id)
+        self._session.expect(frame.msg_id, self)
+        await self._session.wire.send(frame)
+
+    async def next(self, seconds: float) -> Frame:
+        """The next answer. Raises Refused for an Error, TimeoutError after that time, WireClosed."""
+        async with asyncio.timeout(seconds):
+            frame = await self._queue.get()
+        if frame is None:
+            raise WireClosed(self._session.wire.reason or "peer_closed")
+        if frame.type == Type.ERROR:
+            raise Refused(ErrorMessage.read(frame.payload))
+        return frame
+
+    async def put(self, frame: Frame) -> None:
+        """By the reader of the connection. Waits while too many are not taken."""
+        await self._queue.put(frame)
+
+    def end(self) -> None:
+        """The connection is over."""
+        while self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for msg_id in self._asked:
+            self._session.expect(msg_id, None)
+        while not self._queue.empty():  # the reader may wait for room
+            self._queue.get_nowait()
+
+
+class Session:
+    """From HelloAck to the end of the connection."""
+
+    def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: Credits) -> None:
+        self.wire, self.address, self.hello, self.credits = wire, address, hello, account
+        #: When each result was last said here, by the clock of the worker, until it is settled.
+        self.said: dict[Key, float] = {}
+        #: Those whose report is there, or not wanted: no heartbeat lists them.
+        self.unlisted: set[Key] = set()
+        #: Those that it refused for good. They are said again, and do not keep the others waiting.
+        self.refused: set[Key] = set()
+        #: Results on their way right now.
+        self.saying: set[Key] = set()
+        #: Results of the time before, which are to be said as soon as the door has room.
+        self.backlog: deque[Kept] = deque()
+        #: At most so many archives at once, and so many results of the spool in memory.
+        self.uploads, self.beside = asyncio.Semaphore(2), asyncio.Semaphore(4)
+        self._waiting: dict[UUID, Answers] = {}
+
+    @property
+    def is_open(self) -> bool:
+        return self.wire.reason is None
+
+    def expect(self, msg_id: UUID, answers: Answers | None) -> None:
+        if answers is None:
+            self._waiting.pop(msg_id, None)
+        else:
+            self._waiting[msg_id] = answers
+
+    def answers(self) -> Answers:
+        return Answers(self)
+
+    async def answer(self, frame: Frame) -> bool:
+        """Hand it to whoever asked. False: nobody did (GRID-26)."""
+        waiting = self._waiting.get(frame.corr_id)
+        if waiting is not None:
+            await waiting.put(frame)
+        return waiting is not None
+
+    def give_credit(self, count: int) -> bool:
+        """Never waits. False: it did not go out, and is still owed."""
+        if count < 1 or not self.wire.send_soon(fresh(Type.CREDIT, Credit(count).to_payload())):
+            return False
+        self.credits.gave(count)
+        return True
+
+    def end(self) -> None:
+        """Whoever waits for an answer hears that there will be none."""
+        for answers in set(self._waiting.values()):
+            answers.end()
+        self._waiting.clear()

@@ -1,0 +1,105 @@
+"""What does not fit into an AckJob, sent ahead in parts (GRID-144)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from uuid import UUID
+
+from pyoco_server.core.frames.codec import Type
+from pyoco_server.core.frames.messages import PART_BYTES_MAX, BinaryPart, ObjectAck
+from pyoco_server.core.programs.faults import Code
+from pyoco_server.doors.frames.worker.finished import Damaged
+from pyoco_server.doors.frames.worker.packing import Upload
+from pyoco_server.doors.frames.worker.session import Answers, Key, Refused, Session
+from pyoco_server.logs import get_logger
+
+__all__ = ["UNANSWERED_MAX", "put_object"]
+
+log = get_logger(__name__)
+
+UNANSWERED_MAX = 4
+_TRIES = 3
+#: A door answers a part at once, and the last one when the object is stored: a GiB takes its time.
+_PART_SECONDS, _STORE_SECONDS = 60.0, 900.0
+
+
+async def put_object(
+    session: Session, key: Key, upload: Upload, corr_id: UUID, is_wanted: Callable[[], bool]
+) -> str | None:
+    """Send it until the door has stored it; begins again when the door says BAD_OBJECT, three times in all.
+
+    Returns what the door's store calls it. Raises Refused, WireClosed, TimeoutError: later, then, if it is still
+    wanted; and Damaged when the file is not what it was.
+    """
+    for remaining in reversed(range(_TRIES)):
+        try:
+            return await _put_once(session, key, upload, corr_id)
+        except Refused as refused:
+            if refused.error.code != Code.BAD_OBJECT or not remaining or not is_wanted():
+                raise
+            log.warning("an upload was refused and begins again", job_id=key[0], name=upload.name)
+    raise AssertionError("the last try returns or raises")
+
+
+async def _put_once(session: Session, key: Key, upload: Upload, corr_id: UUID) -> str | None:
+    offset, unanswered = 0, deque[int]()
+    with session.answers() as answers:
+        async with aclosing(_parts(upload)) as parts:
+            async for data in parts:
+                last = offset + len(data) == upload.size
+                part = BinaryPart(
+                    job_id=key[0],
+                    token=key[1],
+                    name=upload.name,
+                    offset=offset,
+                    size=upload.size,
+                    last=last,
+                    data=data,
+                    sha256=upload.sha256 if last else None,
+                )
+                # The first one alone: whoever is refused with it has not sent three more that are refused, too.
+                most = UNANSWERED_MAX if offset > PART_BYTES_MAX else 1
+                while len(unanswered) >= most:
+                    await _acknowledged(answers, unanswered, _PART_SECONDS)
+                await answers.ask(Type.OBJECT_PUT, part.to_payload(), corr_id=corr_id)
+                offset += len(data)
+                unanswered.append(offset)
+        while True:
+            ack = await _acknowledged(answers, unanswered, _STORE_SECONDS)
+            if ack.done:
+                return ack.object
+
+
+async def _acknowledged(answers: Answers, unanswered: deque[int], seconds: float) -> ObjectAck:
+    frame = await answers.next(seconds)
+    ack = ObjectAck.read(frame.payload)
+    while unanswered and unanswered[0] <= ack.received:
+        unanswered.popleft()
+    return ack
+
+
+async def _parts(upload: Upload) -> AsyncGenerator[bytes]:
+    """In order, none above 1 MiB; an empty one for what is empty. Raises Damaged instead of the last one."""
+    if upload.path is None:
+        for start in range(0, max(upload.size, 1), PART_BYTES_MAX):
+            yield upload.data[start : start + PART_BYTES_MAX]
+        return
+    digest, rest = hashlib.sha256(), upload.size
+    try:
+        file = await asyncio.to_thread(upload.path.open, "rb")
+    except OSError as error:
+        raise Damaged(f"its archive cannot be opened: {error.strerror}") from error
+    with file:
+        while True:
+            data = await asyncio.to_thread(file.read, min(PART_BYTES_MAX, rest))
+            rest -= len(data)
+            await asyncio.to_thread(digest.update, data)
+            if (not data and rest) or (not rest and digest.hexdigest() != upload.sha256):
+                raise Damaged("its archive is not what it was")
+            yield data
+            if not rest:
+                return

@@ -1,0 +1,219 @@
+"""The worker over TCP: a link to a door, a crew that runs programs, a spool of results (section 15)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from pyoco_server.core.frames.codec import Frame
+from pyoco_server.core.frames.messages import Heartbeat, HelloWorker, RunningJob
+from pyoco_server.core.programs.dedup import DedupCache
+from pyoco_server.core.programs.job import InputFile
+from pyoco_server.doors.frames.worker.credits import Credits
+from pyoco_server.doors.frames.worker.crew import Crew, Origin
+from pyoco_server.doors.frames.worker.finished import Finished
+from pyoco_server.doors.frames.worker.hearing import Hearing
+from pyoco_server.doors.frames.worker.identity import Identity
+from pyoco_server.doors.frames.worker.inputs import fetch
+from pyoco_server.doors.frames.worker.link import Link
+from pyoco_server.doors.frames.worker.pulse import Pulse
+from pyoco_server.doors.frames.worker.saying import Saying
+from pyoco_server.doors.frames.worker.session import Session
+from pyoco_server.doors.frames.worker.spool import Kept, Spool
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.program.port import ProgramExecutor
+from pyoco_server.frames.addresses import Address, Addresses
+from pyoco_server.frames.wire import Timers
+from pyoco_server.grid_config import GridConfig
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.programs.cpu import HeldBack
+
+__all__ = ["Machine", "TcpWorker", "WorkerOptions"]
+
+log = get_logger(__name__)
+
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """What the command line says, beside the settings."""
+
+    patterns: tuple[str, ...]
+    #: API key.
+    key: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a worker knows of the time, and of the machine it is on."""
+
+    #: The share of all its CPUs that was in use within the last second, 0 to 1.
+    cpu: Callable[[], float]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class TcpWorker:
+    """`start` returns once it looks for a door, `drain` lets what runs finish, `stop` ends what is left.
+
+    What it cannot do: withdraw the credits that a door has. During a drain a job may still come, and is run.
+    """
+
+    def __init__(
+        self,
+        executor: ProgramExecutor,
+        identity: Identity,
+        config: GridConfig,
+        options: WorkerOptions,
+        addresses: Addresses,
+        machine: Machine,
+    ) -> None:
+        self._executor, self._identity, self._config, self._options = executor, identity, config, options
+        self._cpu, self._clock = machine.cpu, machine.clock
+        clock = machine.clock
+        self.spool = Spool(identity.spool, config.worker_spool_max_bytes)
+        seen: DedupCache[None] = DedupCache(config.worker_dedup_ttl_sec, clock)
+        self.crew = Crew(self, executor, self.spool, seen, config.worker_max_par)
+        self.link = Link(self, addresses, Timers.of(config), options.tls, machine.sleep)
+        self.saying = Saying(self.spool, identity.worker_id, config.exec_artifacts_bucket, clock)
+        self._hearing = Hearing(self.crew, self.link, self.saying)
+        self._pulse = Pulse(self, self.crew, self.link, self.saying, config, clock)
+        self._linking: asyncio.Task[None] | None = None
+        self._is_draining = self._is_stopped = False
+        self._had_room = True
+        self._freed = asyncio.Event()
+
+    @property
+    def worker_id(self) -> str:
+        return self._identity.worker_id
+
+    async def start(self) -> None:
+        """The executor has been started; `stop` stops it."""
+        left = await self.spool.load()
+        self.crew.remember(left)
+        if left:
+            log.info("results of an earlier worker are sent first", results=len(left), worker_id=self.worker_id)
+        self._linking = asyncio.create_task(self.link.run(), name="link to a door")
+        await self._pulse.start()
+
+    async def first_door(self, seconds: float | None = None) -> Address:
+        """Waits for it. Raises UsageError when a door refuses this worker for good, or none was found in time."""
+        assert self._linking is not None, "start first"
+        finding = asyncio.ensure_future(self.link.session())
+        await asyncio.wait({finding, self._linking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if finding.done():
+            return finding.result().address
+        finding.cancel()
+        if self._linking.done():
+            self._linking.result()  # raises
+        raise UsageError(f"no door could be reached within {seconds:g} seconds")
+
+    async def until_unwelcome(self) -> None:
+        """Returns never; raises what ended the link."""
+        assert self._linking is not None, "start first"
+        await asyncio.shield(self._linking)
+
+    async def drain(self, seconds: float) -> None:
+        """GRID-113: no more credit; what runs may finish, and its results may be settled, within that time."""
+        self._is_draining = True
+        deadline = self._clock() + seconds
+        while self.crew.unfinished or (self.link.current is not None and self.spool.due()):
+            left = deadline - self._clock()
+            if left <= 0:
+                return
+            self._freed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _LOOK_SECONDS)):  # a door that goes tells nobody
+                    await self._freed.wait()
+
+    async def stop(self) -> None:
+        """What still runs is ended and not reported: its door gives it to somebody else. May be called twice."""
+        if self._is_stopped:
+            return
+        self._is_draining = self._is_stopped = True
+        self.crew.abandon()
+        if self._linking is not None:
+            self._linking.cancel()
+            await asyncio.wait({self._linking})
+        await self._pulse.stop()
+        await self._executor.stop()
+        await self.crew.stop()
+        await self._hearing.stop()
+        await self.saying.stop()
+        await self.spool.close()
+        self._identity.release()
+
+    # What the link needs.
+
+    def hello(self) -> bytes:
+        return HelloWorker(
+            worker_id=self.worker_id,
+            patterns=self._options.patterns,
+            max_parallel=self._config.worker_max_par,
+            token=self._options.key,
+            agent=f"pyoco-grid worker, Python {platform.python_version()}",
+        ).to_payload()
+
+    def heartbeat(self) -> bytes:
+        """GRID-106: the whole list. An archive that waits to be sent counts: its attempt is alive."""
+        session = self.link.current
+        waiting = self.saying.large(session) if session is not None else []
+        listed = {each.job_id: each for each in (*waiting, *self.crew.listed())}
+        running: tuple[RunningJob, ...] = tuple(listed.values())
+        return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3)).to_payload()
+
+    def account(self) -> Credits:
+        config = self._config
+        held = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu, self._clock)
+        return Credits(config.worker_max_par, lambda: self.crew.unfinished, held, self._is_shut)
+
+    def _is_shut(self) -> bool:
+        if self._had_room != self.spool.has_room:
+            self._had_room = self.spool.has_room
+            if self._had_room:
+                log.info("there is room for results again", worker_id=self.worker_id)
+            else:
+                log.warning(
+                    "results wait for a door, or the disk is full; the worker asks for no more work",
+                    worker_id=self.worker_id,
+                    results=len(self.spool.due()),
+                    bytes=self.spool.bytes_due,
+                )
+        return self._is_draining or not self._had_room
+
+    async def attached(self, session: Session) -> None:
+        """GRID-110: what runs, what is finished, what there is room for."""
+        await self._pulse.beat(session)
+        await self.saying.say_all(session)
+        session.give_credit(session.credits.first())
+
+    async def heard(self, session: Session, frame: Frame) -> None:
+        await self._hearing.heard(session, frame)
+
+    # What the crew needs.
+
+    async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+        session = self.link.current
+        if session is not None:
+            await self.saying.say(session, kept, finished, origin)
+
+    def fetch(self, job_id: str, file: InputFile) -> AsyncIterator[bytes]:
+        return fetch(self.link.session, job_id, file)
+
+    def freed(self) -> None:
+        self._freed.set()
+        session = self.link.current
+        if session is not None:
+            self.give_credit(session)
+
+    def give_credit(self, session: Session) -> None:
+        """GRID-69, GRID-70. A door that is behind with settling is not asked for more to settle."""
+        if self.saying.has_room(session):
+            session.give_credit(session.credits.due())

@@ -1,0 +1,254 @@
+"""A worker's side of a connection: jobs out, signs of life and results in (sections 12.1, 13 and 15)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+from uuid import UUID
+
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.put_back import Why
+from pyoco_server.actions.programs.reattach import reattach
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.messages import CancelJob, Credit, Heartbeat, HelloAck, HelloWorker
+from pyoco_server.core.frames.subjects import assign_subject, can_match_assign, matches
+from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.doors.frames.acks import Acks
+from pyoco_server.doors.frames.assigning import Assigning
+from pyoco_server.doors.frames.guard import Visitor
+from pyoco_server.doors.frames.receiving import Receiving
+from pyoco_server.errors import PyocoError
+from pyoco_server.frames.wire import WireClosed, fresh
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.programs.dispatcher import SeatLost
+from pyoco_server.ports.door_records.port import DoorState
+
+if TYPE_CHECKING:
+    from pyoco_server.doors.frames.house import House
+    from pyoco_server.doors.frames.session import Session
+
+__all__ = ["WorkerSide"]
+
+log = get_logger(__name__)
+
+#: Records that are asked about attempts of another door, at once.
+_ATTACHING_AT_ONCE = 16
+#: What is under way when the connection ends has this time to end, too.
+_GONE_SECONDS = 10.0
+
+
+class WorkerSide:
+    """Attempts that were handed over on this connection, or attached again, are its own until they end, are put back,
+    or the connection ends: then they go back to the queue (GRID-81)."""
+
+    def __init__(self, session: Session[House], visitor: Visitor, hello: HelloWorker) -> None:
+        self.visitor, self.session, self._house = visitor, session, session.house
+        self.patterns, self.max_parallel, self.agent = hello.patterns, hello.max_parallel, hello.agent
+        self.cpu: float | None = None
+        self.attempts: dict[str, Attempt] = {}
+        self.is_open = True
+        #: The door itself stops: what runs is left to the worker, which attaches it elsewhere (section 9.4).
+        self.lets_go = False
+        self._attaching: dict[str, asyncio.Task[None]] = {}
+        self._attach_gate = asyncio.Semaphore(_ATTACHING_AT_ONCE)
+        self._assigning = Assigning(self)
+        self._acks = Acks(self)
+        self._receiving = Receiving(self)
+
+    @property
+    def worker_id(self) -> str:
+        return self.visitor.id
+
+    @property
+    def house(self) -> House:
+        return self._house
+
+    @classmethod
+    async def begin(cls, session: Session[House], visitor: Visitor, hello: HelloWorker, frame: Frame) -> Self:
+        """Takes the Hello; an older connection of the same worker is closed first, and what it had is put back, so
+        that it can be attached here (GRID-39)."""
+        house = session.house
+        while (older := house.workers.get(hello.worker_id)) is not None:
+            house.tasks.spawn(older.session.leave("worker_replaced"))
+            await older.session.over.wait()
+        side = house.workers[hello.worker_id] = cls(session, visitor, hello)
+        ack = HelloAck(
+            door_id=house.door_id,
+            group=house.group,
+            session=session.id,
+            doors=tuple(house.redirects.all()),
+            warnings=tuple(
+                f"pattern {number} can match no job"
+                for number, each in enumerate(hello.patterns, 1)
+                if not can_match_assign(each)
+            ),
+            heartbeat_sec=house.programs.config.exec_heartbeat_sec,
+        )
+        try:
+            await session.wire.send(fresh(Type.HELLO_ACK, ack.to_payload(), corr_id=frame.msg_id))
+        except WireClosed:
+            del house.workers[hello.worker_id]
+            raise
+        house.seats.add(side)
+        return side
+
+    async def take(self, frame: Frame) -> None:
+        match frame.type:
+            case Type.CREDIT:
+                self._house.seats.add_credits(self, Credit.read(frame.payload).count)
+                self._house.nudge()
+            case Type.HEARTBEAT:
+                self._hear_beat(Heartbeat.read(frame.payload))
+            case Type.ACK_JOB:
+                self._acks.take(frame)
+            case Type.OBJECT_PUT:
+                await self._receiving.take(frame)
+            case Type.OBJECT_GET:
+                self.session.work(frame, self._assigning.send_input)
+
+    # Handing over.
+
+    def accepts(self, exec_name: str) -> bool:
+        subject = assign_subject(exec_name)
+        return any(matches(pattern, subject) for pattern in self.patterns)
+
+    async def hand_over(self, attempt: Attempt) -> None:
+        """Raises SeatLost."""
+        if not self.is_open:
+            raise SeatLost
+        self.own(attempt)
+        self._assigning.start(attempt)
+
+    def own(self, attempt: Attempt) -> None:
+        self.attempts[attempt.run.run_id] = attempt
+        self._house.assigned[attempt.run.run_id] = self
+
+    def forget(self, attempt: Attempt) -> None:
+        """It is over here. May be repeated."""
+        run_id = attempt.run.run_id
+        if self.attempts.get(run_id) is attempt:
+            del self.attempts[run_id]
+            self._assigning.forget(run_id)
+            if self._house.assigned.get(run_id) is self:
+                del self._house.assigned[run_id]
+
+    def stop_attempt(self, attempt: Attempt) -> None:
+        """Somebody wants it stopped."""
+        self._house.tasks.spawn(self._send_cancel(attempt))
+
+    async def _send_cancel(self, attempt: Attempt) -> None:
+        await self._assigning.sent(attempt.run.run_id)
+        await self.cancel(attempt.job.job_id, attempt.token, "cancelled")
+
+    async def cancel(self, job_id: str, token: str, reason: str) -> None:
+        ask = CancelJob(job_id=job_id, reason=reason, token=token)
+        await self.session.wire.send(fresh(Type.CANCEL_JOB, ask.to_payload(), corr_id=UUID(job_id)))
+
+    # Signs of life.
+
+    def _hear_beat(self, beat: Heartbeat) -> None:
+        self.cpu = beat.cpu
+        holdings, group = self._house.holdings, self._house.group
+        for each in beat.running:
+            run_id = run_id_of(each.job_id, group)
+            if not holdings.seen(run_id, each.token) and run_id not in self._attaching:
+                self._attach(run_id, each.job_id, each.token)
+        self._acks.hear_beat()
+
+    def _attach(self, run_id: str, job_id: str, token: str) -> None:
+        """GRID-110. Not while draining: the worker is on its way to another door, which is to answer for it."""
+        if self._house.state() is DoorState.DRAINING or not self.is_open:
+            return
+        task = self._attaching[run_id] = self._house.tasks.spawn(self._attach_now(run_id, job_id, token))
+        task.add_done_callback(lambda _: self._attaching.pop(run_id, None))
+
+    async def _attach_now(self, run_id: str, job_id: str, token: str) -> None:
+        house = self._house
+        async with self._attach_gate:
+            if not self.is_open or house.holdings.seen(run_id, token):
+                return
+            try:
+                attempt = await reattach(house.backend, run_id, token, worker_id=self.worker_id, holder=house.door_id)
+            except PyocoError as error:  # the next heartbeat asks again
+                log.warning("an attempt was not attached yet", run_id=run_id, job_id=job_id, why=str(error))
+                return
+        if attempt is None:
+            log.info("an attempt is superseded", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
+            await self.cancel(job_id, token, "superseded")
+            return
+        house.holdings.add(attempt)
+        if self._has_left():
+            await house.holdings.put_back(attempt, Why.WORKER_DOWN)
+            return
+        self.own(attempt)
+        log.info("an attempt is attached again", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
+
+    def _has_left(self) -> bool:
+        return not self.is_open
+
+    async def attached(self, run_id: str) -> None:
+        """Waits for an attaching of this run that is under way."""
+        task = self._attaching.get(run_id)
+        if task is not None:
+            await asyncio.wait({task})
+
+    # Now and then, and at the end.
+
+    def describe(self, now: float) -> WorkerRecord:
+        """GRID-115"""
+        running = tuple(sorted(self.attempts))
+        return WorkerRecord(
+            worker_id=self.worker_id,
+            instance_id=self.session.id,
+            state=WorkerState.RUNNING if running else WorkerState.IDLE,
+            tags=("exec",),
+            last_seen_at=now,
+            last_heartbeat_at=now,
+            current_run_id=running[0] if running else None,
+            slots=self.max_parallel or max(1, len(running)),
+            running=running,
+            kind="exec-tcp",
+            patterns=self.patterns,
+            credits=self._house.seats.credits(self),
+            max_parallel=self.max_parallel,
+            door_id=self._house.door_id,
+            group=self._house.group,
+            cpu=self.cpu,
+        )
+
+    async def review(self) -> None:
+        """Every so often: forget what is over, and uploads that have fallen silent."""
+        for attempt in [each for each in self.attempts.values() if each.closed]:
+            self.forget(attempt)
+        self._receiving.drop_silent()
+
+    async def drain(self) -> None:
+        """GRID-41: what was claimed and not handed over goes back."""
+        await self._assigning.give_back_unsent()
+
+    async def gone(self) -> None:
+        self.is_open = False
+        house = self._house
+        house.seats.remove(self)
+        try:
+            self._receiving.close()
+            if self._attaching:
+                await asyncio.wait(set(self._attaching.values()), timeout=_GONE_SECONDS)
+            await self._assigning.end()
+            await self.put_back_all()
+        finally:
+            if house.workers.get(self.worker_id) is self:
+                del house.workers[self.worker_id]
+
+    async def put_back_all(self) -> None:
+        """But for those whose result is here, and only has to be written."""
+        lost = [each for each in self.attempts.values() if not self._acks.is_in_work(each)]
+        for attempt in lost:
+            self.forget(attempt)
+        if self.lets_go or not lost:
+            return
+        log.info("a worker is gone; its jobs go back", worker_id=self.worker_id, jobs=len(lost))
+        holdings = self._house.holdings
+        await asyncio.gather(*(holdings.put_back(attempt, Why.WORKER_DOWN) for attempt in lost))

@@ -1,0 +1,162 @@
+"""`/runs/{run_id}/artifacts`: what a program has left behind."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.programs.read_artifact import ARCHIVE, NAMES, Left, find_left, list_left, open_left
+from pyoco_server.core.run import Run
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.byte_stream import ByteStream
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.requests import MalformedQuery, has_already, read_flag
+from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.errors import Problem
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+_TYPES = {ARCHIVE: "application/zip"}
+_TEXT = "text/plain; charset=utf-8"
+
+
+async def get_artifacts(request: Request) -> Response:
+    """The archive; with `list=1`, what there is."""
+    if not _wants_list(request):
+        return await _download(request, ARCHIVE)
+    run, found = await list_left(state_of(request).backend, caller_of(request), request.path_params["run_id"])
+    return json_answer([_shown(run, each) for each in found])
+
+
+async def get_artifact(request: Request) -> Response:
+    return await _download(request, request.path_params["name"])
+
+
+async def _download(request: Request, name: str) -> Response:
+    state = state_of(request)
+    run, left = await find_left(state.backend, caller_of(request), request.path_params["run_id"], name)
+    headers = {"ETag": f'"{left.sha256}"', "Cache-Control": "private, no-cache"}
+    if has_already(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    headers |= _content_headers(run, left)
+    if request.method == "HEAD":
+        return Response(headers=headers)
+    done = state.downloads.take()
+    try:
+        chunks = await open_left(state.backend, run, left)
+        first = await anext(chunks, b"")  # what fails before the first byte has an answer of its own
+    except BaseException:
+        done()
+        raise
+    return ByteStream(first, _closable(chunks), headers, done)
+
+
+async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+def _wants_list(request: Request) -> bool:
+    """Raises MalformedQuery."""
+    asked = request.query_params.getlist("list")
+    flag = read_flag(asked[0]) if len(asked) == 1 else None
+    if asked and flag is None:
+        problem = Problem(("query", "list"), "must be 1 or 0", "value")
+        raise MalformedQuery(problem.msg, problems=(problem,))
+    return bool(flag)
+
+
+def _content_headers(run: Run, left: Left) -> dict[str, str]:
+    """A program may write anything: no browser shall take it for a page of ours."""
+    digest = base64.b64encode(bytes.fromhex(left.sha256)).decode()
+    return {
+        "Content-Type": _TYPES.get(left.name, _TEXT),
+        "Content-Length": str(left.size),
+        "Content-Disposition": f'attachment; filename="{run.run_id}-{left.name}"',
+        "Repr-Digest": f"sha-256=:{digest}:",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def _shown(run: Run, left: Left) -> dict[str, Any]:
+    href = f"/runs/{run.run_id}/artifacts/{left.name}"
+    return {"name": left.name, "size": left.size, "sha256": left.sha256, "href": href}
+
+
+_MEMBERS: dict[str, Any] = {
+    "name": {"type": "string", "enum": list(NAMES)},
+    "size": schemas.COUNT,
+    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    "href": schemas.TEXT,
+}
+
+SCHEMAS: dict[str, Any] = {
+    "Artifact": schemas.object_of(_MEMBERS, list(_MEMBERS), "A file that a program has left behind; its output is one.")
+}
+
+_BYTES = {"type": "string", "format": "binary"}
+_ARCHIVE_OR_LIST = {
+    "description": "The archive, or with `list=1` what there is.",
+    "content": {
+        "application/zip": {"schema": _BYTES},
+        "application/json": {"schema": schemas.array_of(schemas.ref("Artifact"))},
+    },
+}
+_ONE = {
+    "description": "The file.",
+    "content": {"application/zip": {"schema": _BYTES}, "text/plain": {"schema": schemas.TEXT}},
+}
+_HAVE = {304: "`If-None-Match` names this very file."}
+_DESCRIPTION = """\
+`ETag` and `Repr-Digest` are its sha256. 404: there is no such run, or it has left nothing; 409: it has not ended; \
+410: artifacts are kept for `EXEC_ARTIFACT_TTL_SEC`, and that is over. What is damaged on the way is cut off."""
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/runs/{run_id}/artifacts",
+        endpoint=get_artifacts,
+        summary="Download the files of a program, as a zip archive",
+        description=_DESCRIPTION,
+        parameters=(
+            schemas.path_run_id,
+            schemas.query("list", schemas.FLAG, "`1`: what there is, as JSON, whether or not the run has ended."),
+            schemas.IF_NONE_MATCH,
+        ),
+        answer=_ARCHIVE_OR_LIST,
+        more_answers=_HAVE,
+        errors=(404, 409, 410, 422),
+        tags=("programs",),
+    ),
+    Operation(
+        method="GET",
+        path="/runs/{run_id}/artifacts/{name}",
+        endpoint=get_artifact,
+        summary="Download one file of a program: its archive, or what it printed",
+        description=_DESCRIPTION,
+        parameters=(
+            schemas.path_run_id,
+            {
+                "name": "name",
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "enum": list(NAMES)},
+                "description": "Which one.",
+            },
+            schemas.IF_NONE_MATCH,
+        ),
+        answer=_ONE,
+        more_answers=_HAVE,
+        errors=(404, 409, 410),
+        tags=("programs",),
+    ),
+)

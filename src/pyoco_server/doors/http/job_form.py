@@ -1,0 +1,170 @@
+"""The form of `POST /jobs` (GRID-155), read as it arrives."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.requests import Request
+
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, JobAsk, check_ask
+from pyoco_server.core.programs.names import FILES_MAX, file_name_problem
+from pyoco_server.doors.http.forms import Part, parse_form
+from pyoco_server.doors.http.job_files import JobFiles
+from pyoco_server.doors.http.requests import chunks_of
+from pyoco_server.errors import TooLarge, TooSlow
+
+__all__ = ["JobForm", "read_job_form"]
+
+_FIELD_BYTES_MAX: Final = 1024
+_ONCE: Final = frozenset({"exec_name", "job_id", "client_id", "group", "timeout_sec"})
+#: Every part that means something, and some that do not.
+_PARTS_MAX: Final = FILES_MAX + ARGS_MAX + 64
+#: What comes more slowly than this, after a while, holds one of few places for hours.
+_PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
+
+_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+
+
+class JobForm:
+    """What has come of the form. Whatever cannot be part of a job is refused as soon as it shows."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, bytearray] = {}
+        self._args: list[bytearray] = []
+        self._args_bytes = self._parts = self._files = 0
+        self._names: set[str] = set()
+        #: The name of a file that begins, then its bytes.
+        self._came: list[str | bytes] = []
+
+    def begin(self, part: Part) -> None:
+        self._parts += 1
+        if self._parts > _PARTS_MAX:
+            raise _bad(f"the form has more than {_PARTS_MAX} parts", None)
+        if part.name == "file":
+            self._begin_file(part)
+            return
+        if part.file_name is not None and part.name in {*_ONCE, "arg"}:
+            raise _bad(f"{part.name} must be a field, not a file", part.name)
+        if part.name == "arg":
+            if len(self._args) >= ARGS_MAX:
+                raise _bad(f"a job has at most {ARGS_MAX} arguments", "Args")
+            self._args.append(bytearray())
+        elif part.name in _ONCE:
+            if part.name in self._fields:
+                raise _bad(f"{part.name} is given twice", part.name)
+            self._fields[part.name] = bytearray()
+
+    def take(self, part: Part, data: bytes) -> None:
+        if part.name == "file":
+            self._came.append(data)
+        elif part.name == "arg":
+            self._args_bytes += len(data)
+            if self._args_bytes > ARGS_BYTES_MAX:
+                raise _bad(f"arguments take at most {ARGS_BYTES_MAX} bytes together", "Args")
+            self._args[-1] += data
+        elif part.name in _ONCE:
+            field = self._fields[part.name]
+            field += data
+            if len(field) > _FIELD_BYTES_MAX:
+                raise _bad(f"{part.name} has at most {_FIELD_BYTES_MAX} bytes", part.name)
+
+    async def store(self, files: JobFiles) -> None:
+        """Pass on what has come of the files."""
+        came, self._came = self._came, []
+        for item in came:
+            await (files.begin(item) if isinstance(item, str) else files.write(item))
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        return tuple(_decoded(each, "Args") for each in self._args)
+
+    def text(self, name: str) -> str | None:
+        """None: it was not given."""
+        return _decoded(self._fields[name], name) if name in self._fields else None
+
+    def _begin_file(self, part: Part) -> None:
+        """GRID-96: a bad name is refused before its bytes are read."""
+        if part.file_name is None:
+            raise _bad("file must be a file, not a field: give it a filename", "Files")
+        self._files += 1
+        if self._files > FILES_MAX:
+            raise GridRefused(Code.TOO_LARGE, f"a job has at most {FILES_MAX} files", field="Files")
+        problem = file_name_problem(part.file_name)
+        if part.is_garbled:
+            problem = "a file name must be UTF-8"
+        elif part.has_backslash:
+            problem = "a file name may not contain '/' or '\\'"
+        elif problem is None and part.file_name.casefold() in self._names:
+            problem = "two files have the same name, when letter case is ignored"
+        if problem is not None:
+            raise GridRefused(Code.BAD_FILE_NAME, problem, field="Files")
+        self._names.add(part.file_name.casefold())
+        self._came.append(part.file_name)
+
+
+async def read_job_form(
+    request: Request, files: JobFiles, bytes_max: int, *, group: str, client_id: str, job_id: str
+) -> JobAsk:
+    """What is asked for; the three are for who does not name them. The files' bytes go to `files` as they come.
+
+    Raises GridRefused: TOO_LARGE as soon as it shows, BAD_SCHEMA and others of section 26.2; TooSlow, NoRoom,
+    TooManyTransfers.
+    """
+    form, began = JobForm(), time.monotonic()
+    async for _ in parse_form(request, _chunks(request, bytes_max, began), form, lambda text, _: _bad(text, None)):
+        await form.store(files)
+    exec_name, timeout = form.text("exec_name"), form.text("timeout_sec")
+    if exec_name is None:
+        raise _bad("exec_name is required", "ExecName")
+    ask = JobAsk(
+        job_id=_or(form.text("job_id"), job_id),
+        group=_or(form.text("group"), group),
+        client_id=_or(form.text("client_id"), client_id),
+        exec_name=exec_name,
+        args=form.args,
+        files=await files.finish(),
+        timeout_sec=None if timeout is None else _number(timeout),
+    )
+    return check_ask(ask)
+
+
+async def _chunks(request: Request, bytes_max: int, began: float) -> AsyncIterator[bytes]:
+    size = 0
+    try:
+        async for chunk in chunks_of(request, bytes_max):
+            yield chunk
+            size += len(chunk)
+            if size < (time.monotonic() - began - _PACE_GRACE_SECONDS) * _PACE_BYTES:
+                raise TooSlow("the job comes too slowly")
+    except TooLarge:
+        text = f"a job has at most {bytes_max} bytes (EXEC_HTTP_MAX_BYTES)"
+        raise GridRefused(Code.TOO_LARGE, text) from None
+
+
+def _or(given: str | None, otherwise: str) -> str:
+    return otherwise if given is None else given
+
+
+def _number(text: str) -> float:
+    """As JSON would have it: 60 and 60.0 are told apart, since they are by whoever compares fingerprints."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    raise _bad("timeout_sec must be a number of seconds", "TimeoutSec")
+
+
+def _decoded(data: bytearray, field: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _bad(f"{field} must be UTF-8 text", field) from None
+
+
+def _bad(message: str, field: str | None) -> GridRefused:
+    return GridRefused(Code.BAD_SCHEMA, message, field=field)

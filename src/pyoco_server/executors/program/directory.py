@@ -1,0 +1,236 @@
+"""The directory of one attempt: made fresh, filled, emptied (GRID-92 to GRID-95).
+
+Everything in it is reached through its descriptor: a program may put a link where its directory was, and nothing of
+ours must follow that. There is no lock between us and the program, though: both are the same user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyoco_server.executors.program.find import Found
+from pyoco_server.executors.program.owners import OWNER, is_gone, owner_of
+from pyoco_server.executors.program.removal import remove_tree
+
+__all__ = [
+    "STAGED_NS",
+    "TMP",
+    "InputWriter",
+    "NameTaken",
+    "Occupied",
+    "Place",
+    "copy_program",
+    "empty",
+    "is_untouched",
+    "make",
+    "remove",
+    "reopen",
+]
+
+TMP = "tmp"
+#: The time of every input, by which a change is seen. The clock of a file system ticks every few milliseconds, in which
+#: a quick program may rewrite a file; but it will not set this very time, and no archive can hold its odd nanoseconds.
+STAGED_NS = 981_173_106_789_012_345
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRIES = 5
+_IS_OPEN = stat.S_IRWXU
+
+
+class Occupied(OSError):
+    """A living process has the directory of this very attempt."""
+
+
+class NameTaken(Exception):
+    """An input is called like the program, or like the directory for temporary files (GRID-93)."""
+
+
+class InputWriter:
+    """A file that is to be an input. It is made by the first `write`, and to be closed whether it is whole or not."""
+
+    __slots__ = ("_descriptor", "_folder", "_name")
+
+    def __init__(self, folder: int, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._descriptor = -1
+
+    def write(self, data: bytes) -> None:
+        """Raises OSError."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._name, _NEW, 0o600, dir_fd=self._folder)
+        written = os.write(self._descriptor, data)
+        while written < len(data):  # a disk that is nearly full takes a part
+            written += os.write(self._descriptor, memoryview(data)[written:])
+
+    def close(self) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            os.utime(self._descriptor, ns=(STAGED_NS, STAGED_NS))
+        finally:
+            os.close(self._descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The directory of an attempt, open. Whoever has it closes it."""
+
+    path: str
+    descriptor: int
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def write(self, name: str, data: bytes) -> None:
+        """An input, whole. Raises OSError."""
+        writer = self.input(name)
+        try:
+            writer.write(data)
+        finally:
+            writer.close()
+
+    def input(self, name: str) -> InputWriter:
+        """An input that is written piece by piece."""
+        return InputWriter(self.descriptor, name)
+
+    def make_tmp(self) -> None:
+        """Raises NameTaken, OSError."""
+        try:
+            os.mkdir(TMP, 0o700, dir_fd=self.descriptor)
+        except FileExistsError:
+            raise NameTaken(f"an input may not be called {TMP!r}: the program's temporary files go there") from None
+
+
+def make(root: str, job_id: str, attempt: int, owner: str) -> Place:
+    """A fresh directory `<root>/<JobId>/a<Attempt>`. One left over from a crash is removed first.
+
+    Raises Occupied, OSError. Five system calls.
+    """
+    job, path = f"{root}/{job_id}", f"{root}/{job_id}/a{attempt}"
+    for _ in range(_TRIES):
+        try:
+            os.mkdir(job, 0o700)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.lstat(job).st_mode):
+                remove_tree(job)
+                continue
+        except FileNotFoundError:  # whoever tidies /tmp has been here
+            os.makedirs(root, 0o700, exist_ok=True)
+            continue
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            _evict(path)
+        except FileNotFoundError:  # the end of another attempt has just removed what was empty
+            pass
+        else:
+            return _claim(path, owner)
+    raise Occupied(errno.EEXIST, "the directory of this attempt cannot be made")
+
+
+def _claim(path: str, owner: str) -> Place:
+    descriptor = os.open(path, _FOLDER)
+    try:
+        os.symlink(owner, OWNER, dir_fd=descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return Place(path, descriptor)
+
+
+def _evict(path: str) -> None:
+    owner = owner_of(path)
+    # Without an owner's name it is of this very attempt all the same: nobody else would make one of that name.
+    if owner and not is_gone(owner, os.lstat(path).st_mtime):
+        raise Occupied(errno.EBUSY, "the directory of this attempt is in use")
+    remove_tree(path)
+
+
+def reopen(path: str) -> Place | None:
+    """The directory of an attempt whose program has ended. None: it is no directory any more."""
+    for _ in range(2):
+        try:
+            descriptor = os.open(path, _FOLDER)
+        except PermissionError:
+            for folder in (os.path.dirname(path), path):
+                with contextlib.suppress(OSError):
+                    os.chmod(folder, _IS_OPEN)
+        except OSError:
+            return None
+        else:
+            os.fchmod(descriptor, _IS_OPEN)
+            return Place(path, descriptor)
+    return None
+
+
+def copy_program(place: Place, found: Found) -> None:
+    """Its own copy, which it may do with as it likes (GRID-93). Raises NameTaken, OSError."""
+    try:
+        target = os.open(found.file_name, _NEW, 0o500, dir_fd=place.descriptor)
+    except FileExistsError:
+        raise NameTaken(f"an input may not be called {found.file_name!r}, like the program") from None
+    try:
+        done = 0
+        while done < found.size:
+            sent = os.sendfile(target, found.descriptor, done, found.size - done)
+            if not sent:
+                break
+            done += sent
+    finally:
+        os.close(target)
+
+
+def is_untouched(about: os.stat_result, size: int) -> bool:
+    """Whether nothing can have been written to an input since it was staged."""
+    return about.st_mtime_ns == STAGED_NS and about.st_size == size and stat.S_ISREG(about.st_mode)
+
+
+def empty(place: Place, owner: str, inputs: Mapping[str, tuple[int, str]], program: str) -> bool:
+    """Take away what was put in, and the directory. False: there is more, or something has changed.
+
+    Whether a program has left files is found out by removing its directory, which an empty one allows.
+    """
+    folder = place.descriptor
+    try:
+        for name, (size, _) in inputs.items():
+            try:
+                if is_untouched(os.stat(name, dir_fd=folder, follow_symlinks=False), size):
+                    os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                continue
+        for name in (program, OWNER):
+            try:
+                os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                continue
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(TMP, dir_fd=folder)
+        os.rmdir(place.path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        with contextlib.suppress(OSError):  # what is still there belongs to somebody
+            os.symlink(owner, OWNER, dir_fd=folder)
+        return False
+    _leave(place.path)
+    return True
+
+
+def remove(path: str) -> None:
+    """The directory of an attempt with all it holds, and that of its job if it is empty then. Raises OSError."""
+    try:
+        remove_tree(path)
+    except PermissionError:  # a program can take the rights on its job's directory, too
+        os.chmod(os.path.dirname(path), _IS_OPEN)
+        remove_tree(path)
+    _leave(path)
+
+
+def _leave(path: str) -> None:
+    with contextlib.suppress(OSError):  # another attempt of the same job is there
+        os.rmdir(path.rpartition("/")[0])

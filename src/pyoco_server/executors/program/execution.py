@@ -1,0 +1,84 @@
+"""One attempt, as the worker sees it: its inputs on the way, its program under way, its files being packed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pyoco_server.core.programs.report import ErrorCode, Report
+from pyoco_server.executors.program.line import Line
+from pyoco_server.executors.program.port import ArchiveFile, ProgramOutcome, ProgramWork
+from pyoco_server.executors.program.verdict import CANCELLED_UNSTARTED, failure
+from pyoco_server.executors.program.wire import CANCEL, KILL, Input, Order
+
+__all__ = ["Execution"]
+
+
+class Execution:
+    """One attempt under way (`port.ProgramExecution`)."""
+
+    def __init__(self, work: ProgramWork, number: int, place: str) -> None:
+        self.work, self.number = work, number
+        #: The path of its directory.
+        self.place = place
+        #: While its inputs are on the way.
+        self.staging: asyncio.Task[None] | None = None
+        #: Once the runner has it.
+        self.line: Line | None = None
+        self._outcome: ProgramOutcome | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._unstarted = CANCELLED_UNSTARTED
+
+    async def outcome(self) -> ProgramOutcome:
+        # One future for each who waits: who is cancelled takes nothing from the others.
+        while self._outcome is None:
+            self._waiting.append(asyncio.get_running_loop().create_future())
+            await self._waiting[-1]
+        return self._outcome
+
+    def cancel(self) -> None:
+        self._stop(CANCEL)
+
+    def kill(self) -> None:
+        self._unstarted = failure(ErrorCode.WORKER_ERROR, "the worker ended it")
+        self._stop(KILL)
+
+    def _stop(self, how: str) -> None:
+        if self.line is not None:
+            self.line.send(how, self.number)
+        elif self.staging is not None:
+            self.staging.cancel()
+
+    @property
+    def staged(self) -> dict[str, tuple[int, str]]:
+        """Of each input: its size and sha256."""
+        return {file.name: (file.size, file.sha256) for file in self.work.files}
+
+    def order(self, inputs: tuple[Input, ...], *, is_made: bool) -> Order:
+        work = self.work
+        return Order(
+            self.number,
+            work.job_id,
+            work.run_id,
+            work.attempt,
+            work.client_id,
+            work.exec_name,
+            tuple(work.args),
+            float(work.timeout_sec),
+            inputs,
+            is_made,
+        )
+
+    def settle(self, report: Report, packed: tuple[str, int, str] | None = None) -> None:
+        """That is how it ended. The first word counts."""
+        if self._outcome is not None:
+            return
+        archive = None if packed is None else ArchiveFile(Path(packed[0]), *packed[1:])
+        self._outcome = ProgramOutcome(report, archive)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def settle_unstarted(self) -> None:
+        """It was stopped before its program was started."""
+        self.settle(self._unstarted)

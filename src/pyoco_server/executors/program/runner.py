@@ -1,0 +1,341 @@
+"""The process that starts programs, for a worker: `python -m pyoco_server.executors.program.runner FD`.
+
+One process with one thread does everything that is quick, for all programs at a time: it makes their directories,
+starts them, reads what they say, waits for their end, and tidies up. So the worker's own thread is free for the
+network, no lock of the interpreter is fought for, and starting a process is as cheap as it can be.
+
+It also is what dies last: the kernel tells it of the end of the worker, however sudden that was, and it ends every
+program with its whole group. A program could ask the kernel for that itself, but then only for itself and not for what
+it started; and asking costs a full fork (GRID-98).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+
+from pyoco_server.executors.program.directory import NameTaken, empty, remove
+from pyoco_server.executors.program.find import NotFound
+from pyoco_server.executors.program.outputs import LIGHT, Staged, TooMuch, find_outputs, pack
+from pyoco_server.executors.program.running import NotStarted, Running, Tail, start
+from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.strays import end_strays
+from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Ended, Frames, Order, frame
+
+__all__ = ["Runner"]
+
+#: Between looks at the clock of every program, and at what is left of a group.
+_TICK_SECONDS = 0.2
+_SOON_SECONDS = 0.005
+#: A pipe holds 64 KiB: a program says little in this time, or waits for us for the rest of it.
+_FRESH_SECONDS = 0.002
+_RECEIVE_BYTES = 1 << 16
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Runner:
+    def __init__(self, line: socket.socket, settings: Settings) -> None:
+        self._line, self._settings = line, settings
+        self._frames = Frames()
+        self._unsent = bytearray()
+        self._epoll = select.epoll()
+        self._by_pid: dict[int, Running] = {}
+        self._by_number: dict[int, Running] = {}
+        self._by_pipe: dict[int, Tail] = {}
+        #: Programs that are over, and of which something is not: with the time at which that is enough.
+        self._lingering: dict[Running, float] = {}
+        #: Programs whose pipes are not watched yet: most are over before it would be worth it.
+        self._fresh: deque[Running] = deque()
+        self._wanted = select.EPOLLIN
+        self._may_have_strays = False
+        self._ticked_at = 0.0
+        self._is_leaving = False
+
+    def serve(self) -> None:
+        """Returns when the worker is gone, or says so; then nothing that was started is left."""
+        awake, awake_theirs = os.pipe()
+        for fd in (awake, awake_theirs):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._leave)
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.set_wakeup_fd(awake_theirs, warn_on_full_buffer=False)
+        self._line.setblocking(False)
+        self._epoll.register(self._line.fileno(), select.EPOLLIN)
+        self._epoll.register(awake, select.EPOLLIN)
+        self._unsent += frame(READY)
+        try:
+            while not self._is_leaving:
+                self._flush()
+                for fd, _ in self._epoll.poll(self._patience()):
+                    if fd == awake:
+                        os.read(awake, 4096)
+                        self._reap()
+                    elif fd == self._line.fileno():
+                        self._hear()
+                    else:
+                        self._listen(fd)
+                self._tick()
+        finally:
+            self._end_all()
+
+    def _patience(self) -> float | None:
+        if self._lingering or self._fresh:
+            return _SOON_SECONDS
+        return _TICK_SECONDS if self._by_pid or self._may_have_strays else None
+
+    # What the worker says, and what it hears.
+
+    def _hear(self) -> None:
+        try:
+            data = self._line.recv(_RECEIVE_BYTES)
+        except BlockingIOError:  # there is only room to say more
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._is_leaving = True
+        for kind, told in self._frames.feed(data):
+            if kind == BEGIN:
+                self._begin(Order(*told))
+            elif (running := self._by_number.get(told)) is None:
+                continue  # it is over: its end is on the way
+            elif kind == CANCEL:
+                running.ask_to_stop("cancel")
+            else:
+                running.kill()
+
+    def _flush(self) -> None:
+        """Say what is to be said. Never waits: programs must be heard, whatever the worker is busy with."""
+        if not self._unsent:
+            return
+        try:
+            del self._unsent[: self._line.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._is_leaving = True
+            return
+        wanted = select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._epoll.modify(self._line.fileno(), wanted)
+
+    # The life of a program.
+
+    def _begin(self, order: Order) -> None:
+        try:
+            running = start(order, self._settings)
+        except NotStarted as fault:
+            self._refuse(order, fault.code, fault.text)
+        except NotFound as fault:
+            self._refuse(order, "EXEC_NOT_FOUND", str(fault))
+        except NameTaken as fault:
+            self._refuse(order, "BAD_FILE_NAME", str(fault))
+        except OSError as error:
+            self._refuse(order, "WORKER_ERROR", f"the worker could not start it: {error.strerror}")
+        except ValueError:  # an argument that no program can be given
+            self._refuse(order, "WORKER_ERROR", "the worker could not start it: an argument is not valid")
+        else:
+            self._by_pid[running.pid] = self._by_number[running.number] = running
+            self._fresh.append(running)
+
+    def _refuse(self, order: Order, code: str, text: str) -> None:
+        self._unsent += frame(*Ended(order.number, fault=(code, text)))
+
+    def _watch(self, running: Running) -> None:
+        for tail in (running.stdout, running.stderr):
+            if tail.is_open and tail.fd not in self._by_pipe:
+                self._by_pipe[tail.fd] = tail
+                self._epoll.register(tail.fd, select.EPOLLIN)
+
+    def _listen(self, fd: int) -> None:
+        tail = self._by_pipe.get(fd)
+        if tail is not None:  # else closed since the kernel told of it
+            tail.read()
+            if not tail.is_open:
+                self._hang_up(tail)
+
+    def _hang_up(self, tail: Tail) -> None:
+        """May be called twice. It must be unregistered: a child that is being born holds our descriptors for a moment
+        longer, and as long as it does, epoll would tell of this one without end."""
+        if tail.fd >= 0:
+            if self._by_pipe.pop(tail.fd, None) is not None:
+                self._epoll.unregister(tail.fd)
+            os.close(tail.fd)
+            tail.fd = -1
+
+    def _reap(self) -> None:
+        """Whoever is over: programs, and what they left behind, for the kernel gives us their orphans."""
+        while True:
+            try:
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if child is None:
+                return
+            if child.si_pid not in self._by_pid:
+                os.waitpid(child.si_pid, 0)
+                continue
+            running = self._by_pid.pop(child.si_pid)
+            running.end()
+            self._may_have_strays = True
+            if _is_over(running):
+                self._report(running)
+            else:
+                self._watch(running)
+                self._lingering[running] = time.monotonic() + self._settings.linger_seconds
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        while self._fresh and (now - self._fresh[0].started >= _FRESH_SECONDS or self._fresh[0].exit_code is not None):
+            running = self._fresh.popleft()
+            if running.exit_code is None:
+                self._watch(running)
+        for running, until in list(self._lingering.items()):
+            if now >= until or _is_over(running):
+                del self._lingering[running]
+                self._report(running)
+        if now - self._ticked_at >= _TICK_SECONDS:
+            self._ticked_at = now
+            for running in self._by_pid.values():
+                running.check_time(now)
+            if self._may_have_strays:
+                places = {running.place.path for running in (*self._by_pid.values(), *self._lingering)}
+                self._may_have_strays = end_strays(self._by_pid, places)
+
+    def _report(self, running: Running) -> None:
+        del self._by_number[running.number]
+        for tail in (running.stdout, running.stderr):
+            self._hang_up(tail)
+        stdout, stderr = running.stdout.take(), running.stderr.take()
+        packed, left = self._tidy(running)
+        ended = Ended(
+            running.number,
+            running.exit_code,
+            running.stopped,
+            None,
+            stdout,
+            stderr,
+            running.stdout.is_truncated,
+            running.stderr.is_truncated,
+            running.started_at,
+            running.ended_at,
+            running.run_seconds,
+            packed,
+            left,
+        )
+        self._unsent += frame(*ended)
+
+    def _tidy(self, running: Running) -> tuple[tuple[str, int, str] | None, tuple[str, str] | None]:
+        """The archive of a few small files, if there are such, and what is left for the worker to do: it has threads
+        for what takes long, and no limit on the size of a file."""
+        place, program = running.place, running.program
+        left = (place.path, program)
+        try:
+            if self._settings.keeps_jobs or running.is_heavy:
+                return None, left
+            if empty(place, self._settings.owner, running.inputs, program):
+                return None, None
+            if running.stopped == "kill":
+                return None, left
+            here = f"/proc/self/fd/{place.descriptor}"
+            files = find_outputs(here, Staged(program, running.inputs), LIGHT)
+            if not files or sum(size for _, size in files) > self._settings.output_bytes_max:
+                return None, left
+            target = (
+                f"{self._settings.packed_dir}/{place.path[len(self._settings.work_root) + 1 :].replace('/', '-')}.zip"
+            )
+            packed = pack(here, files, target)
+            remove(place.path)
+        except (TooMuch, OSError):
+            return None, left
+        finally:
+            place.close()
+        return (packed.path, packed.size, packed.sha256), None
+
+    def _reap_quietly(self) -> bool:
+        """Nobody is to hear of it. False: no child is left."""
+        try:
+            while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if child.si_pid in self._by_pid:
+                    self._by_pid.pop(child.si_pid).end()
+                else:
+                    os.waitpid(child.si_pid, 0)
+        except ChildProcessError:
+            return False
+        return True
+
+    # The end of everything.
+
+    def _leave(self, *_: object) -> None:
+        self._is_leaving = True
+
+    def _end_all(self) -> None:
+        """Every program with its group, and their directories: nobody will ask for them any more."""
+        for running in self._by_pid.values():
+            running.kill()
+        until = time.monotonic() + self._settings.linger_seconds
+        while self._reap_quietly() and time.monotonic() < until:
+            end_strays(self._by_pid, ())
+            time.sleep(_SOON_SECONDS)
+        for running in self._by_number.values():
+            if not self._settings.keeps_jobs:
+                with contextlib.suppress(OSError):
+                    remove(running.place.path)
+
+
+def _is_over(running: Running) -> bool:
+    """Whether nothing is left of a program that has ended: nobody holds its pipes, nobody is in its group."""
+    return not running.is_open and running.is_group_gone()
+
+
+def _bind(settings: Settings, parent: int) -> None:
+    """What every program inherits (GRID-103), and what ties this process to its worker."""
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = settings.output_bytes_max if hard == resource.RLIM_INFINITY else min(settings.output_bytes_max, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 3 * settings.slots + 64
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != parent:  # it died before we asked
+        sys.exit(1)
+
+
+def main() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)  # every program's standard input (GRID-91): inherited, for that costs nothing
+    os.close(null)
+    line = socket.socket(fileno=int(sys.argv[1]))
+    line.set_inheritable(False)
+    frames = Frames()
+    greeting: list[tuple[object, ...]] = []
+    while not greeting:
+        data = line.recv(_RECEIVE_BYTES)
+        if not data:
+            return
+        greeting = frames.feed(data)
+    values, parent = greeting[0]
+    settings = Settings(**values)  # type: ignore[arg-type]
+    runner = Runner(line, settings)
+    _bind(settings, int(str(parent)))
+    runner.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""One program under way, inside the runner: how it starts, what it says, how it is stopped (GRID-98 to GRID-103)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections import deque
+
+from pyoco_server.executors.program.directory import TMP, Place, copy_program, make, remove
+from pyoco_server.executors.program.find import Found, find
+from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.wire import Order, Stopped
+
+__all__ = ["NotStarted", "Running", "Tail", "start"]
+
+_PIECE_BYTES = 1 << 16
+#: Read at once at the end of a program: others that hold its pipe may write without end.
+_LAST_PIECES_MAX = 32
+#: Python ignores the first two, and a shell the others for what it starts in the background; programs expect neither.
+_SIGNALS_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+#: The file is no program that this machine could run: trying again would not help.
+_NEVER = frozenset({errno.ENOEXEC, errno.ENOENT, errno.ELIBBAD, errno.ENOTDIR, errno.EISDIR})
+
+
+class NotStarted(Exception):
+    """The program could not be started: an error code and one line for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+class Tail:
+    """The last bytes of a pipe; the beginning is forgotten. Whoever has it closes the pipe."""
+
+    __slots__ = ("_bytes_max", "_held", "_pieces", "fd", "is_open", "is_truncated")
+
+    def __init__(self, fd: int, bytes_max: int) -> None:
+        self.fd, self._bytes_max = fd, bytes_max
+        self._pieces: deque[bytes] = deque()
+        self._held = 0
+        #: Whether there may be more.
+        self.is_open = True
+        self.is_truncated = False
+
+    def read(self) -> bool:
+        """Take what is there, up to a piece. False: there is nothing now, or will never be again."""
+        try:
+            piece = os.read(self.fd, _PIECE_BYTES)
+        except BlockingIOError:
+            return False
+        if not piece:
+            self.is_open = False
+            return False
+        self._pieces.append(piece)
+        self._held += len(piece)
+        while self._held - len(self._pieces[0]) >= self._bytes_max:
+            self._held -= len(self._pieces.popleft())
+            self.is_truncated = True
+        return True
+
+    def drain(self) -> None:
+        for _ in range(_LAST_PIECES_MAX):
+            if not self.is_open or not self.read():
+                return
+
+    def take(self) -> bytes:
+        """What is left of it. To be asked once, before `is_truncated`."""
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        if len(data) > self._bytes_max:
+            self.is_truncated = True
+            data = data[-self._bytes_max :]
+        return data
+
+
+class Running:
+    """A program, from the moment before its start to that when nothing of it is left."""
+
+    __slots__ = (
+        "_kill_seconds",
+        "ended_at",
+        "exit_code",
+        "inputs",
+        "is_heavy",
+        "kill_at",
+        "number",
+        "pid",
+        "place",
+        "program",
+        "run_seconds",
+        "started",
+        "started_at",
+        "stderr",
+        "stdout",
+        "stop_at",
+        "stopped",
+    )
+
+    def __init__(self, order: Order, settings: Settings, place: Place, program: str, pipes: tuple[int, int]) -> None:
+        self.number, self._kill_seconds = order.number, settings.kill_seconds
+        #: Of each input: its size and sha256. Not its bytes.
+        self.inputs = {name: (size, sha256) for name, size, sha256, _ in order.inputs}
+        #: Its inputs are large, and so to remove or to read them may take long.
+        self.is_heavy = order.is_made
+        self.place, self.program = place, program
+        self.pid = 0
+        self.stdout, self.stderr = (Tail(pipe, settings.stdio_bytes_max) for pipe in pipes)
+        self.started_at, self.started = time.time(), time.monotonic()
+        #: By the monotonic clock: when it has run long enough, and when it has been asked to stop for long enough.
+        self.stop_at: float | None = self.started + order.timeout_sec
+        self.kill_at: float | None = None
+        self.stopped: Stopped | None = None
+        self.exit_code: int | None = None
+        self.ended_at = self.run_seconds = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody may still write to its pipes."""
+        return self.stdout.is_open or self.stderr.is_open
+
+    def has_ended(self) -> bool:
+        """Whether the program is over, though nobody has heard of it yet."""
+        return (
+            self.exit_code is not None
+            or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        )
+
+    def ask_to_stop(self, why: Stopped) -> None:
+        """SIGTERM now, SIGKILL after the grace. One that is over, or was asked before, keeps its reason (GRID-161)."""
+        if self.stopped is None and not self.has_ended():
+            self.stopped, self.stop_at = why, None
+            self.kill_at = time.monotonic() + self._kill_seconds
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # one that was halted would not hear it
+
+    def kill(self) -> None:
+        self.stopped, self.stop_at, self.kill_at = "kill", None, None
+        self._signal(signal.SIGKILL)
+
+    def check_time(self, now: float) -> None:
+        if self.stop_at is not None and now >= self.stop_at:
+            self.ask_to_stop("timeout")
+            self.stop_at = None
+        if self.kill_at is not None and now >= self.kill_at:
+            self.kill_at = None
+            self._signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """The program is over and not yet reaped, so its number is still its own: end the rest of its group, and let go
+        of it."""
+        self._signal(signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self.exit_code = os.waitstatus_to_exitcode(status)
+        self.ended_at, self.run_seconds = time.time(), time.monotonic() - self.started
+        self.stdout.drain()
+        self.stderr.drain()
+
+    def is_group_gone(self) -> bool:
+        """Whether nobody of its group is left. Signal 0 harms no one, should the number be another's by now."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # a group of that number is another user's
+            return True
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group, until the program is reaped: from then on the number may be somebody else's."""
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the whole group has changed its user
+                os.killpg(self.pid, number)
+
+
+def start(order: Order, settings: Settings) -> Running:
+    """Make the directory, put in the inputs, the program and `tmp/`, and start it there.
+
+    Standard input, the limits and the umask are those of this process: set once, inherited by all (GRID-103). Raises
+    NotStarted, NotFound, NameTaken, OSError. Whatever it raises, there is neither directory nor process then.
+    """
+    place = _open(order, settings) if order.is_made else None
+    found: Found | None = None
+    try:
+        found = find(settings.exec_dir, order.exec_name)
+        if place is None:
+            place = make(settings.work_root, order.job_id, order.attempt, settings.owner)
+        for name, _, _, data in order.inputs:
+            if data is not None:
+                place.write(name, data)
+        copy_program(place, found)
+        place.make_tmp()
+        return _spawn(order, settings, place, found)
+    except BaseException:
+        if place is not None:
+            place.close()
+            with contextlib.suppress(OSError):  # then it is removed at the next start
+                remove(place.path)
+        raise
+    finally:
+        if found is not None:
+            os.close(found.descriptor)
+
+
+def _open(order: Order, settings: Settings) -> Place:
+    path = f"{settings.work_root}/{order.job_id}/a{order.attempt}"
+    return Place(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+
+
+def _spawn(order: Order, settings: Settings, place: Place, found: Found) -> Running:
+    out, out_theirs = os.pipe()
+    try:
+        err, err_theirs = os.pipe()
+    except OSError:
+        os.close(out)
+        os.close(out_theirs)
+        raise
+    os.set_blocking(out, False)
+    os.set_blocking(err, False)
+    try:
+        argv = (*found.interpreter, f"{place.path}/{found.file_name}", *order.args)
+        os.fchdir(place.descriptor)  # of this process, which has one thread: the child is born there
+        running = Running(order, settings, place, found.file_name, (out, err))
+        running.pid = _posix_spawn(argv, _environment(order, settings, place), (out_theirs, err_theirs), place)
+    except BaseException:
+        os.close(out)
+        os.close(err)
+        raise
+    finally:
+        os.chdir("/")  # or we would hold the directory after its end
+        os.close(out_theirs)
+        os.close(err_theirs)
+    return running
+
+
+def _posix_spawn(argv: tuple[str, ...], env: dict[str, str], pipes: tuple[int, int], place: Place) -> int:
+    actions = ((os.POSIX_SPAWN_DUP2, pipes[0], 1), (os.POSIX_SPAWN_DUP2, pipes[1], 2))
+    try:
+        # Like vfork: a fork of this process would cost as much as all the rest (measured: 0.4 ms more).
+        return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=_SIGNALS_DEFAULT)
+    except OSError as error:
+        if error.errno in _NEVER:
+            raise NotStarted("EXEC_NOT_FOUND", f"it is no program for this machine: {error.strerror}") from error
+        if error.errno in {errno.EACCES, errno.EPERM} and os.fstatvfs(place.descriptor).f_flag & os.ST_NOEXEC:
+            text = "nothing may be executed below WORK_ROOT: its file system is mounted noexec"
+            raise NotStarted("WORKER_ERROR", text) from error
+        raise
+
+
+def _environment(order: Order, settings: Settings, place: Place) -> dict[str, str]:
+    """GRID-94"""
+    return {
+        **settings.environment,
+        "HOME": place.path,
+        "TMPDIR": f"{place.path}/{TMP}",
+        "JOB_ID": order.job_id,
+        "RUN_ID": order.run_id,
+        "CLIENT_ID": order.client_id,
+        "EXEC_NAME": order.exec_name,
+        "ATTEMPT": str(order.attempt),
+    }

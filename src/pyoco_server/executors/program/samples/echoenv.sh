@@ -1,0 +1,2 @@
+# Prints its environment, sorted.
+env | sort

@@ -1,0 +1,87 @@
+"""What a worker and its runner say to each other: a length, then that many bytes of a marshalled tuple.
+
+worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a number
+runner -> worker   READY; then an Ended for each Order
+
+Both are this package in the same interpreter, and no program is ever handed the socket.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["BEGIN", "CANCEL", "KILL", "READY", "Ended", "Frames", "Input", "Order", "Stopped", "frame"]
+
+READY, BEGIN, CANCEL, KILL = "ready", "begin", "cancel", "kill"
+_LENGTH = struct.Struct("<I")
+
+#: Why a program was stopped before it ended by itself.
+Stopped = Literal["timeout", "cancel", "kill"]
+#: Name, size, sha256, and its bytes; None: it is in the directory already.
+Input = tuple[str, int, str, bytes | None]
+
+
+class Order(NamedTuple):
+    """One attempt for the runner."""
+
+    number: int
+    job_id: str
+    run_id: str
+    attempt: int
+    client_id: str
+    exec_name: str
+    args: tuple[str, ...]
+    timeout_sec: float
+    inputs: tuple[Input, ...]
+    #: The directory with the inputs has been made.
+    is_made: bool
+
+
+class Ended(NamedTuple):
+    """How it ended."""
+
+    number: int
+    #: None: it did not start, or was gone before it could be asked.
+    exit_code: int | None = None
+    stopped: Stopped | None = None
+    #: Why it did not start: an error code, and a text for people.
+    fault: tuple[str, str] | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    started_at: float | None = None
+    ended_at: float | None = None
+    run_seconds: float | None = None
+    #: Path, size and sha256 of the archive.
+    packed: tuple[str, int, str] | None = None
+    #: The directory is still there: its files are to be packed, and it is to be removed.
+    left: tuple[str, str] | None = None
+
+
+def frame(*message: Any) -> bytes:
+    body = marshal.dumps(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Cuts a stream of bytes into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[Any, ...]]:
+        buffer = self._buffer
+        buffer += data
+        messages: list[tuple[Any, ...]] = []
+        at = 0
+        while len(buffer) - at >= _LENGTH.size:
+            end = at + _LENGTH.size + _LENGTH.unpack_from(buffer, at)[0]
+            if len(buffer) < end:
+                break
+            messages.append(marshal.loads(memoryview(buffer)[at + _LENGTH.size : end]))  # noqa: S302 - see above
+            at = end
+        del buffer[:at]
+        return messages

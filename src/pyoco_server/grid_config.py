@@ -1,0 +1,223 @@
+"""The settings of programs. Their variables have the names of the contract of the grid, without `PYOCO_`."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pyoco_server.errors import SettingError
+from pyoco_server.settings import (
+    FLAG,
+    INTERVAL,
+    NAME,
+    PATH,
+    Kind,
+    check_all,
+    choice,
+    declare,
+    values_in,
+    whole,
+    written,
+)
+
+__all__ = ["CPU_CAP_DEFAULT", "GridConfig"]
+
+_KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+_DAY = 86_400
+_HEARTBEAT_SECONDS, _LEASE_SECONDS = 5.0, 20.0
+_ACK_WAIT = "PYOCO_CONSUMER_ACK_WAIT_SEC"
+CPU_CAP_DEFAULT, _CPU_CAP_MIN, _CPU_CAP_MAX = 0.75, 0.10, 0.95
+
+_GROUP = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
+_PATTERN = re.compile(r"[A-Za-z0-9_*?\[\]!-]{1,64}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+GROUP = Kind(
+    str.strip,
+    lambda value: None if isinstance(value, str) and _GROUP.fullmatch(value) else "may hold letters, digits, '_', '-'",
+)
+
+
+def _list_of(pattern: re.Pattern[str], what: str, example: str) -> Kind:
+    def problem(value: object) -> str | None:
+        if not isinstance(value, tuple):
+            return "is not a tuple of texts"
+        bad = [item for item in value if not (isinstance(item, str) and pattern.fullmatch(item))]
+        return f"has {str(bad[0])[:80]!r}, which is not {what}" if bad else None
+
+    return Kind(lambda text: tuple(part.strip() for part in text.split(",") if part.strip()), problem, example)
+
+
+KEY_IDS = _list_of(_ID, "the id of an API key", "0123456789abcdef")
+GLOBS = _list_of(_PATTERN, "a pattern of program names", "calc*,render")
+VARIABLES = _list_of(_VARIABLE, "the name of a variable", "LD_LIBRARY_PATH,MY_LICENCE")
+ID_OR_NONE = Kind(
+    str.strip,
+    lambda value: (
+        None
+        if isinstance(value, str) and (not value or _ID.fullmatch(value))
+        else "may hold letters, digits, '_', '-', 64 at most"
+    ),
+    "render-1",
+)
+
+
+def _read_cpu_cap(text: str) -> float:
+    """GRID-114: moved to the nearest bound; what is no number becomes the default. Both with a warning."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    used = CPU_CAP_DEFAULT if math.isnan(value) else min(max(value, _CPU_CAP_MIN), _CPU_CAP_MAX)
+    if used != value:
+        logging.getLogger(__name__).warning("WORKER_CPU_CAP=%r is not used; %g is", text[:40], used)
+    return used
+
+
+CPU_CAP = Kind(
+    _read_cpu_cap,
+    lambda value: (
+        None
+        if isinstance(value, float | int) and not isinstance(value, bool) and _CPU_CAP_MIN <= value <= _CPU_CAP_MAX
+        else f"must be from {_CPU_CAP_MIN:g} to {_CPU_CAP_MAX:g}"
+    ),
+)
+
+
+def _own(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str) -> Any:
+    return declare(default, kind, used_by, text, prefix="", **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridConfig:
+    """The settings of programs (section 25.2). Wrong values raise SettingError, which names the variable."""
+
+    exec_group: str = _own("default", GROUP, "GDPK", "Group of queues, doors and workers that this process belongs to.")
+    exec_replicas: int = _own(
+        0, whole(0, 5), "GDPK", "Copies of each stream and bucket of programs; 0 = as PYOCO_JETSTREAM_REPLICAS."
+    )
+
+    # What is queued, and how often it is tried.
+    exec_queue_max_jobs: int = _own(1_000_000, whole(1, 10**9), "GDPK", "More queued jobs are refused.")
+    exec_queue_max_bytes: int = _own(8 * _GIB, whole(65_536, 2**62), "GDPK", "The same, in bytes.")
+    exec_inline_max: int = _own(
+        16 * _KIB, whole(0, 256 * _KIB), "GD", "Input files above this, together, are stored as an object."
+    )
+    exec_max_attempts: int = _own(5, whole(1, 1_000), "GDP", "Attempts that may fail before a job is given up.")
+    exec_max_lost: int = _own(
+        20, whole(1, 10_000), "GDP", "Attempts that may be lost with their worker before a job is given up."
+    )
+    exec_ack_timeout_sec: float = _own(30.0, INTERVAL, "DP", "An attempt without a sign of life for this time failed.")
+    exec_worker_down_delay_sec: float = _own(
+        5.0, INTERVAL, "DP", "A job of a lost worker waits for this time: the worker may come back."
+    )
+    exec_run_heartbeat_sec: float = _own(
+        _HEARTBEAT_SECONDS,
+        INTERVAL,
+        "DP",
+        "Time between heartbeats of a running job. Unset and a lease below 20: a quarter of the lease.",
+    )
+    exec_lease_fresh_sec: float = _own(
+        _LEASE_SECONDS,
+        INTERVAL,
+        "GDPK",
+        f"A heartbeat older than this counts as none. Unset and `{_ACK_WAIT}` below 30: two thirds of that.",
+    )
+    exec_job_timeout_sec: int = _own(3_600, whole(1, _DAY), "GDP", "Run time of a job that names none.")
+    exec_default_cap: int = _own(4, whole(1, 10_000), "GDP", "Jobs at once of a client that never said how many.")
+    exec_sweep_sec: float = _own(600.0, INTERVAL, "GDK", "Time between looks for jobs that fell out of the queue.")
+    exec_stale_sec: float = _own(600.0, INTERVAL, "GDK", "Such a look passes over what has changed within this time.")
+
+    # Sizes and times of what goes in and out.
+    exec_stdio_max: int = _own(
+        _MIB, whole(1_024, 2 * _MIB), "P", "Bytes of standard output, and of error, that are kept."
+    )
+    exec_output_max_bytes: int = _own(_GIB, whole(1_024, 2**40), "GDPF", "Bytes of files a program may leave behind.")
+    exec_http_max_bytes: int = _own(512 * _MIB, whole(1_024, 2**40), "G", "Bytes of one `POST /jobs`.")
+    exec_artifact_ttl_sec: float = _own(604_800.0, INTERVAL, "GDPK", "Inputs and archives of jobs are kept this long.")
+    exec_events: bool = _own(True, FLAG, "GDPK", "Whether a history of events is kept.")
+
+    # Doors.
+    exec_max_conns: int = _own(1_000, whole(1, 1_000_000), "D", "Connections of a door.")
+    exec_max_conns_per_ip: int = _own(200, whole(1, 1_000_000), "D", "The same, from one address.")
+    exec_drain_sec: float = _own(30.0, INTERVAL, "D", "On SIGTERM a door waits this long for its workers to leave.")
+    exec_hello_sec: float = _own(10.0, INTERVAL, "DPF", "Time to say Hello, and to answer it.")
+    exec_frame_sec: float = _own(30.0, INTERVAL, "DPF", "Time for a whole frame, from its first byte.")
+    exec_idle_sec: float = _own(60.0, INTERVAL, "DPF", "A connection without a frame for this time is closed.")
+    exec_write_sec: float = _own(30.0, INTERVAL, "DPF", "A peer that does not read for this time is cut off.")
+    exec_heartbeat_sec: float = _own(15.0, INTERVAL, "DPF", "Time of silence after which a heartbeat is sent.")
+    exec_auth: str = _own(
+        "none", choice("none", "api_key"), "GD", "Whether a Hello needs an API key and an ACL record."
+    )
+    exec_operator_keys: tuple[str, ...] = _own(
+        (), KEY_IDS, "G", "API keys, by their ids, that may read and change ACL records and see all that happens."
+    )
+    exec_tls_bind_cn: bool = _own(False, FLAG, "D", "Whether a certificate must bear the id that the Hello says.")
+
+    # Workers of programs.
+    exec_dir: str = _own("/opt/grid/exe", PATH, "P", "Directory of the programs.")
+    work_root: str = _own("/tmp/jobs", PATH, "P", "Directory of job directories.")  # noqa: S108 - the contract's
+    worker_exec_allow: tuple[str, ...] = _own(("*",), GLOBS, "P", "Names of programs that may be run, as patterns.")
+    worker_env_pass: tuple[str, ...] = _own((), VARIABLES, "P", "Variables that programs may see.")
+    worker_keep_jobs: bool = _own(False, FLAG, "P", "Whether job directories are kept.")
+    worker_max_par: int = _own(4, whole(1, 10_000), "P", "Programs at once.")
+    worker_cpu_cap: float = _own(
+        CPU_CAP_DEFAULT, CPU_CAP, "P", "Above this share of the CPUs no more work is asked for."
+    )
+    worker_dedup_ttl_sec: float = _own(600.0, INTERVAL, "P", "A worker knows for this long what it has run.")
+    worker_spool_max_bytes: int = _own(2 * _GIB, whole(_MIB, 2**50), "P", "Results that no door has taken yet.")
+    worker_orphan_sec: float = _own(600.0, INTERVAL, "P", "Without any door for this time, what runs is ended.")
+    worker_drain_sec: float = _own(30.0, INTERVAL, "P", "On SIGTERM, what runs may finish within this time.")
+    worker_heartbeat_sec: float = _own(5.0, INTERVAL, "P", "Time between heartbeats while something runs.")
+    worker_cpu_wait_sec: float = _own(30.0, INTERVAL, "P", "A busy machine asks for work again after this time anyway.")
+
+    # Clients over TCP.
+    client_desired_par: int = _own(4, whole(1, 10_000), "F", "Jobs at once that a client asks for.")
+    clientx_grace_sec: float = _own(10.0, INTERVAL, "F", "A lost group has this time to come back.")
+
+    # Names in JetStream.
+    exec_stream: str = declare("PYOCO_EXEC", NAME, "GDPK", "Stream of queued jobs.", has_variable=False)
+    exec_events_stream: str = declare("PYOCO_EXEC_EVENTS", NAME, "GDPK", "Stream of events.", has_variable=False)
+    exec_artifacts_bucket: str = declare("pyoco_artifacts", NAME, "GDPK", "Object store.", has_variable=False)
+
+    def __post_init__(self) -> None:
+        check_all(self)
+        if 3 * self.exec_run_heartbeat_sec > self.exec_lease_fresh_sec:  # GRID-56
+            raise SettingError(
+                f"EXEC_RUN_HEARTBEAT_SEC={written(self.exec_run_heartbeat_sec)} must be at most a third of "
+                f"EXEC_LEASE_FRESH_SEC={written(self.exec_lease_fresh_sec)}; "
+                f"example: EXEC_RUN_HEARTBEAT_SEC={written(self.exec_lease_fresh_sec / 4)}"
+            )
+
+    def check_ack_wait(self, ack_wait_seconds: float) -> None:
+        """GRID-56: a lease must be seen to be old before the queue delivers again. Raises SettingError."""
+        if self.exec_lease_fresh_sec >= ack_wait_seconds:
+            raise SettingError(
+                f"EXEC_LEASE_FRESH_SEC={written(self.exec_lease_fresh_sec)} must be below "
+                f"{_ACK_WAIT}={written(ack_wait_seconds)}; "
+                f"example: EXEC_LEASE_FRESH_SEC={written(ack_wait_seconds * 2 / 3)}"
+            )
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str], **overrides: object) -> Self:
+        """From these variables. What is not said of leases follows the AckWait that is. Raises SettingError."""
+        values = values_in(variables, cls)
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        return cls(**_leases(variables.get(_ACK_WAIT, ""), values.get("exec_lease_fresh_sec")) | values)
+
+
+def _leases(ack_wait: str, lease_seconds: float | None) -> dict[str, float]:
+    """What is used where nobody said otherwise: as long as the contract has it, and no longer than fits an AckWait that
+    was chosen before there were programs (GRID-56). An AckWait that cannot be is told of by whose setting it is."""
+    if lease_seconds is None:
+        try:
+            fitting = float(ack_wait) * 2 / 3
+        except ValueError:
+            fitting = 0.0
+        lease_seconds = min(_LEASE_SECONDS, fitting) if fitting > 0 else _LEASE_SECONDS
+    return {"exec_lease_fresh_sec": lease_seconds, "exec_run_heartbeat_sec": min(_HEARTBEAT_SECONDS, lease_seconds / 4)}

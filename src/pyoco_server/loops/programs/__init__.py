@@ -1,0 +1,1 @@
+"""What runs for ever beside programs."""

@@ -1,0 +1,28 @@
+"""What a process counts of its jobs, for its own metrics (section 23.1)."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.core.run import Run
+from pyoco_server.loops.programs.meter import Meter
+
+__all__ = ["count_end", "count_put_back"]
+
+
+def count_end(meter: Meter, run: Run) -> None:
+    """A run that has ended by our hand."""
+    program = run.program
+    if program is None:
+        return
+    meter.end(program.exec_name, run.status, program.run_seconds)
+    if program.dlq_due:
+        meter.letter(program.exec_name, run.reason or "execution_error")
+
+
+def count_put_back(meter: Meter, attempt: Attempt) -> None:
+    """One that did not end its run; or did, because its budget was spent."""
+    run = attempt.run
+    if run.is_terminal:
+        count_end(meter, run)
+    elif run.earlier_attempts:
+        meter.retry(attempt.job.exec_name, str(run.earlier_attempts[-1].get("why")))

@@ -1,0 +1,339 @@
+"""The native lane: a worker that takes jobs straight from the queue and runs their programs (section 16)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.finish import Output, Settlement
+from pyoco_server.actions.programs.inputs import open_inputs
+from pyoco_server.actions.programs.put_back import Why
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.core.frames.subjects import PATTERN_DEFAULT, assign_subject, check_pattern, matches
+from pyoco_server.core.programs.job import InlineInputs
+from pyoco_server.core.programs.report import ErrorCode, Report
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import NotFound, PyocoError, Unavailable
+from pyoco_server.executors.program.port import (
+    ProgramExecution,
+    ProgramExecutor,
+    ProgramOutcome,
+    ProgramWork,
+    WorkFile,
+)
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.counting import count_end
+from pyoco_server.loops.programs.cpu import LOOK_SECONDS, CpuUse, HeldBack
+from pyoco_server.loops.programs.dispatcher import Dispatcher
+from pyoco_server.loops.programs.holdings import Holdings
+from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.ports.backend import Backend
+
+__all__ = ["ProgramLane"]
+
+log = get_logger(__name__)
+
+#: A result that cannot be written now is written later: after this, and then after twice as long, up to the second.
+_AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.2, 5.0
+#: What was killed at the end of a drain has this long to be gone.
+_KILLED_SECONDS = 10.0
+#: Programs whose names were matched against the patterns once.
+_NAMES_MAX = 10_000
+
+
+@dataclass(eq=False)
+class _Running:
+    attempt: Attempt
+    execution: ProgramExecution | None = None
+    is_cancelled: bool = False
+    #: Somebody else has the run, or gets it back: nothing is reported.
+    is_gone: bool = False
+
+
+class _Place:
+    """A free place, reserved."""
+
+    def __init__(self, lane: ProgramLane) -> None:
+        self._lane = lane
+        self.worker_id = lane.worker_id
+
+    def give_back(self) -> None:
+        self._lane.give_back()
+
+    async def start(self, attempt: Attempt) -> None:
+        self._lane.begin(attempt)
+
+
+class ProgramLane:
+    """Up to `WORKER_MAX_PAR` programs at once. Free places are its credits (GRID-117); one whose program is over is
+    used again when the machine has air (GRID-70).
+
+    It has no say in whether a program is there: a job it takes and does not have ends with EXEC_NOT_FOUND.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        executor: ProgramExecutor,
+        worker_id: str,
+        patterns: Sequence[str] = (PATTERN_DEFAULT,),
+        *,
+        cpu: CpuUse | None = None,
+    ) -> None:
+        """Raises GridRefused for a pattern that is none."""
+        for pattern in patterns:
+            check_pattern(pattern)
+        config = programs_of(backend).config
+        self._backend, self._executor, self.worker_id, self.patterns = backend, executor, worker_id, tuple(patterns)
+        self._config = config
+        #: Random per process start, so that a reused name is never mistaken.
+        self.holder = f"{worker_id}:{backend.new_id()[:8]}"
+        self._cpu = cpu or CpuUse()
+        self._held_back = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu.share)
+        self._free = config.worker_max_par
+        self._accepted: dict[str, bool] = {}
+        self._running: dict[str, _Running] = {}
+        #: Attempts whose programs are over and whose places are free, while their results are being written.
+        self._reporting = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._is_started = False
+        self.holdings = Holdings(backend, self.holder, self._on_cancel, self._on_gone, awaits_signs=False)
+        self.dispatcher = Dispatcher(backend, self.holder, self, self.holdings)
+        self.meter = self.holdings.meter = Meter(config.exec_group)
+        self.meter.credits = lambda: {worker_id: self._free}
+        self.meter.cpu = lambda: {worker_id: self._cpu.share()}
+        self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.holdings.all())
+        self._places = _Places(self._look_at_places)
+        self.last_status: str | None = None
+        #: Called whenever `running`, `facts` or `last_status` has changed.
+        self.when_changed: Callable[[], None] = lambda: None
+
+    # What the registry hears ----------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._running)
+
+    @property
+    def restarts(self) -> int:
+        return 0
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {
+            "patterns": self.patterns,
+            "credits": self._free,
+            "max_parallel": self._config.worker_max_par,
+            "group": self._config.exec_group,
+        }
+
+    # Seats ----------------------------------------------------------------------------------------------------------
+
+    def serves(self, exec_name: str) -> bool:
+        accepted = self._accepted.get(exec_name)
+        if accepted is None:
+            if len(self._accepted) >= _NAMES_MAX:
+                self._accepted.clear()
+            subject = assign_subject(exec_name)
+            accepted = self._accepted[exec_name] = any(matches(pattern, subject) for pattern in self.patterns)
+        return accepted
+
+    def seat_for(self, exec_name: str) -> _Place | None:
+        if not self._free or self._is_closed or not self.serves(exec_name):
+            return None
+        self._free -= 1
+        return _Place(self)
+
+    def give_back(self) -> None:
+        self._free += 1
+
+    def begin(self, attempt: Attempt) -> None:
+        """Run it; the place is free again some time after its end."""
+        running = self._running[attempt.run.run_id] = _Running(attempt)
+        task = asyncio.get_running_loop().create_task(self._see_to(running))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self.when_changed()
+
+    def _look_at_places(self) -> None:
+        self._cpu.share()  # it looks back a second, so it has to be asked more often than that
+        self._return_places()
+
+    def _return_places(self) -> None:
+        if not self._held_back:
+            return
+        count = self._held_back.due()
+        if count:
+            self._free += count
+            self.dispatcher.nudge()
+
+    # Start and stop -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns once it takes jobs. Raises UsageError, Unavailable."""
+        await self._executor.start()
+        self._is_started = True
+        await self.holdings.start()
+        await self._places.start()
+        await self.dispatcher.start()
+        log.info(
+            "programs are taken",
+            group=self._config.exec_group,
+            patterns=self.patterns,
+            slots=self._config.worker_max_par,
+        )
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Take nothing more; what runs may finish within `drain_seconds` (`WORKER_DRAIN_SEC`), and is killed and given
+        back then (GRID-113, GRID-119). May be called without a start, and twice."""
+        self._is_closed = True
+        await self.dispatcher.stop()
+        if self._tasks:
+            log.info("finishing programs", running=len(self._running))
+            seconds = self._config.worker_drain_sec if drain_seconds is None else drain_seconds
+            await asyncio.wait(set(self._tasks), timeout=seconds)
+        await asyncio.gather(*(self._hand_back(running) for running in list(self._running.values())))
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_KILLED_SECONDS)
+        for task in self._tasks:  # a result that nobody takes: its lease ends, and the job is run elsewhere
+            task.cancel()
+        await self._places.stop()
+        await self.holdings.stop()
+        if self._is_started:
+            await self._executor.stop()
+
+    async def _hand_back(self, running: _Running) -> None:
+        if running.execution is None or running.is_gone:
+            return
+        log.warning("a program did not finish in time; its job is given back", run_id=running.attempt.run.run_id)
+        running.is_gone = True
+        running.execution.kill()
+        await self.holdings.put_back(running.attempt, Why.WORKER_DOWN)
+
+    # One attempt ----------------------------------------------------------------------------------------------------
+
+    def _on_cancel(self, attempt: Attempt) -> None:
+        running = self._running.get(attempt.run.run_id)
+        if running is not None and running.attempt is attempt:
+            running.is_cancelled = True
+            if running.execution is not None:
+                running.execution.cancel()
+
+    def _on_gone(self, attempt: Attempt) -> None:
+        """GRID-56: stop the work, write nothing more, answer nothing."""
+        log.warning("the run belongs to somebody else by now; its program is stopped", run_id=attempt.run.run_id)
+        running = self._running.get(attempt.run.run_id)
+        if running is not None and running.attempt is attempt:
+            running.is_gone = True
+            if running.execution is not None:
+                running.execution.kill()
+
+    async def _see_to(self, running: _Running) -> None:
+        run_id, outcome = running.attempt.run.run_id, None
+        is_early = False
+        try:
+            outcome = await self._perform(running)
+            # The program is over, and its place is free while its result is being written; but not without end.
+            is_early = self._reporting < self._config.worker_max_par
+            self._reporting += is_early
+            if is_early:
+                self._vacate()
+            await self._report(running, outcome)
+        except Exception:  # the top of one attempt: a defect of ours must not end the lane
+            log.exception("an attempt was not seen to its end; its job comes again", run_id=run_id)
+            await self.holdings.put_back(running.attempt, Why.WORKER_ERROR)
+        finally:
+            if outcome is not None and outcome.archive is not None:
+                outcome.archive.discard()
+            if self._running.get(run_id) is running:
+                del self._running[run_id]
+            self._reporting -= is_early
+            if not is_early:
+                self._vacate()
+            self.when_changed()
+
+    def _vacate(self) -> None:
+        self._held_back.add()
+        self._return_places()
+
+    async def _perform(self, running: _Running) -> ProgramOutcome:
+        """Never raises for what is wrong with the job or the stores."""
+        job = running.attempt.job
+        if isinstance(job.inputs, InlineInputs) and not job.inputs.files:
+            return await self._execute(running, ())
+        try:
+            async with open_inputs(self._backend, job) as staged:
+                files = [
+                    WorkFile(each.name, each.size, each.sha256, partial(staged.read, each.name))
+                    for each in staged.files
+                ]
+                return await self._execute(running, files)
+        except NotFound:
+            return _failed(ErrorCode.INPUT_MISSING, "the input files are no longer kept")
+        except PyocoError as error:
+            log.warning("the inputs of a job were not read", run_id=running.attempt.run.run_id, error=error)
+            return _failed(ErrorCode.WORKER_ERROR, "the input files could not be read")
+
+    async def _execute(self, running: _Running, files: Sequence[WorkFile]) -> ProgramOutcome:
+        if running.is_gone:
+            return _failed(ErrorCode.WORKER_ERROR, "another has it")
+        run, job = running.attempt.run, running.attempt.job
+        running.execution = self._executor.begin(
+            ProgramWork(
+                job_id=job.job_id,
+                run_id=job.run_id,
+                attempt=run.attempt,
+                client_id=job.client_id,
+                exec_name=job.exec_name,
+                args=job.args,
+                timeout_sec=job.timeout_sec or self._config.exec_job_timeout_sec,
+                files=files,
+            )
+        )
+        if running.is_cancelled:
+            running.execution.cancel()
+        return await running.execution.outcome()
+
+    async def _report(self, running: _Running, outcome: ProgramOutcome) -> None:
+        """Until it is written, or the run is another's. Meanwhile its lease is renewed."""
+        outputs: list[Output] = []
+        if outcome.archive is not None:
+            archive = outcome.archive
+            outputs.append(Output("output.zip", archive.size, archive.sha256, open=archive.pieces))
+        pause = _AGAIN_SECONDS
+        while not running.is_gone and not running.attempt.closed:
+            try:
+                settlement = await self.holdings.finish(running.attempt, outcome.report, outputs)
+            except Unavailable as error:
+                log.warning("a result was not written; trying again", run_id=running.attempt.run.run_id, error=error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _AGAIN_SECONDS_MAX)
+            else:
+                if settlement is Settlement.RECORDED:
+                    self.last_status = outcome.report.status.value
+                    count_end(self.meter, running.attempt.run)
+                elif settlement is Settlement.STALE:
+                    self.meter.stale()
+                return
+
+
+def _failed(code: ErrorCode, error: str) -> ProgramOutcome:
+    return ProgramOutcome(Report(status=RunState.FAILED, error_code=code, error=error))
+
+
+class _Places(Loop):
+    """Looks every half second whether places may be used again."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__(every_seconds=LOOK_SECONDS)
+        self._look = look
+
+    async def turn(self) -> None:
+        self._look()

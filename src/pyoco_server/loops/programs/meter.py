@@ -1,0 +1,97 @@
+"""What one door or worker of programs has counted itself, since it was started: for its `--metrics-port`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+from pyoco_server.actions.programs.measure import SAMPLE, ProgramFigures
+from pyoco_server.core.programs.percentile import p95
+from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
+
+__all__ = ["NAMES_MAX", "Meter"]
+
+#: Programs that are told apart; those beyond are counted together.
+NAMES_MAX = 1_000
+
+
+class Meter:
+    """Counters of one process. Each call is O(1), never waits and never raises; memory is O(programs).
+
+    What is a state and not an event is asked for when it is wanted: set the four functions.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._names: set[str] = set()
+        self._ended: Counter[tuple[str, str, str]] = Counter()
+        self._retries: Counter[tuple[str, str, str]] = Counter()
+        self._letters: Counter[tuple[str, str, str]] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._stale = self._duplicates = 0
+        self._buckets: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+        self._recent: dict[str, deque[float]] = {}
+        #: Open connections by role: `client`, `worker`, `new`.
+        self.connections: Callable[[], Mapping[str, int]] = dict
+        #: By worker.
+        self.credits: Callable[[], Mapping[str, int]] = dict
+        self.cpu: Callable[[], Mapping[str, float]] = dict
+        #: Attempts in flight by program.
+        self.inflight: Callable[[], Mapping[str, int]] = dict
+
+    def error(self, code: str) -> None:
+        """An Error frame with this code was sent."""
+        self._errors[code] += 1
+
+    def end(self, exec_name: str, status: str, run_seconds: float | None = None) -> None:
+        """A job has come to its end here: COMPLETED, FAILED or CANCELLED."""
+        name = self._name(exec_name)
+        self._ended[self._group, name, status] += 1
+        if run_seconds is not None and run_seconds >= 0:
+            counts = self._buckets.setdefault(name, [0] * (len(RUN_SECONDS_BOUNDS) + 1))
+            counts[bisect_left(RUN_SECONDS_BOUNDS, run_seconds)] += 1
+            self._sums[name] = self._sums.get(name, 0.0) + run_seconds
+            self._recent.setdefault(name, deque(maxlen=SAMPLE)).append(run_seconds)
+
+    def retry(self, exec_name: str, why: str) -> None:
+        """An attempt was put back: ack_timeout, worker_error, worker_down or holder_lost."""
+        self._retries[self._group, self._name(exec_name), why] += 1
+
+    def letter(self, exec_name: str, reason: str) -> None:
+        """A dead letter was written."""
+        self._letters[self._group, self._name(exec_name), reason] += 1
+
+    def stale(self) -> None:
+        """A result was dropped."""
+        self._stale += 1
+
+    def duplicate(self) -> None:
+        """A job was submitted that was known already."""
+        self._duplicates += 1
+
+    def _name(self, exec_name: str) -> str:
+        if exec_name not in self._names:
+            if len(self._names) >= NAMES_MAX:
+                return OTHER
+            self._names.add(exec_name)
+        return exec_name
+
+    def figures(self) -> ProgramFigures:
+        """O(programs * 1,000) for the percentiles."""
+        recent = {name: p95(seconds) for name, seconds in sorted(self._recent.items()) if name != OTHER}
+        return ProgramFigures(
+            inflight={(self._group, name): count for name, count in self.inflight().items()},
+            ended=dict(self._ended),
+            retries=dict(self._retries),
+            letters=dict(self._letters),
+            seconds={name: (tuple(counts), self._sums[name]) for name, counts in sorted(self._buckets.items())},
+            p95={name: seconds for name, seconds in recent.items() if seconds is not None},
+            stale={self._group: self._stale},
+            duplicates={self._group: self._duplicates},
+            errors=dict(self._errors),
+            connections=dict(self.connections()),
+            credits=dict(self.credits()),
+            cpu=dict(self.cpu()),
+        )

@@ -1,0 +1,82 @@
+"""A worker of programs alone: its lane, and its record in the registry (GRID-119)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from pyoco_server.core.run import Owner
+from pyoco_server.core.worker_record import WorkerRecord, stopped
+from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.lane import ProgramLane
+from pyoco_server.loops.worker import Badge
+from pyoco_server.ports.backend import Backend
+
+__all__ = ["KIND", "NativeWorker"]
+
+log = get_logger(__name__)
+
+KIND = "exec-native"
+#: A change is told within this time; without one, the record is renewed as often as that of any worker.
+_SOON_SECONDS = 1.0
+
+
+class NativeWorker:
+    """Runs programs until it is told to stop, and says so in the registry."""
+
+    def __init__(self, backend: Backend, lane: ProgramLane, slots: int, versions: Mapping[str, str]) -> None:
+        self._backend, self._lane = backend, lane
+        self._badge = Badge(backend, Owner(lane.worker_id, backend.new_id()), (), slots, versions)
+        self._announcer = _Announcer(backend, self._describe)
+        self._is_known = False
+        lane.when_changed = self._announcer.touch
+
+    async def start(self) -> None:
+        """Returns once it takes jobs. Raises UsageError, Unavailable."""
+        await self._lane.start()
+        await self._backend.registry.announce(self._describe())
+        self._is_known = True
+        await self._announcer.start()
+
+    async def stop(self, reason: str, drain_seconds: float | None = None) -> None:
+        """As `ProgramLane.stop`; then the registry hears of the orderly end."""
+        await self._lane.stop(drain_seconds)
+        await self._announcer.stop()
+        if not self._is_known:
+            return
+        try:
+            await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
+        except Unavailable as error:
+            log.warning("the orderly stop was not recorded", error=error)
+
+    def _describe(self) -> WorkerRecord:
+        self._badge.running = self._lane.running
+        self._badge.last_status = self._lane.last_status
+        self._badge.facts = {"packs": (), "kind": KIND, **self._lane.facts}
+        return self._badge.describe()
+
+
+class _Announcer(Loop):
+    """Writes the record when something has changed, and every so often. Best effort: it never fails a run."""
+
+    def __init__(self, backend: Backend, describe: Callable[[], WorkerRecord]) -> None:
+        super().__init__(every_seconds=min(_SOON_SECONDS, backend.config.worker_heartbeat_interval_sec))
+        self._backend, self._describe = backend, describe
+        self._is_dirty = False
+        self._told_at = 0.0
+
+    def touch(self) -> None:
+        self._is_dirty = True
+
+    async def turn(self) -> None:
+        now = time.monotonic()
+        if not self._is_dirty and now - self._told_at < self._backend.config.worker_heartbeat_interval_sec:
+            return
+        self._is_dirty, self._told_at = False, now
+        try:
+            await self._backend.registry.announce(self._describe())
+        except PyocoError as error:
+            self._is_dirty = True
+            log.warning("the worker registry was not written", error=error)

@@ -1,0 +1,187 @@
+"""Looks for jobs that have fallen out of their queue, and for messages whose jobs have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from contextlib import aclosing
+
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.slots import clear_abandoned
+from pyoco_server.actions.programs.sweep import mend
+from pyoco_server.errors import PyocoError
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.loops.loop import Loop
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.index.port import Index
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["ProgramSweeper"]
+
+log = get_logger(__name__)
+
+#: ±20% (GRID-57): those of many processes do not all come at once.
+_JITTER = 0.2
+#: While the index is not true yet.
+_SOON_SECONDS = 1.0
+_AT_ONCE = 16
+_BATCH = 2_000
+#: Messages whose runs are looked at in one turn, in case they have ended. With more in the queue the next turn goes on
+#: where this one stopped: they harm nobody, for whoever takes one drops it.
+_ENDED_MAX = 20_000
+_BATCHES_MAX = 1_000
+_TURN_SECONDS_MAX = 600.0
+
+
+class ProgramSweeper(Loop):
+    """Every EXEC_SWEEP_SEC, and at its start: which runs of programs are open and quiet, and have no message? Which
+    messages are of runs that have ended? Which slots does nobody stand behind any more? (GRID-57, GRID-74)
+
+    A look at the queue costs a round trip per 100,000 messages and 8 bytes of memory for each; a run is read only if
+    its message is missing, and up to 20,000 besides. Open runs are told by an index, when there is one; else by the
+    feed of changes, which is read once from the beginning, and then from where the last turn ended: O(open runs) of
+    memory. Any number of processes may sweep at once.
+
+    What it cannot do: mend what has changed within EXEC_STALE_SEC.
+    """
+
+    def __init__(self, backend: Backend, index: Index | None = None, feeder: IndexFeeder | None = None) -> None:
+        programs = programs_of(backend)
+        super().__init__(every_seconds=programs.config.exec_sweep_sec, turn_seconds_max=_TURN_SECONDS_MAX)
+        self._backend, self._programs = backend, programs
+        self._index, self._feeder = index, feeder
+        self._followed = _OpenRuns(backend)
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        #: Where the next look at messages goes on.
+        self._place = 0
+        self.mended = 0
+
+    async def turn(self) -> None:
+        if self._feeder is not None and not await self._feeder.caught_up(0):
+            self._every_seconds = _SOON_SECONDS  # half an index would be half a truth
+            return
+        spread = 1 - _JITTER + 2 * _JITTER * self._programs.chance()
+        self._every_seconds = self._programs.config.exec_sweep_sec * spread
+        await self._guarded(self._sweep_slots())
+        # The queue first: a job that is put meanwhile has a young record.
+        queued = await self._look_at_queue()
+        async for run_ids in self._quiet():
+            await self._mend(run_id for run_id in run_ids if not queued.has(run_id))
+
+    async def _sweep_slots(self) -> None:
+        group = self._programs.config.exec_group
+        for client_id in self._programs.slots.all_held(group):
+            await clear_abandoned(self._backend, group, client_id)
+
+    async def _look_at_queue(self) -> _Marks:
+        """Which runs have a message; and those of a part of them are looked at, in case they have ended."""
+        marks, offset = _Marks(), 0
+        window: list[str] = []
+        while True:
+            page = await self._programs.queue.listed(offset)
+            marks.add(run_id for _, run_id in page)
+            begin = max(0, self._place - offset)
+            window += [run_id for _, run_id in page[begin : begin + _ENDED_MAX - len(window)]]
+            offset += len(page)
+            if not page:
+                break
+        self._place = self._place + len(window) if len(window) == _ENDED_MAX else 0
+        marks.sort()
+        await self._mend(window)
+        return marks
+
+    async def _quiet(self) -> AsyncIterator[list[str]]:
+        before = self._backend.clock() - self._programs.config.exec_stale_sec
+        if self._index is None:
+            async for run_ids in self._followed.quiet(before):
+                yield run_ids
+            return
+        after = 0.0
+        for _ in range(_BATCHES_MAX):
+            lines = await self._index.open_programs(after, before, _BATCH)
+            yield [line.run_id for line in lines]
+            if len(lines) < _BATCH or lines[-1].updated_at <= after:
+                return
+            after = lines[-1].updated_at
+
+    async def _mend(self, run_ids: Iterable[str]) -> None:
+        async def one(run_id: str) -> None:
+            async with self._room:
+                await self._guarded(self._mend_one(run_id), run_id=run_id)
+
+        batch = list(run_ids)
+        for begin in range(0, len(batch), _BATCH):
+            await asyncio.gather(*map(one, batch[begin : begin + _BATCH]))
+
+    async def _mend_one(self, run_id: str) -> None:
+        is_mended = await mend(self._backend, run_id)
+        self.mended += is_mended  # read only now: many are under way
+
+    async def _guarded(self, look: Awaitable[None], **where: str) -> None:
+        """An odd record must not hide the others."""
+        try:
+            await look
+        except PyocoError as error:
+            log.warning("a job could not be looked at; the next sweep tries again", error=error, **where)
+
+
+class _Marks:
+    """A set of run ids, in 8 bytes each. Two ids that look alike are one in some 10^12 times, and then one of them is
+    taken to be there: it is found by another sweep, after the other has gone."""
+
+    def __init__(self) -> None:
+        self._marks = array("Q")
+
+    def add(self, run_ids: Iterable[str]) -> None:
+        self._marks.extend(map(_mark, run_ids))
+
+    def sort(self) -> None:
+        self._marks = array("Q", sorted(self._marks))
+
+    def has(self, run_id: str) -> bool:
+        mark = _mark(run_id)
+        place = bisect_left(self._marks, mark)
+        return place < len(self._marks) and self._marks[place] == mark
+
+
+def _mark(run_id: str) -> int:
+    """Ids are drawn by chance, or by a hash: any 64 bits of them will do."""
+    try:
+        return int(run_id.replace("-", "")[-16:], 16)
+    except ValueError:  # a stranger's
+        return 0
+
+
+class _OpenRuns:
+    """The open runs of programs, for who has no index."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._after, self._epoch = 0, ""
+        #: When each was last updated.
+        self._open: dict[str, float] = {}
+
+    async def quiet(self, before: float) -> AsyncIterator[list[str]]:
+        await self._follow()
+        found = [run_id for run_id, updated_at in self._open.items() if updated_at < before]
+        for begin in range(0, len(found), _BATCH):
+            yield found[begin : begin + _BATCH]
+
+    async def _follow(self) -> None:
+        """What has changed since the last time."""
+        async with aclosing(self._backend.runs.changes(self._after, self._epoch)) as feed:
+            async for changes in feed:
+                if changes.epoch != self._epoch:
+                    self._epoch = changes.epoch
+                    self._open.clear()
+                for item in changes.items:
+                    self._after = max(self._after, item.revision)
+                    if isinstance(item, Stored) and item.run.is_exec and not item.run.is_terminal:
+                        self._open[item.run.run_id] = item.run.updated_at
+                    else:
+                        self._open.pop(item.run.run_id if isinstance(item, Stored) else item.run_id, None)
+                if changes.caught_up:
+                    return

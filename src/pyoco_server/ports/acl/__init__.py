@@ -1,0 +1,1 @@
+"""Who may ask for which program, and who may run it."""

@@ -1,0 +1,1 @@
+"""On how many nodes our streams are kept."""

@@ -1,0 +1,249 @@
+"""The streams and buckets of programs (section 2.1 of their contract), and what a process refuses to start on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.errors import DeploymentRefused, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.link import NOT_YET, Futile, Link, Rejected
+from pyoco_server.ports.nats.resources import (
+    Resource,
+    bucket,
+    ensure,
+    find,
+    make,
+    object_store,
+    priced_resources,
+    resources_of,
+    stream,
+)
+
+__all__ = [
+    "ACL_BUCKET",
+    "CLIENTS_BUCKET",
+    "DOORS_BUCKET",
+    "LANES_BUCKET",
+    "ROUTES_BUCKET",
+    "SLOTS_BUCKET",
+    "all_resources",
+    "ensure_grid",
+    "ensure_product",
+    "grid_replicas",
+    "grid_resources",
+    "stream_problem",
+]
+
+log = get_logger(__name__)
+
+_NANO = 1_000_000_000
+_DAY = 86_400
+_MIB, _GIB = 1024**2, 1024**3
+
+LANES_BUCKET = "pyoco_exec_lanes"
+CLIENTS_BUCKET = "pyoco_exec_clients"
+SLOTS_BUCKET = "pyoco_exec_slots"
+DOORS_BUCKET = "pyoco_exec_doors"
+ACL_BUCKET = "pyoco_exec_acl"
+ROUTES_BUCKET = "pyoco_exec_routes"
+
+#: Each lane is a consumer, and the server's own limit is a thousand for a stream.
+_CONSUMERS_MAX = 100_000
+#: "Replicas > 1 not supported in non-clustered mode".
+_NOT_CLUSTERED = 10074
+#: The server sets aside what a stream may hold, and has not that much: its own disk, or that of enough nodes.
+_NO_ROOM = frozenset({10047, 10005})
+_ROOM_MIN_BYTES = 16 * 1024
+#: What must be so for one message per run, whatever happens (GRID-8).
+_NEEDED = {"retention": "workqueue", "discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1}
+_COMPARED = (
+    "subjects",
+    "retention",
+    "discard",
+    "discard_new_per_subject",
+    "max_msgs_per_subject",
+    "max_msg_size",
+    "max_msgs",
+    "max_bytes",
+    "max_age",
+    "num_replicas",
+)
+
+
+def grid_replicas(config: NatsBackendConfig, grid: GridConfig) -> int:
+    return grid.exec_replicas or config.jetstream_replicas
+
+
+def grid_resources(config: NatsBackendConfig, grid: GridConfig) -> tuple[Resource, ...]:
+    """Those of programs alone."""
+    replicas = grid_replicas(config, grid)
+    return (
+        stream(
+            grid.exec_stream,
+            replicas,
+            ["pyoco.exec.*.*.*.*"],
+            **_NEEDED,
+            max_msg_size=_MIB,
+            max_msgs=grid.exec_queue_max_jobs,
+            max_bytes=grid.exec_queue_max_bytes,
+            max_consumers=_CONSUMERS_MAX,
+        ),
+        _bucket(LANES_BUCKET, replicas),
+        _bucket(CLIENTS_BUCKET, replicas),
+        _bucket(SLOTS_BUCKET, replicas),
+        _bucket(DOORS_BUCKET, replicas, max_age=15 * _NANO),
+        _bucket(ACL_BUCKET, replicas, max_msgs_per_subject=5),
+        _bucket(ROUTES_BUCKET, replicas, max_age=7 * _DAY * _NANO),
+        object_store(grid.exec_artifacts_bucket, replicas, grid.exec_artifact_ttl_sec),
+        stream(
+            grid.exec_events_stream,
+            replicas,
+            ["pyoco.execev.*.*"],
+            retention="limits",
+            discard="old",
+            max_age=7 * _DAY * _NANO,
+            max_bytes=_GIB,
+        ),
+    )
+
+
+def _bucket(name: str, replicas: int, **more: Any) -> Resource:
+    """Without direct reads: whoever looks, with whatever client, asks the leader."""
+    return bucket(name, replicas, allow_direct=False, **more)
+
+
+def all_resources(
+    config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig | None
+) -> tuple[Resource, ...]:
+    """Everything that a deployment with these settings has in NATS."""
+    of_priced_runs = priced_resources(config, priced) if priced is not None else ()
+    of_programs = grid_resources(config, grid) if grid is not None else ()
+    return (*resources_of(config), *of_priced_runs, *of_programs)
+
+
+async def ensure_product(
+    link: Link, config: NatsBackendConfig, grid: GridConfig | None, without: Collection[str] = ()
+) -> None:
+    """What every process needs, but for those it has no use for; before that of programs, whose queue takes what room
+    is left.
+
+    Where the grid asks for several replicas, so do the records, dead letters and all that it lives in: what is missing
+    is made with them, and what has fewer is given more. Raises DeploymentRefused, Unavailable.
+    """
+    if grid is None or grid.exec_replicas <= 1:
+        await ensure(link, resources_of(config, without))
+        return
+    own = replace(config, jetstream_replicas=max(config.jetstream_replicas, grid.exec_replicas))
+    await asyncio.gather(*(_patiently(link, grid, resource) for resource in resources_of(own, without)))
+
+
+async def ensure_grid(link: Link, config: NatsBackendConfig, grid: GridConfig) -> None:
+    """Make what is missing, after `ensure_product`. GRID-6.
+
+    An existing resource keeps its settings, and each difference is logged; with three replicas asked for, one that has
+    fewer is given three. One that has three is used as it is, also while a node is away. Raises DeploymentRefused when
+    the queue is not what it must be, or when there are fewer than three nodes for three replicas; Unavailable.
+    """
+    await asyncio.gather(*(_patiently(link, grid, resource) for resource in grid_resources(config, grid)))
+
+
+async def _patiently(link: Link, grid: GridConfig, resource: Resource) -> None:
+    """A cluster that is still choosing its leader, or waits for its third node, is waited for."""
+    deadline = time.monotonic() + link.patience.unanswered_seconds
+    while True:
+        try:
+            return await _ensure(link, grid, resource)
+        except Rejected as error:
+            if error.code not in NOT_YET or time.monotonic() > deadline:
+                if grid.exec_replicas > 1 and error.code in {_NOT_CLUSTERED, *NOT_YET}:
+                    raise _too_few(resource, grid, str(error)) from error
+                raise Unavailable(f"cannot make {resource.name}: {error}") from error
+        except Unavailable as error:
+            if isinstance(error, Futile) or time.monotonic() > deadline:
+                raise Unavailable(f"cannot make {resource.name}: {error}") from error
+        await asyncio.sleep(0.25)
+
+
+def _too_few(resource: Resource, grid: GridConfig, why: str) -> DeploymentRefused:
+    copies = grid.exec_replicas
+    return DeploymentRefused(
+        f"EXEC_REPLICAS={copies} needs {copies} JetStream nodes that answer, for {resource.name}: {why}; "
+        "start them, or set EXEC_REPLICAS=1"
+    )
+
+
+async def _ensure(link: Link, grid: GridConfig, resource: Resource) -> None:
+    found = await find(link, resource)
+    if found is None and await _make(link, resource):
+        return
+    found = found or await find(link, resource)
+    if found is None:
+        raise Unavailable(f"{resource.name} was made and deleted a moment ago")
+    if resource.name == grid.exec_stream:
+        problem = stream_problem(found.config)
+        if problem is not None:
+            raise DeploymentRefused(f"{resource.name} exists and {problem}; delete it, or give this one another name")
+    have = found.config
+    if grid.exec_replicas > 1:
+        if have.get("num_replicas", 1) < grid.exec_replicas:
+            await _raise_replicas(link, grid, resource, have)
+            have = have | {"num_replicas": grid.exec_replicas}
+        elif found.answering < grid.exec_replicas:
+            # What exists needs no third node to be used: whoever is restarted while one is away must come up.
+            log.warning("a node that keeps this is away", resource=resource.name, answering=found.answering)
+    _warn_of_differences(resource.name, resource.config, have)
+
+
+async def _make(link: Link, resource: Resource) -> bool:
+    """A server with less room than a stream may take gets a smaller one: a grid whose queue is shorter is better than a
+    gateway that does not start."""
+    config = resource.config
+    while True:
+        try:
+            return await make(link, Resource(resource.name, config))
+        except Rejected as error:
+            room = config.get("max_bytes", 0) // 2
+            if error.code not in _NO_ROOM or "stor" not in str(error) or room < _ROOM_MIN_BYTES:
+                raise
+            log.warning("NATS has not the room for this stream; it may hold less", resource=resource.name, bytes=room)
+            config = config | {"max_bytes": room}
+
+
+async def _raise_replicas(link: Link, grid: GridConfig, resource: Resource, found: dict[str, Any]) -> None:
+    copies = grid.exec_replicas
+    try:
+        await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"num_replicas": copies}, dict[str, Any])
+    except Rejected as error:
+        raise DeploymentRefused(f"{resource.name} cannot be given {copies} replicas: {error}") from error
+    log.warning("a resource was given more replicas", resource=resource.name, replicas=copies)
+
+
+def stream_problem(found: dict[str, Any]) -> str | None:
+    """Why no queue of programs can live in a stream with these settings (GRID-6); None: one can."""
+    if found.get("retention") != "workqueue":
+        return f"its retention is {found.get('retention')!r}, and must be 'workqueue'"
+    if not found.get("discard_new_per_subject") or found.get("max_msgs_per_subject") != 1:
+        return "it does not keep exactly one message per subject (discard_new_per_subject, max_msgs_per_subject = 1)"
+    return None
+
+
+def _warn_of_differences(name: str, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    for setting in _differences(wanted, found):
+        log.warning(
+            "an existing JetStream resource has other settings; it is left as it is",
+            resource=name,
+            setting=setting,
+            wanted=wanted.get(setting, 0),
+            found=found.get(setting, 0),
+        )
+
+
+def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> Iterable[str]:
+    for setting in _COMPARED:
+        if (setting in wanted or setting == "max_age") and wanted.get(setting, 0) != found.get(setting, 0):
+            yield setting

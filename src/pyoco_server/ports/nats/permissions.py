@@ -1,0 +1,366 @@
+"""What each role may say to NATS and hear from it: what it needs for its work, and nothing else.
+
+Made of the names in the settings, by what a role does with each stream, bucket and store. Rights are by subject, so
+they cannot be finer than NATS' subjects are: who may purge a store may purge all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.ports.nats.grid_resources import (
+    ACL_BUCKET,
+    CLIENTS_BUCKET,
+    DOORS_BUCKET,
+    LANES_BUCKET,
+    ROUTES_BUCKET,
+    SLOTS_BUCKET,
+)
+from pyoco_server.ports.nats.resources import SECRETS_BUCKET
+
+__all__ = ["ROLES", "Rights", "Role", "inbox_prefix", "rights_of"]
+
+
+class Role(StrEnum):
+    GATEWAY = "gateway"
+    WORKER = "worker"
+    KEEPER = "keeper"
+    DOOR = "door"
+    ADMIN = "admin"
+
+
+ROLES = tuple(Role)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """Subjects, sorted. What is in neither list is refused."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def inbox_prefix(role: Role) -> str:
+    """Each its own: whoever hears another's inbox hears all that other is told, API key records among it."""
+    return f"_INBOX_{role.value}"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A stream and the subjects it stores. Each method is something one may do to it, as subjects to publish to."""
+
+    stream: str
+    #: How its subjects begin, with the dot.
+    prefix: str
+
+    def look(self) -> set[str]:
+        """Whether it is there, how it is made, and which subjects it holds."""
+        return {f"$JS.API.STREAM.INFO.{self.stream}"}
+
+    def read(self) -> set[str]:
+        """One message, by subject or number."""
+        return self.look() | {f"$JS.API.STREAM.MSG.GET.{self.stream}"}
+
+    def watch(self) -> set[str]:
+        """All that is there, and changes as they come."""
+        return self.read() | self._follow(f"{self.prefix}>")
+
+    def _follow(self, subject: str) -> set[str]:
+        return {
+            f"$JS.API.CONSUMER.CREATE.{self.stream}.*.{subject}",
+            f"$JS.API.CONSUMER.DELETE.{self.stream}.*",
+            *_answers("FC", self.stream),
+        }
+
+    def write(self) -> set[str]:
+        return {f"{self.prefix}>"}
+
+    def remove(self) -> set[str]:
+        """One message, by its number."""
+        return {f"$JS.API.STREAM.MSG.DELETE.{self.stream}"}
+
+    def ask_consumers(self) -> set[str]:
+        return {f"$JS.API.CONSUMER.INFO.{self.stream}.*"}
+
+    def take(self) -> set[str]:
+        """Be handed messages, and answer for them; the consumer is made by whoever comes first."""
+        return (
+            self.look()
+            | self.ask_consumers()
+            | {
+                f"$JS.API.CONSUMER.CREATE.{self.stream}.>",
+                f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.*",
+                *_answers("ACK", self.stream),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class _Store(_Place):
+    """An object store."""
+
+    def read(self) -> set[str]:
+        """Objects, and the list of them."""
+        fetch = {f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.*"}
+        return super().read() | self._follow(f"{self.prefix}C.*") | self._follow(f"{self.prefix}M.>") | fetch
+
+    def purge(self) -> set[str]:
+        """The bytes of an object that was replaced or deleted."""
+        return {f"$JS.API.STREAM.PURGE.{self.stream}"}
+
+
+def _answers(kind: str, stream: str) -> set[str]:
+    """Subjects that the server makes up; newer ones put domain and account in front of the stream."""
+    return {f"$JS.{kind}.{stream}.>", f"$JS.{kind}.*.*.{stream}.>"}
+
+
+def _bucket(name: str) -> _Place:
+    return _Place(f"KV_{name}", f"$KV.{name}.")
+
+
+def _store(name: str) -> _Store:
+    return _Store(f"OBJ_{name}", f"$O.{name}.")
+
+
+def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> Rights:
+    """Priced runs count when they are turned on, and their queue and files where they lie in NATS."""
+    if role is Role.ADMIN:  # makes, changes, copies and deletes everything in the account
+        return Rights((">",), (f"{inbox_prefix(role)}.>", "$JS.EVENT.>"))
+    parts = [_FLOWS[role](config), _PROGRAMS[role](grid)]
+    if priced.priced_enabled and role is not Role.DOOR:
+        parts.append(_PRICED[role](priced))
+    hears = [f"{inbox_prefix(role)}.>"]
+    if role in (Role.WORKER, Role.DOOR):  # they wait for work
+        hears.append(_HINTS)
+    return Rights(_together(parts), tuple(sorted(hears)))
+
+
+def _together(parts: Iterable[set[str]]) -> tuple[str, ...]:
+    return tuple(sorted(set().union(*parts)))
+
+
+#: Wake-ups among those who deal with programs; stored nowhere.
+_HINTS = "pyoco.exechint.*.*"
+
+
+class _Flows:
+    """What flows live in."""
+
+    def __init__(self, config: NatsBackendConfig) -> None:
+        self.work = _Place(config.work_stream, f"{config.work_subject_prefix}.")
+        self.letters = _Place(config.dlq_stream, f"{config.dlq_subject_prefix}.")
+        self.advisories = _Place(config.advisory_stream, "")
+        self.runs = _bucket(config.runs_kv_bucket)
+        self.workers = _bucket(config.workers_kv_bucket)
+        self.keys = _bucket(config.auth_kv_bucket)
+        self.receipts = _bucket(config.receipts_kv_bucket)
+        self.wheel_history = _bucket(config.wheel_history_kv_bucket)
+        self.wheels = _store(config.wheel_object_store_bucket)
+        self.workflows = _store(config.workflow_object_store_bucket)
+
+    def shared(self) -> set[str]:
+        """Every process looks whether these are there, writes runs, and may have to bury one."""
+        places: Sequence[_Place] = (self.work, self.letters, self.advisories, self.workers, self.wheels, self.workflows)
+        looks = set[str]().union(*(place.look() for place in places))
+        return looks | self.runs.read() | self.runs.write() | self.letters.write()
+
+
+def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
+    flows = _Flows(config)
+    return (
+        flows.shared()
+        | flows.runs.watch()
+        | flows.work.write()
+        | flows.work.read()
+        | flows.work.ask_consumers()
+        | flows.letters.watch()
+        | flows.letters.remove()
+        | flows.workers.watch()
+        | flows.workers.write()  # who hides a worker
+        | flows.keys.watch()
+        | flows.keys.write()  # when a key was last used
+        | flows.receipts.read()
+        | flows.receipts.write()
+        | flows.wheel_history.watch()
+        | flows.wheel_history.write()
+        | _all_of(flows.wheels)
+        | _all_of(flows.workflows)
+    )
+
+
+def _all_of(store: _Store) -> set[str]:
+    return store.read() | store.write() | store.purge()
+
+
+def _worker_of_flows(config: NatsBackendConfig) -> set[str]:
+    flows = _Flows(config)
+    return flows.shared() | flows.work.take() | flows.workers.read() | flows.workers.write() | flows.wheels.read()
+
+
+def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
+    flows = _Flows(config)
+    return (
+        flows.shared()
+        | flows.runs.watch()
+        | flows.work.read()
+        | flows.work.ask_consumers()
+        | flows.work.remove()
+        | _knock(flows.work)
+        | flows.advisories.take()
+        | flows.workers.watch()
+        | flows.workers.write()
+        | flows.wheels.read()
+        | flows.wheels.purge()
+        | flows.workflows.read()
+        | flows.workflows.purge()
+    )
+
+
+def _knock(work: _Place) -> set[str]:
+    """Have a queue look through what is due; a job that comes along is put back."""
+    return {
+        f"$JS.API.CONSUMER.LIST.{work.stream}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{work.stream}.*",
+        *_answers("ACK", work.stream),
+    }
+
+
+def _door_of_flows(config: NatsBackendConfig) -> set[str]:
+    flows = _Flows(config)
+    return flows.shared() | flows.runs.watch() | flows.workers.read() | flows.workers.write() | flows.keys.watch()
+
+
+class _Programs:
+    """What programs live in."""
+
+    def __init__(self, grid: GridConfig) -> None:
+        self.jobs = _Place(grid.exec_stream, "pyoco.exec.")
+        self.events = _Place(grid.exec_events_stream, "pyoco.execev.")
+        self.lanes = _bucket(LANES_BUCKET)
+        self.caps = _bucket(CLIENTS_BUCKET)
+        self.slots = _bucket(SLOTS_BUCKET)
+        self.doors = _bucket(DOORS_BUCKET)
+        self.acl = _bucket(ACL_BUCKET)
+        self.routes = _bucket(ROUTES_BUCKET)
+        self.artifacts = _store(grid.exec_artifacts_bucket)
+
+    def shared(self) -> set[str]:
+        """Every process follows who has which place, and may have to end a job."""
+        followed = (self.lanes, self.caps, self.slots, self.doors, self.acl)
+        watches = set[str]().union(*(place.watch() for place in followed))
+        return (
+            watches
+            | self.slots.write()
+            | self.routes.look()
+            | self.events.look()
+            | self.events.write()
+            | self.jobs.read()
+            | self.jobs.remove()
+            | self.jobs.ask_consumers()
+            | self.artifacts.read()
+            | {_HINTS}
+        )
+
+    def submit(self) -> set[str]:
+        """Also again, for a job that has fallen out of its queue."""
+        return self.jobs.write() | self.lanes.write()
+
+
+def _gateway_of_programs(grid: GridConfig) -> set[str]:
+    programs = _Programs(grid)
+    return (
+        programs.shared()
+        | programs.submit()
+        | programs.caps.write()
+        | programs.acl.write()
+        | programs.events.watch()
+        | _all_of(programs.artifacts)
+    )
+
+
+def _worker_of_programs(grid: GridConfig) -> set[str]:
+    programs = _Programs(grid)
+    return programs.shared() | programs.jobs.take() | programs.artifacts.write()
+
+
+def _keeper_of_programs(grid: GridConfig) -> set[str]:
+    programs = _Programs(grid)
+    return programs.shared() | programs.submit() | programs.artifacts.purge()
+
+
+def _door_of_programs(grid: GridConfig) -> set[str]:
+    programs = _Programs(grid)
+    return (
+        programs.shared()
+        | programs.submit()
+        | programs.jobs.take()
+        | programs.caps.write()
+        | programs.doors.write()
+        | programs.routes.read()
+        | programs.routes.write()
+        | _all_of(programs.artifacts)
+    )
+
+
+class _Priced:
+    """What priced runs live in, of that which lies in NATS."""
+
+    def __init__(self, priced: PricedConfig) -> None:
+        self.jobs = _Place(priced.pack_stream, priced.pack_subject)
+        self.letters = _Place(f"{priced.pack_stream}_DLQ", f"{priced.pack_subject}.dlq")
+        self.results = _store(priced.results_bucket)
+        self.inputs = _store(priced.pack_input_bucket)
+        self.secrets = _bucket(SECRETS_BUCKET)
+        self._has_queue, self._has_files = not priced.pack_queue_url, not priced.results_url
+        self.draws_secret = not (priced.results_url or priced.results_secret)
+
+    def of_queue(self, rights: set[str]) -> set[str]:
+        """Every process looks whether the queue is there, and makes its consumer or puts it right."""
+        bound = {f"$JS.API.CONSUMER.CREATE.{self.jobs.stream}.*"}
+        shared = self.jobs.look() | self.letters.look() | self.jobs.ask_consumers() | bound
+        return rights | shared if self._has_queue else set()
+
+    def of_files(self, rights: set[str]) -> set[str]:
+        return rights | self.results.look() | self.inputs.look() if self._has_files else set()
+
+    def send(self) -> set[str]:
+        """One subject, not all below it: those are the dead letters."""
+        return {self.jobs.prefix}
+
+    def bury(self) -> set[str]:
+        return {self.letters.prefix}
+
+
+def _gateway_of_priced(priced: PricedConfig) -> set[str]:
+    part = _Priced(priced)
+    secret = part.secrets.read() | part.secrets.write() if part.draws_secret else set()
+    return part.of_queue(part.send()) | part.of_files(part.results.read() | _all_of(part.inputs)) | secret
+
+
+def _worker_of_priced(priced: PricedConfig) -> set[str]:
+    part = _Priced(priced)
+    queue = part.of_queue(part.jobs.take() | part.bury())
+    return queue | part.of_files(part.results.read() | part.results.write() | part.inputs.read())
+
+
+def _keeper_of_priced(priced: PricedConfig) -> set[str]:
+    part = _Priced(priced)
+    return part.of_queue(part.send()) | part.of_files(part.results.read() | _all_of(part.inputs))
+
+
+_FLOWS = {
+    Role.GATEWAY: _gateway_of_flows,
+    Role.WORKER: _worker_of_flows,
+    Role.KEEPER: _keeper_of_flows,
+    Role.DOOR: _door_of_flows,
+}
+_PROGRAMS = {
+    Role.GATEWAY: _gateway_of_programs,
+    Role.WORKER: _worker_of_programs,
+    Role.KEEPER: _keeper_of_programs,
+    Role.DOOR: _door_of_programs,
+}
+_PRICED = {Role.GATEWAY: _gateway_of_priced, Role.WORKER: _worker_of_priced, Role.KEEPER: _keeper_of_priced}

@@ -1,0 +1,326 @@
+"""The queue of programs: one WorkQueue stream with a subject for each run, one durable consumer for each lane."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from pyoco_server.core.programs.job import ProgramJob, to_message
+from pyoco_server.errors import NotStored, QueueFull, Unavailable
+from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
+from pyoco_server.ports.nats.mirror import Mirror
+from pyoco_server.ports.program_queue.port import Lane, LaneCounts, QueueTotals, Replica
+from pyoco_server.ports.program_queue.pulls import ConsumerMissing, Pulls
+from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
+from pyoco_server.ports.queue.port import Delivery
+from pyoco_server.ports.queue.stored_jobs import StoredJobs
+
+__all__ = ["SUBJECTS", "JetStreamProgramQueue", "consumer_name"]
+
+_SECOND = 1_000_000_000
+_DAY = 86_400
+SUBJECTS = "pyoco.exec"
+#: The server's word for three things (GRID-9): this subject has a message; the stream is full; the first copy still
+#: waits for a majority.
+_STORE_FAILED = 10077
+_OF_SUBJECT = "per subject"
+_NO_MESSAGE_FOUND = 10037
+#: GRID-9: how long a message is waited for that the server says is there and cannot show.
+_UNSEEN_SECONDS, _UNSEEN_PAUSE_SECONDS = 10.0, 0.5
+_ROUNDS_MAX = 5
+#: After a consumer was made, or a leader chosen.
+_AGAIN_SECONDS = 0.05
+
+
+class _Message(msgspec.Struct):
+    seq: int
+
+
+class _Found(msgspec.Struct):
+    message: _Message
+
+
+class _Counts(msgspec.Struct):
+    num_pending: int = 0
+    num_ack_pending: int = 0
+
+
+class _State(msgspec.Struct):
+    messages: int = 0
+    bytes: int = 0
+    last_seq: int = 0
+
+
+class _Peer(msgspec.Struct):
+    name: str
+    current: bool = False
+    offline: bool = False
+    lag: int = 0
+
+
+class _Cluster(msgspec.Struct):
+    leader: str = ""
+    replicas: list[_Peer] = []
+
+
+class _StreamInfo(msgspec.Struct):
+    state: _State
+    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
+
+
+class _Subjects(msgspec.Struct):
+    subjects: dict[str, int] | None = None
+
+
+class _Listed(msgspec.Struct):
+    state: _Subjects
+
+
+class _LaneValue(msgspec.Struct):
+    created_at: float = 0.0
+
+
+_encode_quickly = msgspec.json.Encoder().encode
+
+
+def _encode(job: ProgramJob) -> bytes:
+    try:
+        return _encode_quickly(to_message(job))
+    except (TypeError, ValueError, OverflowError):  # text that UTF-8 cannot hold: the other encoder escapes it
+        return json.dumps(to_message(job), separators=(",", ":")).encode()
+
+
+def consumer_name(lane: Lane) -> str:
+    """Section 2.1: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
+    told = f"{lane.group}\0{lane.exec_name}\0{lane.client_id}".encode()
+    return f"x_{hashlib.sha256(told).hexdigest()[:32]}"
+
+
+def _read_lane(_: bytes) -> bool:
+    """What counts is the key."""
+    return True
+
+
+class JetStreamProgramQueue:
+    def __init__(
+        self,
+        link: Link,
+        stream: str,
+        lanes_bucket: str,
+        ack_wait_seconds: float,
+        clock: Callable[[], float],
+        others: Sequence[str] = (),
+    ) -> None:
+        """`others` are the streams that `replicas` tells of beside its own."""
+        self._link, self._stream, self._others = link, stream, others
+        self._ack_wait_seconds, self._clock = ack_wait_seconds, clock
+        self._pulls, self._jobs = Pulls(link, stream), StoredJobs(link, stream)
+        self._bucket = Bucket(link, lanes_bucket)
+        self._on_lane: list[Callable[[Lane], None]] = []
+        self._lanes: dict[str, dict[str, Lane]] = {}
+        self._mirror = Mirror(link, self._bucket, _read_lane, self._on_new)
+        #: By lane: how its subjects begin, and its consumer. Asked for at each look.
+        self._names: dict[Lane, tuple[str, str]] = {}
+
+    async def start(self, on_lane: Callable[[Lane], None] | None = None) -> None:
+        if on_lane is not None:
+            for lanes in self._lanes.values():
+                for lane in lanes.values():
+                    on_lane(lane)
+            self._on_lane.append(on_lane)
+        await self._mirror.start()
+
+    async def stop(self) -> None:
+        await self._mirror.stop()
+        await self._pulls.close()
+
+    def _on_new(self, key: str, _: bool) -> None:
+        tokens = key.split(".")
+        if len(tokens) != 3:
+            return  # a stranger's
+        lane = Lane(*tokens)
+        lanes = self._lanes.setdefault(lane.group, {})
+        if key not in lanes:
+            lanes[key] = lane
+            for hear in self._on_lane:
+                hear(lane)
+
+    def lanes(self, group: str) -> list[Lane]:
+        return list(self._lanes.get(group, {}).values())
+
+    async def add_lane(self, lane: Lane) -> None:
+        key = f"{lane.group}.{lane.exec_name}.{lane.client_id}"
+        if self._mirror.get(key):
+            return
+        value = msgspec.json.encode(_LaneValue(self._clock()))
+        revision = 0
+        for _ in range(_ROUNDS_MAX):
+            written = await self._bucket.write(key, value, revision)
+            entry = written or await self._bucket.get(key)
+            if entry is not None and entry.value is not None:
+                self._mirror.note(entry)
+                return
+            revision = entry.revision if entry is not None else 0  # somebody deleted it
+        raise Unavailable("the record of a lane changes too fast")
+
+    def _of(self, lane: Lane) -> tuple[str, str]:
+        names = self._names.get(lane)
+        if names is None:
+            prefix = f"{SUBJECTS}.{lane.group}.{lane.exec_name}.{lane.client_id}"
+            names = self._names[lane] = prefix, consumer_name(lane)
+        return names
+
+    # One message per run.
+
+    @staticmethod
+    def _subject(job: ProgramJob) -> str:
+        return ".".join((SUBJECTS, *job.subject_tokens))
+
+    async def put(self, job: ProgramJob) -> None:
+        subject, data = self._subject(job), _encode(job)
+        deadline = time.monotonic() + self._link.patience.unanswered_seconds
+        unseen_since: float | None = None
+        ambiguous = False
+        pause = 0.05
+        while True:
+            try:
+                await self._link.store(subject, data)
+            except Rejected as error:
+                if error.code != _STORE_FAILED:
+                    # An earlier try without an answer may still be stored, whatever this one was told.
+                    raise (Unavailable if ambiguous else NotStored)(f"the queue refuses a job: {error}") from error
+                if await self._sequence(subject) is not None:
+                    return
+                if _OF_SUBJECT not in str(error):
+                    raise (Unavailable if ambiguous else QueueFull)("the queue of programs is full") from error
+                # A copy is there that nobody can read yet: it waits for a majority, or was taken out just now.
+                ambiguous, unseen_since = True, unseen_since or time.monotonic()
+                if time.monotonic() - unseen_since > _UNSEEN_SECONDS:
+                    raise Unavailable("the queue says that a job is there, and cannot show it") from error
+                await asyncio.sleep(_UNSEEN_PAUSE_SECONDS)
+            except Unavailable as error:
+                ambiguous = ambiguous or not isinstance(error, NotStored)
+                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
+                    raise gave_up("cannot reach the queue of programs", error, ambiguous=ambiguous) from error
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            else:
+                return
+
+    async def has(self, job: ProgramJob) -> bool:
+        return await self._sequence(self._subject(job)) is not None
+
+    async def _sequence(self, subject: str) -> int | None:
+        """Of the message on this subject, as the leader knows it. Raises Unavailable."""
+        try:
+            found = await self._link.insist(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject}, _Found)
+        except Rejected as error:
+            if error.code == _NO_MESSAGE_FOUND:
+                return None
+            raise Unavailable(f"cannot look into {self._stream}: {error}") from error
+        return found.message.seq
+
+    async def remove(self, job: ProgramJob) -> bool:
+        sequence = await self._sequence(self._subject(job))
+        if sequence is None:
+            return False
+        request = {"seq": sequence, "no_erase": True}
+        try:
+            await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}", request, dict[str, Any])
+        except Rejected as error:
+            # One code for all that can go wrong here, a message that has gone already among it.
+            if await self._sequence(self._subject(job)) == sequence:
+                raise Unavailable(f"cannot remove a job: {error}") from error
+            return False
+        return True
+
+    async def listed(self, offset: int = 0) -> list[tuple[Lane, str]]:
+        request = {"subjects_filter": f"{SUBJECTS}.>", "offset": offset}
+        try:
+            info = await self._link.insist(f"STREAM.INFO.{self._stream}", request, _Listed)
+        except Rejected as error:
+            raise Unavailable(f"cannot look into {self._stream}: {error}") from error
+        found = []
+        for subject in info.state.subjects or ():
+            *_, group, exec_name, client_id, run_id = subject.split(".")
+            found.append((Lane(group, exec_name, client_id), run_id))
+        return found
+
+    # Lanes.
+
+    async def take(self, lane: Lane, count: int = 1) -> list[Delivery]:
+        prefix, consumer = self._of(lane)
+        try:
+            return await self._pulls.take(consumer, prefix, count)
+        except ConsumerMissing:
+            await self._make(lane)
+        for _ in range(_ROUNDS_MAX):
+            try:
+                return await self._pulls.take(consumer, prefix, count)
+            except ConsumerMissing:  # in a cluster, its leader is not known at once
+                await asyncio.sleep(_AGAIN_SECONDS)
+        raise Unavailable("the consumer of a lane does not answer")
+
+    async def _make(self, lane: Lane) -> None:
+        """GRID-7, GRID-63. An existing one keeps its settings."""
+        prefix, name = self._of(lane)
+        wanted = {
+            "durable_name": name,
+            "name": name,
+            "filter_subject": f"{prefix}.*",
+            "ack_policy": "explicit",
+            "deliver_policy": "all",
+            "ack_wait": int(self._ack_wait_seconds * _SECOND),
+            "max_deliver": -1,
+            "max_ack_pending": 10_000,
+            "inactive_threshold": _DAY * _SECOND,
+        }
+        try:
+            await find_or_make(self._link, self._stream, wanted)
+        except Rejected as error:
+            raise Unavailable(f"cannot make the consumer of a lane: {error}") from error
+
+    async def counts(self, lane: Lane) -> LaneCounts | None:
+        try:
+            found = await self._link.insist(f"CONSUMER.INFO.{self._stream}.{self._of(lane)[1]}", {}, _Counts)
+        except Rejected as error:
+            if error.code == CONSUMER_NOT_FOUND:
+                return None
+            raise Unavailable(f"cannot look at the consumer of a lane: {error}") from error
+        return LaneCounts(found.num_pending, found.num_ack_pending)
+
+    # The whole.
+
+    async def oldest(self, group: str, exec_name: str) -> float | None:
+        first = await self._jobs.next(f"{SUBJECTS}.{group}.{exec_name}.*.*")
+        return None if first is None else first.time.timestamp()
+
+    async def totals(self) -> QueueTotals:
+        state = (await self._info(self._stream)).state
+        return QueueTotals(state.messages, state.bytes, state.last_seq)
+
+    async def replicas(self) -> list[Replica]:
+        streams = (self._stream, *self._others)
+        found = await asyncio.gather(*(self._info(stream) for stream in streams))
+        return [each for stream, info in zip(streams, found, strict=True) for each in _replicas(stream, info.cluster)]
+
+    async def _info(self, stream: str) -> _StreamInfo:
+        try:
+            return await self._link.insist(f"STREAM.INFO.{stream}", {}, _StreamInfo)
+        except Rejected as error:
+            raise Unavailable(f"cannot look at {stream}: {error}") from error
+
+
+def _replicas(stream: str, cluster: _Cluster) -> list[Replica]:
+    leader = [Replica(stream, cluster.leader, True, True, 0)] if cluster.leader else []
+    followers = [
+        Replica(stream, each.name, False, each.current and not each.offline, each.lag) for each in cluster.replicas
+    ]
+    return leader + followers

@@ -1,0 +1,1 @@
+"""Where routers have sent a job."""

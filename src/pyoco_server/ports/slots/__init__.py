@@ -1,0 +1,1 @@
+"""How many programs of a client run at once."""

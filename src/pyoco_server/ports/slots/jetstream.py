@@ -1,0 +1,207 @@
+"""Slots and caps in two JetStream KV buckets: `<group>.<client>.<n>` and `<group>.<client>`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.bucket import Bucket, Entry
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.mirror import Follower, Mirror
+from pyoco_server.ports.slots.port import Cap, Slot
+
+__all__ = ["JetStreamSlots"]
+
+log = get_logger(__name__)
+
+_ROUNDS_MAX = 10
+
+
+class _Value(msgspec.Struct):
+    token: str
+    run_id: str | None
+    t: float
+    holder: str
+
+
+class _CapValue(msgspec.Struct):
+    cap: int
+    updated_at: float
+    source: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_slot = msgspec.json.Decoder(_Value).decode
+_decode_cap = msgspec.json.Decoder(_CapValue).decode
+
+
+def _key(slot: Slot) -> str:
+    return f"{slot.group}.{slot.client_id}.{slot.number}"
+
+
+def _bytes(slot: Slot) -> bytes:
+    return _encode(_Value(slot.token, slot.run_id, slot.t, slot.holder))
+
+
+def _read_cap(data: bytes) -> Cap:
+    try:
+        value = _decode_cap(data)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"not a cap: {error}") from error
+    return Cap(value.cap, value.updated_at, value.source)
+
+
+class _Table(Follower):
+    """Every slot that was ever taken, by client. One that was given back is remembered, too: whoever takes it next has
+    to name the revision of the mark that it left."""
+
+    def __init__(self, link: Link, bucket: Bucket) -> None:
+        super().__init__(link, bucket)
+        self._clients: dict[tuple[str, str], dict[int, Slot]] = {}
+        self._revisions: dict[str, int] = {}
+        self.on_free: list[Callable[[str, str], None]] = []
+
+    def _clear(self) -> None:
+        self._clients.clear()
+        self._revisions.clear()
+
+    def _apply(self, entry: Entry) -> None:
+        if self._revisions.get(entry.key, 0) >= entry.revision:
+            return
+        group, client_id, number = _place(entry.key)
+        if not group:
+            return
+        self._revisions[entry.key] = entry.revision
+        slot = _read(entry, group, client_id, number)
+        if slot is not None:
+            self._clients.setdefault((group, client_id), {})[number] = slot
+            return
+        held = self._clients.get((group, client_id), {})
+        held.pop(number, None)
+        if not held:
+            self._clients.pop((group, client_id), None)
+        # Also when nobody had told us that it was held: the watch tells the newest word on a slot, and not each.
+        for hear in self.on_free:
+            hear(group, client_id)
+
+    def free_revision(self, slot: Slot) -> int | None:
+        """What a write has to name that takes a free number: that of the mark, or 0. None: it is not free."""
+        if slot.number in self._clients.get((slot.group, slot.client_id), {}):
+            return None
+        return self._revisions.get(_key(slot), 0)
+
+    def held(self, group: str, client_id: str) -> list[Slot]:
+        held = self._clients.get((group, client_id))
+        return [held[number] for number in sorted(held)] if held else []
+
+    def count(self, group: str, client_id: str) -> int:
+        return len(self._clients.get((group, client_id), ()))
+
+    def all_held(self, group: str) -> dict[str, list[Slot]]:
+        return {client: self.held(group, client) for of, client in sorted(self._clients) if of == group}
+
+
+def _place(key: str) -> tuple[str, str, int]:
+    """An empty group: no slot of ours."""
+    group, _, rest = key.partition(".")
+    client_id, _, number = rest.partition(".")
+    return (group, client_id, int(number)) if number.isascii() and number.isdecimal() else ("", "", 0)
+
+
+def _read(entry: Entry, group: str, client_id: str, number: int) -> Slot | None:
+    """None: not held. A record that cannot be read is held by nobody: the next to take it writes over it."""
+    if entry.value is None:
+        return None
+    try:
+        value = _decode_slot(entry.value)
+    except msgspec.DecodeError:
+        log.exception("a slot cannot be read; it counts as free", entry=entry.key)
+        return None
+    return Slot(group, client_id, number, value.token, value.run_id, value.t, value.holder, entry.revision)
+
+
+class JetStreamSlots:
+    def __init__(self, link: Link, slots_bucket: str, clients_bucket: str) -> None:
+        self._bucket, self._caps_bucket = Bucket(link, slots_bucket), Bucket(link, clients_bucket)
+        self._table = _Table(link, self._bucket)
+        self._caps = Mirror(link, self._caps_bucket, _read_cap)
+
+    async def start(self, on_free: Callable[[str, str], None] | None = None) -> None:
+        if on_free is not None:
+            self._table.on_free.append(on_free)
+        await self._table.start()
+        await self._caps.start()
+
+    async def stop(self) -> None:
+        await self._table.stop()
+        await self._caps.stop()
+
+    def held(self, group: str, client_id: str) -> list[Slot]:
+        return self._table.held(group, client_id)
+
+    def count(self, group: str, client_id: str) -> int:
+        return self._table.count(group, client_id)
+
+    def all_held(self, group: str) -> dict[str, list[Slot]]:
+        return self._table.all_held(group)
+
+    async def take(self, slot: Slot) -> Slot | None:
+        if slot.revision:
+            return await self._write(slot, slot.revision)
+        revision = self._table.free_revision(slot)
+        written = None if revision is None else await self._write(slot, revision)
+        if written is None:
+            entry = await self._bucket.get(_key(slot))  # memory was behind: perhaps it is free all the same
+            if entry is not None:
+                self._table.note(entry)
+                if entry.value is None:
+                    return await self._write(slot, entry.revision)
+        return written
+
+    async def _write(self, slot: Slot, revision: int) -> Slot | None:
+        entry = await self._bucket.write(_key(slot), _bytes(slot), revision)
+        if entry is None:
+            return None
+        self._table.note(entry)
+        return Slot(
+            slot.group, slot.client_id, slot.number, slot.token, slot.run_id, slot.t, slot.holder, entry.revision
+        )
+
+    async def fill(self, slot: Slot, run_id: str, token: str, t: float) -> Slot | None:
+        filled = Slot(slot.group, slot.client_id, slot.number, token, run_id, t, slot.holder, slot.revision)
+        return await self._write(filled, slot.revision)
+
+    async def free(self, slot: Slot) -> bool:
+        key = _key(slot)
+        marker = await self._bucket.write(key, b"", slot.revision, {"KV-Operation": "DEL"})
+        if marker is None:
+            return False
+        self._table.note(Entry(key, marker.revision, None))
+        return True
+
+    def cap(self, group: str, client_id: str) -> Cap | None:
+        return self._caps.get(f"{group}.{client_id}")
+
+    async def set_cap(self, group: str, client_id: str, cap: Cap) -> None:
+        key, value = f"{group}.{client_id}", _encode(_CapValue(cap.cap, cap.updated_at, cap.source))
+        for lost in range(_ROUNDS_MAX):
+            entry = await self._caps_bucket.get(key)
+            # Fifty connections of one client may say Hello at once: whoever lost to the same word has been heard, and
+            # whoever lost to a later one is no longer the last.
+            if lost and entry is not None and entry.value is not None:
+                there = _read_cap(entry.value)
+                if there.cap == cap.cap or there.updated_at > cap.updated_at:
+                    self._caps.note(entry)
+                    return
+            written = await self._caps_bucket.write(key, value, entry.revision if entry is not None else 0)
+            if written is not None:
+                self._caps.note(written)
+                return
+        raise Unavailable("the cap of a client changes too fast")
+
+    def caps(self, group: str) -> dict[str, Cap]:
+        found = ((key.partition("."), cap) for key, cap in self._caps.items())
+        return {client: cap for (of, _, client), cap in found if of == group}

@@ -1,0 +1,55 @@
+"""The native lane of programs, put together. Beside `wiring.py`: only workers of programs need an executor of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.core.frames.subjects import (
+    PATTERN_DEFAULT,
+    PATTERNS_MAX,
+    assign_subject,
+    can_match_assign,
+    check_pattern,
+)
+from pyoco_server.core.programs.faults import GridRefused
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.program.find import names_in
+from pyoco_server.executors.program.local import LocalPrograms
+from pyoco_server.executors.program.settings import Settings
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.programs.lane import ProgramLane
+from pyoco_server.ports.backend import Backend
+
+__all__ = ["checked_patterns", "program_lane", "those_there"]
+
+log = get_logger(__name__)
+
+
+def checked_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Each once; all programs when there is none. Raises UsageError."""
+    chosen = tuple(dict.fromkeys(patterns)) or (PATTERN_DEFAULT,)
+    if len(chosen) > PATTERNS_MAX:
+        raise UsageError(f"a worker has at most {PATTERNS_MAX} patterns; example: {PATTERN_DEFAULT}")
+    for pattern in chosen:
+        try:
+            check_pattern(pattern)
+        except GridRefused as error:
+            raise UsageError(f"{pattern[:80]!r}: {error.message}; example: {PATTERN_DEFAULT}") from error
+        if not can_match_assign(pattern):
+            log.warning("a pattern matches no program; job.assign.NAME would", pattern=pattern[:80])
+    return chosen
+
+
+def those_there(exec_dir: str) -> tuple[str, ...]:
+    """A pattern for each program that lies in the directory now, so that a worker takes no job that another could do
+    and it could not. All programs when there are none yet, or more than a worker may name."""
+    names = names_in(exec_dir)
+    return tuple(map(assign_subject, names)) if 0 < len(names) <= PATTERNS_MAX else (PATTERN_DEFAULT,)
+
+
+def program_lane(backend: Backend, worker_id: str, patterns: Sequence[str]) -> ProgramLane:
+    """By the settings of programs that the backend was opened with. The patterns have been checked."""
+    executor = LocalPrograms(Settings.of(programs_of(backend).config, os.environ), os.environ)
+    return ProgramLane(backend, executor, worker_id, patterns)
