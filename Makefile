@@ -11,7 +11,7 @@ PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up setup dev test check jscheck programs format lock bench screenshots clean help
+.PHONY: up setup dev test proofs chaos check jscheck programs format lock bench site screenshots peers clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -25,6 +25,17 @@ dev: $(VENV)/.dev
 
 test: dev programs ## Run the whole suite against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# One after another: each of them wants the whole machine. The lines with their numbers are added to PYOCO_PROOFS_REPORT.
+PROOFS ?= tests/grid
+proofs: dev ## Run the experiments behind docs/guarantees.md in full size; PROOFS="tests/grid -k killed" runs some
+	PYOCO_PROOFS=full $(BIN)/python -m pytest $(PROOFS) -p no:xdist -rP --timeout 2400
+
+# A whole deployment under load and under fault. The seed of a storm is its first line and its last one.
+MINUTES ?= 2
+LAYOUT  ?= both
+chaos: dev ## Storms over one NATS node and over three; MINUTES=10 SEED=7 LAYOUT=one|three FAULTS=kill,wire
+	PYTHONPATH=tests $(BIN)/python -m storm --minutes $(MINUTES) --layout $(LAYOUT) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
 
 check: dev ## Lint, types, import rules
 	$(BIN)/ruff check .
@@ -41,6 +52,11 @@ jscheck: $(TSC) ## Types of the dashboard's modules, from their comments
 programs: dev
 	@$(BIN)/python tools/programs.py
 
+# A broken link or anchor ends the build. The pages load nothing from elsewhere, and also open from the folder.
+site: dev ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open site/index.html"
+
 screenshots: dev programs ## Take the pictures of the README and the docs anew
 	$(BIN)/python tools/screenshots.py
 
@@ -51,12 +67,17 @@ format: dev
 bench: dev ## Measure submit, drain, latency, memory and cold start; BENCH="submit" runs one
 	$(BIN)/python -m bench $(BENCH)
 
+peers: dev ## Measure ours beside Celery, Dramatiq, arq, RQ, taskiq, procrastinate and Prefect; PEERS="--quick" is passed on
+	$(BIN)/python -m bench.peers $(PEERS)
+
 lock: dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group build -o requirements/runtime.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	echo 'psycopg[binary]' | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet - -c requirements/dev.txt -o requirements/postgres.txt
+	for peer in bench/peers/requirements/*.in; do $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet $$peer -o $${peer%.in}.txt || exit 1; done
 
 clean:
-	rm -rf $(VENV) tools/js/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build *.egg-info src/*.egg-info
+	rm -rf $(VENV) site tools/js/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build *.egg-info src/*.egg-info
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

@@ -18,12 +18,18 @@ __all__ = ["twins"]
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "src" / "pyoco_server" / "client"
 #: What is written by hand, and what is made of it.
-FILES = {"aio.py": "sync.py", "aio_priced.py": "sync_priced.py", "aio_wire.py": "sync_wire.py"}
+FILES = {
+    "aio.py": "sync.py",
+    "aio_jobs.py": "sync_jobs.py",
+    "aio_priced.py": "sync_priced.py",
+    "aio_wire.py": "sync_wire.py",
+}
 _MARK = "# Generated from {}: python tools/make_sync_client.py\n"
 
 _WORDS = {
     "AsyncBaseTransport": "BaseTransport",
     "AsyncClient": "Client",
+    "AsyncJobs": "Jobs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
     "AsyncWire": "Wire",
@@ -31,6 +37,7 @@ _WORDS = {
     "__aexit__": "__exit__",
     "aclose": "close",
     "aclosing": "closing",
+    "aio_jobs": "sync_jobs",
     "aio_priced": "sync_priced",
     "aio_wire": "sync_wire",
     "aiter_bytes": "iter_bytes",
@@ -45,10 +52,14 @@ _PHRASES = {
     "Priced runs and budgets, for asyncio. The synchronous twin, `sync_priced.py`, is made from this file.": (
         "Priced runs and budgets, for programs without an event loop."
     ),
+    "Programs and their jobs, for asyncio. The synchronous twin, `sync_jobs.py`, is made from this file.": (
+        "Programs and their jobs, for programs without an event loop."
+    ),
     "A client of one gateway, for asyncio.": "A client of one gateway.",
     "async with": "with",
     '(await client.wait_run(run["run_id"]))["status"]': 'client.wait_run(run["run_id"])["status"]',
     "await client": "client",
+    "AsyncJobs": "Jobs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
     "AsyncWire": "Wire",
