@@ -1,5 +1,7 @@
 """`python -m bench [NAME …]`: all measurements of the table below without a name. Takes some minutes.
 
+`python -m bench soak [OPTION …]` is none of them: it takes a quarter of an hour, and has options of its own.
+
 Everything runs on this machine as real processes. Rates are medians of interleaved rounds; compare ratios, not rates.
 """
 
@@ -22,7 +24,9 @@ from bench import (
     ocr_pack,
     parts,
     priced,
+    programs,
     scrape,
+    soak,
     submit,
     url_pack,
     watching,
@@ -50,16 +54,25 @@ _MEASURES = {
     "ocr": ocr_pack.main,
     "url": url_pack.main,
     "mcp": mcp_calls.main,
+    "programs": programs.main,
 }
 
 
+def _print_machine() -> None:
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    print(f"{python}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["soak"]:
+        _print_machine()
+        soak.main(sys.argv[2:])
+        return
     chosen = sys.argv[1:] or list(_MEASURES)
     unknown = [name for name in chosen if name not in _MEASURES]
     if unknown:
         sys.exit(f"unknown: {', '.join(unknown)}; choose from {', '.join(_MEASURES)}")
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    print(f"{python}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    _print_machine()
     for name in chosen:
         with stack() as running:
             _MEASURES[name](running)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 import uvloop
@@ -16,7 +19,9 @@ from pyoco_server import wiring
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller, Submission
+from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.runs.port import Stored
 
 _RUNS = 2000
 _ROUNDS = 3
@@ -47,50 +52,79 @@ class _Consumer(msgspec.Struct):
     num_ack_pending: int
 
 
-async def fill(nats_url: str, runs: int, flow_name: str = "noop") -> None:
+async def fill(nats_url: str, runs: int, flow_name: str = "noop") -> list[str]:
+    """Their ids."""
     ask = Submission(flow_name=flow_name, tag="default", tags=("default",), params={"name": "bench"})
     async with wiring.open_backend(NatsBackendConfig(nats_url=nats_url), "bench") as backend:
+        filled: list[str] = []
         for start in range(0, runs, 200):
-            await asyncio.gather(*(submit(backend, Caller(), ask) for _ in range(min(200, runs - start))))
+            some = await asyncio.gather(*(submit(backend, Caller(), ask) for _ in range(min(200, runs - start))))
+            filled += [stored.run.run_id for stored in some]
+        return filled
 
 
-async def _hold(nats_url: str, until: str) -> None:
-    """Let the queue deliver nothing before `until`; an instant that has passed lets it go on."""
-    link = await open_link(nats_url, "bench")
-    await link.api("CONSUMER.PAUSE.PYOCO_WORK.pyoco_worker_default", {"pause_until": until}, dict[str, object])
-    await link.close()
+def _nobody_waits() -> None:
+    """The workers are at it already."""
 
 
-async def _drained(nats_url: str, runs: int) -> float:
-    """Runs per second from the first finished one to the last."""
+async def drained(nats_url: str, run_ids: Sequence[str], release: Callable[[], None] = _nobody_waits) -> float:
+    """Runs per second, from the moment the workers are let go to the last one's end.
+
+    Raises RuntimeError unless each of them is COMPLETED: an empty queue says nothing of how they ended.
+    """
+    rate = await _until_empty(nats_url, len(run_ids), release)
+    ends = await _ends(nats_url, run_ids)
+    if ends != {RunState.COMPLETED: len(run_ids)}:
+        raise RuntimeError(f"of {len(run_ids):,} runs ended {dict(ends)}")
+    return rate
+
+
+async def _until_empty(nats_url: str, runs: int, release: Callable[[], None]) -> float:
     link = await open_link(nats_url, "bench")
     try:
-        first: tuple[float, int] | None = None
+        began = time.perf_counter()
+        release()
         while True:
             info = await link.api("CONSUMER.INFO.PYOCO_WORK.pyoco_worker_default", {}, _Consumer)
-            left = info.num_pending + info.num_ack_pending
-            now = time.perf_counter()
-            if first is None and left < runs:
-                first = now, left
-            if left == 0 and first is not None:
-                return first[1] / (now - first[0])
+            if info.num_pending + info.num_ack_pending == 0:
+                return runs / (time.perf_counter() - began)
             await asyncio.sleep(0.01)
     finally:
         await link.close()
 
 
+async def _ends(nats_url: str, run_ids: Sequence[str]) -> Counter[RunState]:
+    """How many of them are in each state, by their records."""
+    statuses: dict[str, RunState] = {}
+    async with (
+        wiring.open_backend(NatsBackendConfig(nats_url=nats_url), "bench") as backend,
+        contextlib.aclosing(backend.runs.changes()) as changes,
+    ):
+        async for change in changes:
+            statuses |= {item.run.run_id: item.run.status for item in change.items if isinstance(item, Stored)}
+            if change.caught_up:
+                break
+    return Counter(statuses[run_id] for run_id in run_ids if run_id in statuses)
+
+
 def drain(stack: Stack, workers: int, slots: int | None = None) -> float:
-    # Filled while nothing is delivered, to workers that are warm: start-up is measured elsewhere.
-    uvloop.run(_hold(stack.nats_url, "2099-01-01T00:00:00Z"))
+    # Filled while nobody takes anything, for workers that are warm: start-up is measured elsewhere. They stand still: a
+    # consumer that is paused would begin again only with their next question, up to two seconds later.
     for _ in range(workers):
         stack.start_worker(slots)
-    uvloop.run(fill(stack.nats_url, _RUNS))
     time.sleep(2)
+    uvloop.run(_warmed(stack.nats_url))
+    stack.freeze_workers()
     try:
-        uvloop.run(_hold(stack.nats_url, "2000-01-01T00:00:00Z"))
-        return uvloop.run(_drained(stack.nats_url, _RUNS))
+        run_ids = uvloop.run(fill(stack.nats_url, _RUNS))
+        return uvloop.run(drained(stack.nats_url, run_ids, stack.thaw_workers))
     finally:
+        stack.thaw_workers()
         stack.stop_workers()
+
+
+async def _warmed(nats_url: str) -> None:
+    await drained(nats_url, await fill(nats_url, 40))
 
 
 def main(stack: Stack) -> None:

@@ -7,7 +7,7 @@ import time
 import psutil
 import uvloop
 
-from bench.drain import _drained, fill
+from bench.drain import drained, fill
 from bench.report import heading, table
 from bench.stack import Stack
 
@@ -29,8 +29,8 @@ def main(stack: Stack) -> None:
         return {"gateway": _mib(gateway), "worker": _mib(worker), "host (largest)": max(hosts)}
 
     before = sizes()
-    uvloop.run(fill(stack.nats_url, _RUNS))
-    uvloop.run(_drained(stack.nats_url, _RUNS))
+    run_ids = uvloop.run(fill(stack.nats_url, _RUNS))
+    uvloop.run(drained(stack.nats_url, run_ids))
     time.sleep(1)
     after = sizes()
     stack.stop_workers()

@@ -132,12 +132,12 @@ def _process(part: str, settings: dict[str, str]) -> Iterator[None]:
             process.wait()
 
 
-async def _tenants(nats_url: str, config: PricedConfig) -> list[str]:
-    """The keys of as many tenants as are ever needed, each with more money than it can spend."""
+async def _tenants(nats_url: str, config: PricedConfig, count: int = _TENANTS) -> list[str]:
+    """The keys of so many tenants, each with more money than it can spend."""
     plain: list[str] = []
     nats = NatsBackendConfig(nats_url=nats_url)
     async with wiring.open_keys(nats) as keys, open_money(nats, config, AwsSettings()) as money:
-        for number in range(_TENANTS):
+        for number in range(count):
             tenant_id = f"tenant-{number}"
             key, record = make_key(tenant_id, nats.auth_pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
             assert await keys.add(record)

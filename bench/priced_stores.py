@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))  # whose servers th
 
 from priced_servers import PostgresServer, ValkeyServer
 
-__all__ = ["STORES", "Stores"]
+__all__ = ["STORES", "DurablePostgres", "DurableValkey", "Stores"]
 
 #: The servers of the tests do without these. Of a setting that is given twice the last counts.
 _POSTGRES = {
@@ -42,7 +42,7 @@ class Stores:
         return {"PYOCO_LEDGER_URL": self.ledger_url, **self.more}
 
 
-class _DurablePostgres(PostgresServer):
+class DurablePostgres(PostgresServer):
     def __init__(self) -> None:
         super().__init__()
         shutil.rmtree(self.folder)  # perhaps in memory, where a sync costs nothing
@@ -53,7 +53,7 @@ class _DurablePostgres(PostgresServer):
         return [*super()._command(), *(f"--{name}={value}" for name, value in _POSTGRES.items())]
 
 
-class _DurableValkey(ValkeyServer):
+class DurableValkey(ValkeyServer):
     def _command(self) -> list[str | Path]:
         return [*super()._command(), *(word for name, value in _VALKEY.items() for word in (f"--{name}", value))]
 
@@ -75,7 +75,7 @@ def _sqlite() -> Iterator[Stores]:
 
 @contextlib.contextmanager
 def _postgres() -> Iterator[Stores]:
-    server = _DurablePostgres()
+    server = DurablePostgres()
     server.start()
     try:
         yield Stores(server.new_database())
@@ -86,7 +86,7 @@ def _postgres() -> Iterator[Stores]:
 @contextlib.contextmanager
 def _split() -> Iterator[Stores]:
     with _folder() as folder, _postgres() as found:
-        server = _DurableValkey(folder)
+        server = DurableValkey(folder)
         server.start()
         try:
             yield Stores(found.ledger_url, {"PYOCO_BUDGET_URL": server.url})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-__all__ = ["heading", "median", "percentiles", "spread", "table"]
+__all__ = ["heading", "markdown", "median", "percentiles", "spread", "table"]
 
 
 def median(values: Sequence[float]) -> float:
@@ -30,3 +30,11 @@ def table(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         print("  ".join(cells))
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> None:
+    """The same, as it stands in a page."""
+    for number, row in enumerate(rows):
+        print(f"| {' | '.join(row)} |")
+        if number == 0:
+            print("|" + "---|" * len(row))

@@ -42,15 +42,26 @@ class Stack:
     nats_url: str
     process: subprocess.Popen[bytes]
     ready_seconds: float
+    home: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     worker_command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "pyoco_server.doors.cli.worker"])
+    resolver: str = "examples.flows:resolve"
 
     def start_worker(self, slots: int | None = None) -> subprocess.Popen[bytes]:
-        command = [*self.worker_command, "--flow-resolver", "examples.flows:resolve"]
+        command = [*self.worker_command, "--flow-resolver", self.resolver]
         command += ["--worker-id", f"bench-{len(self.workers)}"] + (["--slots", str(slots)] if slots else [])
         worker = subprocess.Popen(command, env=_environment(PYOCO_NATS_URL=self.nats_url), stdout=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
+
+    def freeze_workers(self) -> None:
+        """They take nothing until `thaw_workers`, and are as warm as they were."""
+        for worker in self.workers:
+            worker.send_signal(signal.SIGSTOP)
+
+    def thaw_workers(self) -> None:
+        for worker in self.workers:
+            worker.send_signal(signal.SIGCONT)
 
     def stop_workers(self) -> None:
         for worker in self.workers:
@@ -87,7 +98,7 @@ def stack(**environment: str) -> Iterator[Stack]:
     )
     try:
         ready = _until(f"http://127.0.0.1:{port}/ready", 30)
-        made = Stack(port, f"nats://127.0.0.1:{nats_port}", process, ready)
+        made = Stack(port, f"nats://127.0.0.1:{nats_port}", process, ready, home)
         try:
             yield made
         finally:

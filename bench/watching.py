@@ -43,19 +43,21 @@ class _Watcher(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         request = f"GET /runs/{self._run_id}/watch?timeout_sec=600 HTTP/1.1\r\nHost: x\r\n\r\n"
-        cast(asyncio.Transport, transport).write(request.encode())
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(request.encode())
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        at = data.find(b"id: ")
-        if at < 0:
-            return
-        revision = int(data[at + 4 : data.index(b"\n", at)])
-        if not self._began.done():
-            self._began.set_result(None)
-        elif b"event: snapshot" in data and revision not in self.arrivals:
-            self.arrivals[revision] = now
-            self._on_event()
+        for event in data.split(b"\n\n"):  # a heartbeat may come together with what follows it
+            at = event.find(b"id: ")
+            if at < 0:
+                continue
+            revision = int(event[at + 4 : event.index(b"\n", at)])
+            if not self._began.done():
+                self._began.set_result(None)
+            elif b"event: snapshot" in event and revision not in self.arrivals:
+                self.arrivals[revision] = now
+                self._on_event()
 
 
 class _Clients:
@@ -86,6 +88,15 @@ class _Clients:
             _, watcher = await loop.create_connection(make, "127.0.0.1", self._port)
             self._watchers[index].append(watcher)
             await began
+
+    @property
+    def last(self) -> Stored:
+        """The last of the runs."""
+        return self._runs[-1]
+
+    def leave(self) -> None:
+        for watcher in (each for some in self._watchers for each in some):
+            watcher.transport.close()
 
     def on_event(self) -> None:
         self._missing -= 1
