@@ -21,7 +21,7 @@ import httpx
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.nats.link import Link, Patience, open_link
+from pyoco_server.ports.nats.link import NOT_YET, Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import resources_of
 from servers import NatsServer
 from waiting import eventually
@@ -78,6 +78,8 @@ def environment(config: NatsBackendConfig) -> dict[str, str]:
     assert "work_stream" not in given, "that name has no variable"
     return {
         **clean,
+        "EXEC_LEASE_FRESH_SEC": "2",  # below the shortest AckWait here
+        "EXEC_RUN_HEARTBEAT_SEC": "0.5",
         **{f"PYOCO_{name.upper()}": value for name, value in given.items()},
         "PYOCO_LOAD_DOTENV": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH")])),
@@ -101,6 +103,8 @@ class Process:
     def __init__(self, name: str, command: Sequence[str | Path], settings: Mapping[str, str], folder: Path) -> None:
         self.name, self._command, self._settings = name, command, settings
         self.output = folder / f"{name}.log"
+        #: Where it works.
+        self.cwd = ROOT
         self._process: subprocess.Popen[bytes] | None = None
         self._life_at = 0
 
@@ -112,7 +116,7 @@ class Process:
                 self._command,
                 stdout=output,
                 stderr=output,
-                cwd=ROOT,
+                cwd=self.cwd,
                 env=self._settings,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  (it takes no lock)
             )
@@ -170,11 +174,22 @@ async def open_eyes(config: NatsBackendConfig, *, whole_history: bool = False) -
     try:
         if whole_history:
             (runs,) = [item for item in resources_of(config) if item.name == f"KV_{config.runs_kv_bucket}"]
-            await link.api(f"STREAM.CREATE.{runs.name}", runs.config | {"max_msgs_per_subject": -1}, dict[str, Any])
+            await eventually(lambda: _created(link, runs.name, runs.config | {"max_msgs_per_subject": -1}))
         async with wiring.open_backend(config, "eyes", patience) as backend:
             yield Eyes(backend, link)
     finally:
         await link.close()
+
+
+async def _created(link: Link, stream: str, config: Mapping[str, Any]) -> bool:
+    """False: the nodes of a cluster have not found each other yet."""
+    try:
+        await link.api(f"STREAM.CREATE.{stream}", dict(config), dict[str, Any])
+    except Rejected as error:
+        if error.code not in NOT_YET:
+            raise
+        return False
+    return True
 
 
 class Deployment:

@@ -1,4 +1,5 @@
-"""The one flow of the chaos tests: every execution leaves a trace. Hosts load it with this folder on PYTHONPATH."""
+"""The flows of the chaos tests: every execution leaves a trace, and one of them fails. Hosts load them with this folder
+on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -28,8 +29,13 @@ def leaves_a_trace(path: str, token: str, seconds: float = 0.0) -> str:
     return Path(path).name
 
 
-FLOW = Flow(name="trace") >> task(leaves_a_trace)
+def fails(path: str, token: str, seconds: float = 0.0) -> str:
+    leaves_a_trace(path, token, seconds)
+    raise ValueError("as it was asked to")
+
+
+FLOWS = {name: Flow(name=name) >> task(work) for name, work in (("trace", leaves_a_trace), ("fails", fails))}
 
 
 def resolve(flow_name: str) -> Flow:
-    return {"trace": FLOW}[flow_name]
+    return FLOWS[flow_name]

@@ -32,7 +32,8 @@ def _look_often() -> None:
     usual = Loop.__init__
 
     def quick(self: Loop, *, every_seconds: float, **more: Any) -> None:
-        usual(self, every_seconds=min(every_seconds, _LOOK_SECONDS), **more)
+        is_priced = ".priced." in type(self).__module__  # those have settings, and one of them reads the whole journal
+        usual(self, every_seconds=every_seconds if is_priced else min(every_seconds, _LOOK_SECONDS), **more)
 
     Loop.__init__ = quick  # type: ignore[method-assign]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import socket
 import sys
@@ -12,9 +13,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer
+from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
@@ -26,10 +29,18 @@ from warm_processes import WarmProcess, started
 # theirs; processes that tests start have one, as a user's have.
 os.environ.setdefault("PYOCO_PRICED_ENABLED", "0")
 
+# NATS sets the queue's limit aside, and on a small machine that would leave nothing for the streams of a test.
+os.environ.setdefault("EXEC_QUEUE_MAX_BYTES", str(64 * 2**20))
+
 # What was compiled once is kept, also where the environment says otherwise: tests start hundreds of processes of ours,
 # and a quarter of a gateway's start would be the compiler's.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A machine that is busy elsewhere is no defect: how long one example takes tells nothing.
+hypothesis.settings.register_profile("patient", deadline=None)
+if not os.environ.get("CI"):  # its own profile has no deadline either, and the same examples each time
+    hypothesis.settings.load_profile("patient")
 
 
 def pytest_collection_finish() -> None:
@@ -37,6 +48,17 @@ def pytest_collection_finish() -> None:
     again: that is half a second each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command that is called in this process sends its log to a stream; the tests after it must not see that."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in [each for each in root.handlers if each not in handlers and type(each).__module__ == logs.__name__]:
+        root.removeHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

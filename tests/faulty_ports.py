@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.backend import Backend
 
-__all__ = ["AFTER", "BEFORE", "UNHEARD", "Trouble", "with_trouble"]
+__all__ = ["AFTER", "BEFORE", "UNHEARD", "Faulty", "Trouble", "with_trouble"]
 
 #: The call is lost on its way; its caller cannot know that.
 BEFORE = "before"
@@ -49,7 +49,7 @@ class Trouble:
         return answer
 
 
-class _Faulty:
+class Faulty:
     def __init__(self, name: str, port: object, trouble: Trouble) -> None:
         self._name, self._port, self._trouble = name, port, trouble
 
@@ -67,5 +67,5 @@ class _Faulty:
 def with_trouble(backend: B, trouble: Trouble, *ports: str) -> B:
     """The same backend, with these ports (all: none named) open to trouble."""
     names = ports or ("runs", "queue", "registry")
-    faulty: dict[str, Any] = {name: _Faulty(name, getattr(backend, name), trouble) for name in names}
+    faulty: dict[str, Any] = {name: Faulty(name, getattr(backend, name), trouble) for name in names}
     return replace(backend, **faulty)

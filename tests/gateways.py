@@ -21,7 +21,7 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.run import Owner, Run, claim, conclude
 from pyoco_server.doors.http.state import State
@@ -85,9 +85,11 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def open_gateway(config: NatsBackendConfig, **headers: str) -> AsyncIterator[Gateway]:
+async def open_gateway(
+    config: NatsBackendConfig, grid: GridConfig | None = None, **headers: str
+) -> AsyncIterator[Gateway]:
     """The whole application on these settings. A defect of ours (a 500) is raised in the test."""
-    app = create_app(config)
+    app = create_app(config, grid)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
@@ -116,10 +118,12 @@ async def listening(app: FastAPI, http: Literal["httptools", "h11"] = "httptools
 
 @contextlib.asynccontextmanager
 async def fresh_gateway(link: Link, url: str, data_dir: Path, **settings: Any) -> AsyncIterator[Gateway]:
-    """A gateway whose streams and buckets nobody else uses; they are deleted afterwards."""
+    """A gateway whose streams and buckets nobody else uses; they are deleted afterwards. Those of programs, whose
+    settings are `grid`, are shared: tests keep apart by their group."""
+    grid: GridConfig | None = settings.pop("grid", None)
     config = config_for(url, data_dir=str(data_dir), **settings)
     try:
-        async with open_gateway(config) as gateway:
+        async with open_gateway(config, grid) as gateway:
             yield gateway
     finally:
         await forget(link, config)

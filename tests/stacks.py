@@ -57,7 +57,8 @@ def aside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class Stack:
-    """NATS, gateway, keeper and worker. Settings are variables without their prefix: `http_auth_mode="api_key"`.
+    """NATS, gateway, keeper and worker. Settings are variables without their prefix: `http_auth_mode="api_key"`; those
+    of programs, which have none, are given as they are: `EXEC_DIR="/opt/programs"`.
 
     It can be stopped and started again: same port, same data.
     """
@@ -87,9 +88,8 @@ class Stack:
         """Returns once it is up."""
         self.folder.mkdir(parents=True, exist_ok=True)
         chosen = ["--port", str(self._port), "--data-dir", str(self.data_dir)]
-        flows = (
-            [] if "--no-worker" in self._options else ["--flow-resolver", "tools.demo.flows:resolve", "--slots", "4"]
-        )
+        has_others = {"--no-worker", "--with-examples"} & {*self._options}
+        flows = [] if has_others else ["--flow-resolver", "tools.demo.flows:resolve", "--slots", "4"]
         with (self.folder / "log.txt").open("ab") as log, self._banner.open("wb") as banner:
             self._process = psutil.Popen(
                 [_BIN / "pyoco-server", "up", *chosen, *flows, *self._options],
@@ -118,7 +118,9 @@ class Stack:
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
         clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone; who wants priced runs, too, says so
-        given = {f"PYOCO_{name.upper()}": str(value) for name, value in self._settings.items()}
+        given = {
+            name if name.isupper() else f"PYOCO_{name.upper()}": str(value) for name, value in self._settings.items()
+        }
         return {**clean, "PYTHONPATH": str(ROOT), **given}
 
     def is_ready(self) -> bool:

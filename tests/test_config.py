@@ -66,6 +66,13 @@ CONTRACT: dict[str, Any] = {
     "dashboard_lang": "auto",  # FLOW-510
     "work_stream": "PYOCO_WORK",  # FLOW-388
     # Added by the design.
+    "nats_user": "",
+    "nats_password_file": "",
+    "nats_creds": "",
+    "nats_tls_ca": "",
+    "nats_tls_cert": "",
+    "nats_tls_key": "",
+    "nats_inbox_prefix": "_INBOX",
     "jetstream_replicas": 1,
     "nats_sync": "1s",
     "runs_retention_sec": 2592000.0,

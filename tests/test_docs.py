@@ -1,4 +1,5 @@
-"""The docs are complete, and true: what the code has is in them, what they show works. No server is started here."""
+"""The docs are complete, and true: what the code has is in them, what they show works. No server is started here: what
+needs one is in `test_docs_examples.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import shlex
 import tomllib
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +18,7 @@ import pytest
 from examples import flows
 
 import pyoco_server
+from documented import BLOCKS, PAGES, ROOT, Block, with_info
 from pyoco_server import config, errors
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Failed, Outcome
@@ -36,8 +37,6 @@ from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.ports.ledger.migrate import service_rights
 from wheels import build_wheel
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changelog.d").glob("*.md")])
 FILES = YamlFlowFiles(262_144)
 
 
@@ -53,41 +52,6 @@ def load_generator() -> ModuleType:
 GENERATOR = load_generator()
 GENERATED: dict[str, str] = GENERATOR.pages()
 COMMANDS: dict[str, click.Command] = GENERATOR.commands()
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page."""
-
-    page: Path
-    line: int
-    #: The words behind the fence: a language, perhaps a remark.
-    info: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks_of(page: Path) -> Iterator[Block]:
-    begun: tuple[int, str] | None = None
-    lines: list[str] = []
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.startswith("```"):
-            lines.append(line)
-        elif begun is None:
-            begun, lines = (number, line[3:].strip()), []
-        else:
-            yield Block(page, begun[0], begun[1], "\n".join(lines) + "\n")
-            begun = None
-    assert begun is None, f"{page}: a block begins in line {begun and begun[0]} and does not end"
-
-
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-
-
-def with_info(*infos: str) -> list[Block]:
-    return [block for block in BLOCKS if block.info in infos]
 
 
 def everything() -> str:
@@ -115,7 +79,7 @@ def test_every_setting_is_in_the_docs() -> None:
 def test_no_page_names_a_setting_that_does_not_exist() -> None:
     known = {each.variable for kind in config._DECLARED for each in config.settings(kind)} | set(config._ELSEWHERE)
     prefixes = {"PYOCO_LOG_", "PYOCO_WHEEL_", "PYOCO_DASHBOARD_", "PYOCO_"}
-    streams = {"PYOCO_WORK", "PYOCO_DLQ", "PYOCO_ADVISORIES"}
+    streams = {"PYOCO_WORK", "PYOCO_DLQ", "PYOCO_ADVISORIES", "PYOCO_EXEC", "PYOCO_EXEC_EVENTS"}
     named = set(re.findall(r"\bPYOCO_[A-Z_]*", everything()))
     assert named - known - prefixes - streams == set()
 
@@ -169,6 +133,43 @@ def test_every_alarm_is_in_the_guide() -> None:
 def test_the_rights_of_the_service_are_those_the_guide_grants() -> None:
     guide = (ROOT / "docs" / "guides" / "operating-priced-runs.md").read_text()
     assert [right for right in service_rights("x") if right.removesuffix('"x"') not in guide] == []
+
+
+def test_every_test_that_the_guarantees_name_is_there() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
+    assert named
+    assert missing == []
+
+
+def test_the_guarantees_say_which_tests_are_in_the_long_proofs_alone() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    for path, name, is_said in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`( \(`make proofs`\))?", page):
+        above = (ROOT / path).read_text().split(f"def {name}(")[0].rpartition("\n\n\n")[2]
+        assert ("@full_only" in above) == bool(is_said), name
+
+
+def test_every_kind_of_run_survives_something_in_every_row_of_the_guarantees() -> None:
+    """A row of the matrix has a section of its own, with the same three kinds, and every claim in it names its test."""
+    page = (ROOT / "docs" / "guarantees.md").read_text().split("## The experiments")[0]
+    rows = re.findall(r"^\| \[([^]]+)\]\(#[^)]+\) \|", page, re.MULTILINE)
+    sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert rows == [*sections]
+    for title, text in sections.items():
+        lines = re.findall(r"^\| (flow|pack|program) \| (.+?) \| (.*?) \|$", text, re.MULTILINE)
+        assert [kind for kind, _, _ in lines] == ["flow", "pack", "program"], title
+        assert [what for _, what, tests in lines if "::" not in tests and what != "Not concerned"] == [], title
+
+
+def test_every_decision_is_listed() -> None:
+    pages = sorted(path.name for path in (ROOT / "docs" / "adr").glob("0*.md"))
+    listed = re.findall(
+        r"^\| (\d+) \| \[(.+)\]\((.+)\) \|$", (ROOT / "docs" / "adr" / "README.md").read_text(), re.MULTILINE
+    )
+    assert [name for _, _, name in listed] == pages
+    for number, title, name in listed:
+        assert (ROOT / "docs" / "adr" / name).read_text().startswith(f"# {number}. {title}\n")
 
 
 def test_every_room_is_in_the_architecture() -> None:
@@ -343,7 +344,7 @@ def test_the_readme_shows_what_up_prints() -> None:
 
 #: Places of one machine, and where packages come from: neither is the reader's.
 FOREIGN = re.compile(
-    r"/(root|home|tmp)/|--index-url|https?://(?!127\.0\.0\.1|localhost|example\.)|\bnotes/|\b(FLOW|ENG|PRICED|GRID)-\d+"
+    r"/(root|home|tmp)/(?!jobs\b)|--index-url|https?://(?!127\.0\.0\.1|localhost|example\.)|\bnotes/|\b(FLOW|ENG|PRICED|GRID)-\d+"
 )
 TEXTS = [*PAGES, *sorted((ROOT / "examples").iterdir())]
 
@@ -359,7 +360,7 @@ def test_fragments_of_the_changelog_are_one_sentence_each() -> None:
     for fragment in (ROOT / "changelog.d").iterdir():
         if fragment.name == "README.md":
             continue
-        name = re.fullmatch(r"(\d+)\.(\w+)(\.\d+)?\.md", fragment.name)
+        name = re.fullmatch(r"(\d+)\.(\w+)(\.[\w-]+)?\.md", fragment.name)
         assert name is not None, fragment.name
         assert name[2] in kinds, fragment.name
         text = fragment.read_text(encoding="utf-8")

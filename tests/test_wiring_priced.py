@@ -271,7 +271,7 @@ async def test_a_worker_that_can_execute_no_pack_ends_and_says_why(
     sqlite_url(tmp_path)
     settings = deployment.priced(), AwsSettings()
     with pytest.raises(UsageError, match="no pack here"):
-        await asyncio.wait_for(worker_command._work(deployment.config, settings, "anna", ["default"], None), 30)
+        await asyncio.wait_for(worker_command._work(deployment.config, settings, None, "anna", ["default"], None), 30)
 
 
 async def test_a_pack_that_is_not_installed_stops_gateway_and_worker_and_no_command_about_money(
@@ -284,7 +284,7 @@ async def test_a_pack_that_is_not_installed_stops_gateway_and_worker_and_no_comm
         async with wiring.open_gateway_backend(deployment.config, settings):
             pytest.fail("opened")
     with pytest.raises(SettingError, match="wrods"):
-        await asyncio.wait_for(worker_command._work(deployment.config, settings, "anna", ["default"], None), 30)
+        await asyncio.wait_for(worker_command._work(deployment.config, settings, None, "anna", ["default"], None), 30)
     async with open_money(deployment.config, priced, AwsSettings()) as opened:
         assert await opened.budget.balance("nobody") == 0
 

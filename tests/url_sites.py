@@ -76,7 +76,11 @@ class Authority:
         self.ca_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _signed(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, extensions: list[tuple[x509.ExtensionType, bool]]
+        self,
+        name: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        extensions: list[tuple[x509.ExtensionType, bool]],
+        hours: float = 24,
     ) -> x509.Certificate:
         now = dt.datetime.now(dt.UTC)
         builder = (
@@ -86,18 +90,19 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(hours=hours))
         )
         for extension, is_critical in extensions:
             builder = builder.add_extension(extension, is_critical)
         return builder.sign(self._key, hashes.SHA256())
 
-    def context(self, *names: str) -> ssl.SSLContext:
-        """Of a server with a certificate for these names or addresses."""
+    def chain(self, *names: str, hours: float = 24) -> Path:
+        """A file with a certificate for these names or addresses, the first of them as its common name, and its key. It
+        is good for so many hours; below zero, it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
-        certificate = self._signed(name, key, [(alternatives, False)])
+        certificate = self._signed(name, key, [(alternatives, False)], hours)
         chain = self._folder / f"{certificate.serial_number}.pem"
         chain.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
@@ -105,8 +110,12 @@ class Authority:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
+        return chain
+
+    def context(self, *names: str) -> ssl.SSLContext:
+        """Of a server with a certificate for these names or addresses."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain)
+        context.load_cert_chain(self.chain(*names))
         return context
 
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from backends import Clock, opened_backend
+from program_stage import a_store
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
+from servers import unique
 
 
 @pytest.fixture
@@ -20,4 +22,11 @@ def clock() -> Clock:
 @pytest.fixture
 async def backend(config: NatsBackendConfig, clock: Clock) -> AsyncIterator[Backend]:
     async with opened_backend(config) as backend:
+        yield replace(backend, clock=clock)
+
+
+@pytest.fixture
+async def grid(config: NatsBackendConfig, clock: Clock) -> AsyncIterator[Backend]:
+    """The same for programs, in a group of this test's own."""
+    async with a_store(config, unique("g")) as backend:
         yield replace(backend, clock=clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Money, Status
 from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.ledger.port import LOST
+from pyoco_server.ports.nats.link import Link
 
 DOLLAR = 1_000_000
 
@@ -99,11 +101,12 @@ async def test_a_submit_that_died_half_way_gives_everything_back(split: Stack, p
 async def test_a_run_that_was_never_known_to_be_sent_is_sent_again(stack: Stack) -> None:
     """PRICED-158"""
     run = await unsent(stack)
-    await Sweeper(stack.priced).turn()
+    sweeper = Sweeper(stack.priced)
+    await sweeper.turn()
     assert (await stack.row(run.run_id)).enqueued_at is None
     stack.skew.move(61)
     for _ in range(2):
-        await Sweeper(stack.priced).turn()
+        await sweeper.turn()
     row = await stack.row(run.run_id)
     assert (row.enqueued_at is not None, row.version) == (True, run.version)
     [delivery] = await stack.deliveries(10)
@@ -145,3 +148,50 @@ async def test_what_is_too_old_is_refunded_and_not_sent(joint: Stack) -> None:
     await Sweeper(joint.priced).turn()
     assert (await joint.row(run.run_id)).money is Money.REFUNDED
     assert await joint.priced.queue.depth() == (0, 0)
+
+
+async def test_runs_whose_queue_was_lost_are_sent_again(stack: Stack, link: Link) -> None:
+    """PRICED-158, PRICED-108: by whichever keeper notices first, and once by each; a repeat harms nobody"""
+    sweepers = [Sweeper(stack.priced) for _ in range(2)]
+    ended = await stack.submitted()
+    await stack.drain()
+    run = await stack.submitted()
+    for sweeper in sweepers:
+        await sweeper.turn()
+    await link.api(f"STREAM.DELETE.{stack.priced.config.pack_stream}", {}, dict[str, Any])
+    await stack.priced.queue.start()
+    stack.skew.move(61)
+    for sweeper in sweepers * 2:
+        await sweeper.turn()
+    deliveries = await stack.deliveries(10)
+    assert [decode(delivery.body).run_id for delivery in deliveries] == [run.run_id] * len(sweepers)
+    assert (await stack.row(run.run_id)).version == run.version
+    assert (await stack.row(ended.run_id)).status is Status.COMPLETED
+    await stack.check_money()
+
+
+async def test_clocks_that_differ_and_late_notes_do_not_hide_what_was_lost(stack: Stack, link: Link) -> None:
+    """PRICED-158: what is noted as sent a little after the queue's beginning is looked for twice, and then no more"""
+    stack.skew.move(200)  # the ledger's clock is ahead of the queue's
+    run = await stack.submitted()
+    stack.skew.move(61)
+    sweeper = Sweeper(stack.priced)
+    await sweeper.turn()
+    assert len(await stack.deliveries(10)) == 2, "the first message, and a repeat"
+    await stack.priced.ledger.transact(lambda tx: tx.runs.mark_enqueued(run.run_id))
+    await sweeper.turn()
+    assert await stack.deliveries(10) == []
+    stack.skew.move(40)
+    for _ in range(2):
+        await sweeper.turn()
+    assert len(await stack.deliveries(10)) == 1
+    await stack.check_money()
+
+
+async def test_a_queue_that_cannot_be_looked_at_is_sent_to_all_the_same(joint: Stack) -> None:
+    """PRICED-158"""
+    run = await unsent(joint)
+    joint.skew.move(61)
+    trouble = Trouble({"queue.begun_at": [BEFORE]})
+    await Sweeper(with_trouble(joint.priced, trouble)).turn()
+    assert (await joint.row(run.run_id)).enqueued_at is not None

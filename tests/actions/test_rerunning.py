@@ -268,7 +268,7 @@ class TestWho:
                     await rerun(backend, Caller("other", "k3"), run_id, change)
         assert await stock_of(backend.config, link) == before
 
-    @pytest.mark.parametrize("change", [{"kind": "exec"}, {"tag": ""}, {"tag": "a b"}, {"flow_name": ""}])
+    @pytest.mark.parametrize("change", [{"kind": "errand"}, {"tag": ""}, {"tag": "a b"}, {"flow_name": ""}])
     async def test_records_that_are_no_whole_flow_cannot_be_repeated(
         self, backend: GatewayBackend, change: dict[str, Any]
     ) -> None:

@@ -70,6 +70,13 @@ class TestRescue:
         assert (ended.status, ended.reason, ended.ended_by) == (RunState.FAILED, "abandoned", "keeper")
         assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
 
+    async def test_a_run_of_a_kind_that_comes_later_is_left_alone(self, backend: Backend) -> None:
+        """FLOW-76: a newer gateway beside this keeper has its job in a queue of its own."""
+        stored = await recorded(backend, 100)
+        newer = await backend.runs.replace(replace(stored.run, kind="later"), stored.revision)
+        assert isinstance(newer, Stored)
+        assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
+
     async def test_a_cancelled_record_without_a_job_is_cancelled(self, backend: Backend) -> None:
         """FLOW-20: the only end of a cancelled run."""
         stored = await recorded(backend, 200)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from browsers import Watched, open_browser
+from grid_processes import SAMPLES
 from stacks import Stack
 
 HERE = Path(__file__).parent
@@ -98,8 +100,19 @@ def expects_trouble(watched: Watched) -> Callable[..., None]:
 
 @pytest.fixture
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """Shared by many tests: break nothing in it, and find your own runs by a tag or an id of your own."""
-    return SHARED.stack(tmp_path_factory.mktemp)
+    """Shared by many tests: break nothing in it, and find your own runs by a tag, a client or an id of your own.
+
+    Its worker has the flows of the demo, the programs that are shipped, and those of `programs/`.
+    """
+    base = tmp_path_factory.getbasetemp()
+    programs = base / "programs"
+    if not programs.exists():
+        programs.mkdir()
+        for each in [*SAMPLES.glob("*.sh"), *(HERE / "programs").glob("*.sh")]:
+            shutil.copy(each, programs)
+    # A busy machine is no reason to wait here.
+    patient = {"WORKER_CPU_CAP": "0.95", "WORKER_CPU_WAIT_SEC": "0.2"}
+    return SHARED.stack(tmp_path_factory.mktemp, EXEC_DIR=programs, WORK_ROOT=base / "jobs", **patient)
 
 
 @pytest.fixture

@@ -161,5 +161,5 @@ def test_a_read_only_dashboard_offers_nothing_and_the_server_refuses_what_is_for
     ask = "([path, method]) => fetch(path, { method }).then(async (it) => [it.status, (await it.json()).err_id])"
     for path, method in ((f"runs/{run_id}/cancel", "POST"), ("runs", "POST"), ("dlq/1", "DELETE")):
         assert page.evaluate(ask, [path, method]) == [403, "ERR-PYOCO-0035"]
-    assert stack.status(run_id) == "RUNNING"
+    assert stack.status(run_id) in {"RUNNING", "COMPLETED"}  # by now, on a busy machine; nobody has stopped it
     assert stack.ask("POST", f"/runs/{run_id}/cancel").status_code == 200

@@ -156,12 +156,12 @@ def test_without_a_network_the_page_says_so_asks_little_and_heals(
     expect(page.locator(".attention-foot")).not_to_be_empty()
     page.context.set_offline(True)
     banner = page.locator(".connection")
-    expect(banner).to_contain_text("does not answer")
+    expect(banner).to_contain_text("does not answer", timeout=60_000)
     watched.requested.clear()
     heard(page, lambda: len(watched.requested) >= 3)
     assert {url.rpartition("/")[2] for url in watched.requested} == {"ready"}, "only one asks, and everybody waits"
     page.context.set_offline(False)
-    expect(banner).to_be_hidden()
+    expect(banner).to_be_hidden(timeout=60_000)
     expect(page.locator(".toast", has_text="back")).to_be_visible()
     heard(page, lambda: any(url.endswith("/attention") for url in watched.requested))
 

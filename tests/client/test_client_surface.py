@@ -14,7 +14,7 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 import pytest
 
 from pyoco_server import http_client
-from pyoco_server.client import calls, priced_calls, priced_results, results
+from pyoco_server.client import calls, job_calls, job_results, priced_calls, priced_results, results
 from pyoco_server.client.calls import Call
 from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
@@ -55,6 +55,17 @@ CALLS: dict[str, Call[Any]] = {
     "upload_wheel": calls.upload_wheel(calls.wheel_form("x", True, None), None),
     "get_wheel": calls.fetch_wheel("{wheel_name}"),
     "delete_wheel": calls.delete_wheel("{wheel_name}"),
+    "submit_job": job_calls.submit_job(job_calls.job_form("x", (), {}, {}), None),
+    "get_artifacts": job_calls.get_artifacts("{run_id}"),
+    "read_artifact": job_calls.fetch_artifact("{run_id}", "{name}"),
+    "requeue_letter": job_calls.requeue_letter("{letter_id}"),
+    "exec_state": job_calls.exec_state(None),
+    "exec_events": job_calls.exec_events({}),
+    "get_client_cap": job_calls.get_client_cap("{client_id}", None),
+    "set_client_cap": job_calls.set_client_cap("{client_id}", 1, None),
+    "get_acl": job_calls.get_acl("{kind}", "{id}"),
+    "set_acl": job_calls.set_acl("{kind}", "{id}", {}),
+    "delete_acl": job_calls.delete_acl("{kind}", "{id}"),
     "submit_pack": priced_calls.submit_pack({}, None),
     "get_pack_run": priced_calls.get_pack_run("{run_id}"),
     "get_envelope": priced_calls.get_envelope("{run_id}"),
@@ -67,7 +78,7 @@ CALLS: dict[str, Call[Any]] = {
     "readyz": priced_calls.readyz(),
 }
 #: What is more than one call, or another use of one.
-MORE = {"close", "iter_runs", "wait_run", "download_wheel", "wait_pack_run", "save_result"}
+MORE = {"close", "iter_runs", "wait_run", "download_wheel", "save_artifact", "wait_pack_run", "save_result"}
 #: What follows an address that an answer has told.
 FOLLOWED = {"read_pack_result": ("GET", "/v1/results/{token}")}
 
@@ -105,7 +116,7 @@ def test_both_clients_have_the_same_methods_with_the_same_words() -> None:
 
 
 def test_the_synchronous_client_knows_no_event_loop() -> None:
-    for name in ("sync.py", "sync_priced.py", "sync_wire.py", "io_sync.py"):
+    for name in ("sync.py", "sync_jobs.py", "sync_priced.py", "sync_wire.py", "io_sync.py"):
         text = (ROOT / "src" / "pyoco_server" / "client" / name).read_text()
         assert not re.search(r"\b(async|await|asyncio|Async\w+)\b", text), name
 
@@ -123,9 +134,12 @@ def test_every_submission_has_a_key_and_no_other_call_has() -> None:
     keyed = {f"{each.method} {each.path}" for each in OPERATIONS if "'Idempotency-Key'" in str(each.parameters)}
     sends = {name for name, call in CALLS.items() if "Idempotency-Key" in call.headers}
     assert sends == {"submit_run", "submit_run_yaml", "submit_batch", "rerun_run", "submit_pack"}
-    assert {f"{CALLS[name].method} {CALLS[name].path}" for name in sends} == {
+    named = {"POST /jobs"}  # by an id in its form
+    assert {f"{CALLS[name].method} {CALLS[name].path}" for name in sends} | named == {
         path.replace("{", "%7B").replace("}", "%7D") for path in keyed
     }
+    form = b"".join(job_calls.job_form("x", (), {}, {}).pieces()).decode()
+    assert re.search('name="job_id"\r\n\r\n[0-9a-f-]{36}\r\n', form)
 
 
 #: The names that differ: the contract's here, the glossary's there.
@@ -136,11 +150,13 @@ SCHEMA_OF = {
     "DlqMessageDeleted": "DeadLetterDeleted",
     "DlqMessageDetail": "DeadLetterDetail",
     "DlqMessageRedriven": "DeadLetterRedriven",
+    "DlqMessageRequeued": "DeadLetterRequeued",
     "DlqMessagesDeleted": "DeadLettersDeleted",
     "DlqMessagesRedriven": "DeadLettersRedriven",
     "DlqPage": "DeadLetterPage",
     "DlqProblem": "DeadLetterProblem",
     "ErrorBody": "Error",
+    "ExecAclWritten": "ExecAclRequest",
     "PackArtifact": "PricedArtifact",
     "PackEnvelope": "PricedEnvelope",
     "PackImage": "PricedImage",
@@ -157,6 +173,8 @@ SCHEMA_OF = {
 #: `LettersDeletedBy` is a query, `WheelDownloaded` and `PackFile` are of this side, `RunStatus` is a word.
 #: `PackCosts` are headers, `RunPackFields` is a part of snapshots, `PackResult` has a test of its own.
 OURS = {"LettersDeletedBy", "WheelDownloaded", "PackFile", "RunStatus", "PackCosts", "RunPackFields", "PackResult"}
+#: The same of programs: `JobAsked` is a part of a form.
+OURS |= {"ArtifactSaved", "JobAsked", "RunProgramFields", "RunsOfPrograms"}
 #: A summary may be a whole snapshot; an event gets its name from its frame; a receipt tells what its headers said.
 MAY_HAVE_MORE = {"RunSummary", "RunWatchEvent", "PackReceipt"}
 OF_HEADERS = {"idempotency_key", "replayed", "costs"}
@@ -171,7 +189,7 @@ PARTS = {
     "PackRunMeta": ("PricedRun", "meta"),
     "PricedChecks": ("PricedReady", "checks"),
 }
-TYPES = {name: getattr(module, name) for module in (results, priced_results) for name in module.__all__}
+TYPES = {name: getattr(module, name) for module in (results, job_results, priced_results) for name in module.__all__}
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -191,7 +209,8 @@ def test_a_type_has_the_fields_of_its_schema(name: str) -> None:
     more = hints - set(schema["properties"])
     assert not missing
     assert not more or name in MAY_HAVE_MORE
-    assert set(kind.__required_keys__) - optional - {"event"} - OF_HEADERS == set(schema.get("required", []))
+    elsewhere = OF_HEADERS | ({"event"} if name == "RunWatchEvent" else set())
+    assert set(kind.__required_keys__) - optional - elsewhere == set(schema.get("required", []))
 
 
 def test_the_result_of_a_pack_is_one_or_the_other() -> None:

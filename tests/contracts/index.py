@@ -18,8 +18,19 @@ from pyoco_server.core.outcome import Completed, Failed
 from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, hand_back
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
-from pyoco_server.ports.index.port import EVERYBODY, Held, Index, Mark, Page, RunFilter, Summary
+from pyoco_server.ports.index.port import (
+    EVERYBODY,
+    Ahead,
+    Held,
+    Index,
+    Mark,
+    Page,
+    ProgramCounts,
+    RunFilter,
+    Summary,
+)
 from pyoco_server.ports.runs.port import Removed, Stored
+from shown_programs import a_program
 
 __all__ = ["IndexContract", "MakeIndex", "feed", "ids", "opened"]
 
@@ -115,6 +126,91 @@ class IndexContract:
                 error="why 日本語",
             )
         ]
+
+    async def test_a_line_of_a_program_tells_whose_job_it_is_and_how_it_went(self, index: Index) -> None:
+        """GRID-151, GRID-154"""
+        job = {"group": "g1", "client_id": "bert", "exec_name": "render"}
+        run = a_program(**job, attempt=2, lost=1, exit_code=-9, error_code="SIGNALED", job={"args": ["secret"]})
+        await feed(index, Stored(run, 1))
+        (line,) = (await index.page(RunFilter(), 50)).items
+        assert (line.kind, line.flow_name, line.tag) == ("exec", "exec:render", "exec")
+        assert line.program == job | {
+            "job_id": run.program.job_id if run.program else "",
+            "attempt": 2,
+            "lost": 1,
+            "exit_code": -9,
+            "error_code": "SIGNALED",
+        }
+
+    async def test_programs_are_found_by_job_by_client_and_by_group(self, index: Index) -> None:
+        """GRID-150"""
+        job_id = str(uuid.uuid4())
+        runs = [
+            a_program(job_id=job_id),
+            a_program(job_id=job_id, group="g1", tenant_id="t"),
+            a_program(client_id="bert", group="g1"),
+            a_run(),
+        ]
+        await feed(index, *(Stored(run, number) for number, run in enumerate(runs, 1)))
+        found: dict[str, dict[str, Any]] = {
+            "01": {"job_id": job_id},
+            "1": {"job_id": job_id, "tenant_id": "t"},
+            "2": {"client_id": "bert"},
+            "12": {"group": "g1"},
+            "0": {"group": "default", "flow": "exec:calcA"},
+            "": {"client_id": "bert", "job_id": job_id},
+        }
+        for numbers, wanted in found.items():
+            assert set(await ids(index, **wanted)) == {runs[int(number)].run_id for number in numbers}, wanted
+
+    async def test_programs_wait_in_no_queue_of_flows_and_are_nobodys_that_keeps_flows(self, index: Index) -> None:
+        """GRID-57"""
+        waits, runs = a_program(), a_program(status=RunState.RUNNING, updated_at=NOW + 1)
+        ended = a_program(status=RunState.COMPLETED)
+        await feed(index, Stored(waits, 1), Stored(runs, 2), Stored(ended, 3), Stored(a_run(), 4))
+        counts = await index.counts()
+        assert list(counts.waiting) == ["default"]
+        assert counts.by_status == {"PENDING": 2, "RUNNING": 1, "COMPLETED": 1}
+        assert (await index.ahead("exec", NOW + 9, "z", 10)).count == 0
+        assert [line.kind for line in await index.unfinished(0.0, NOW + 9, 10)] == ["flow"]
+        assert await index.quiet(EVERYBODY, NOW + 9, 10) == []
+        open_ones = await index.open_programs(0.0, NOW + 9, 10)
+        assert [line.run_id for line in open_ones] == [waits.run_id, runs.run_id]
+        assert [line.run_id for line in await index.open_programs(NOW + 1, NOW + 9, 10)] == [runs.run_id]
+        assert len(await index.open_programs(0.0, NOW + 9, 1)) == 1
+        await feed(index, Removed(waits.run_id, 5))
+        assert (await index.counts()).by_status == {"PENDING": 1, "RUNNING": 1, "COMPLETED": 1}
+
+    async def test_jobs_are_counted_by_group_and_program_as_they_change(self, index: Index) -> None:
+        """GRID-172"""
+        first = a_program(submitted_at=NOW - 5)
+        others = [a_program(client_id="bert"), a_program(group="g1"), a_program(exec_name="b", group="g1")]
+        await feed(index, *(Stored(run, number) for number, run in enumerate([first, *others], 1)))
+        waits = ProgramCounts("default", "calcA", 2, NOW - 5, 0)
+        in_g1 = [ProgramCounts("g1", "b", 1, NOW, 0), ProgramCounts("g1", "calcA", 1, NOW, 0)]
+        assert await index.programs() == [waits, *in_g1]
+        running = replace(first, status=RunState.RUNNING)
+        await feed(index, Stored(running, 5))
+        assert (await index.programs())[0] == ProgramCounts("default", "calcA", 1, NOW, 1)
+        await feed(index, Stored(replace(running, status=RunState.CANCELLING), 6))
+        assert (await index.programs())[0].inflight == 1
+        await feed(index, Stored(replace(running, status=RunState.CANCELLED), 7), Removed(others[0].run_id, 8))
+        assert await index.programs() == in_g1
+
+    async def test_what_is_ahead_of_a_job_is_ahead_in_its_lane(self, index: Index) -> None:
+        """GRID-58"""
+        runs = [a_program(submitted_at=NOW + number, tenant_id="t") for number in range(4)]
+        elsewhere = [a_program(client_id="bert"), a_program(group="g1"), a_program(exec_name="b")]
+        begun = a_program(status=RunState.RUNNING)
+        everything = [*runs, *elsewhere, begun]
+        await feed(index, *(Stored(run, number) for number, run in enumerate(everything, 1)))
+        ahead = await index.programs_ahead(runs[3], 100)
+        assert (ahead.count, ahead.oldest_tenant_id) == (3, "t")
+        assert ahead.oldest is not None
+        assert ahead.oldest.run_id == runs[0].run_id
+        assert (await index.programs_ahead(runs[3], 2)).count == 2
+        assert await index.programs_ahead(runs[0], 100) == Ahead(0, None)
+        assert await index.programs_ahead(a_run(), 100) == Ahead(0, None)
 
     async def test_the_newest_update_comes_first_and_ties_go_by_run_id(self, index: Index) -> None:
         """FLOW-110"""

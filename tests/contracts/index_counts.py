@@ -28,7 +28,7 @@ def recount(runs: list[Run]) -> Counts:
     packs = [run for run in runs if run.is_pack]
     early = [run.submitted_at for run in packs if run.status is RunState.PENDING]
     for run in runs:
-        if run.status is RunState.PENDING and not run.is_pack:
+        if run.status is RunState.PENDING and not (run.is_pack or run.is_exec):
             waiting.setdefault(run.tag, []).append(run)
     return Counts(
         by_status=dict(Counter(run.status.value for run in runs)),

@@ -13,6 +13,7 @@ import pytest
 from contracts.index import MakeIndex, opened
 from contracts.runs import NOW, a_run
 from pyoco_server.core.outcome import Completed, Failed, Progress
+from pyoco_server.core.programs.record import Program
 from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, Index, Mark, Page, Place, RunFilter
@@ -21,6 +22,7 @@ from pyoco_server.ports.runs.port import Removed, Stored
 __all__ = ["IndexWalksContract", "World", "fits"]
 
 SHA = "5" * 64
+JOBS = [str(uuid.UUID(int=number, version=4)) for number in (1, 2, 3)]
 FILTERS: list[dict[str, Any]] = [
     {},
     {"status": "RUNNING"},
@@ -41,6 +43,11 @@ FILTERS: list[dict[str, Any]] = [
     {"run_id_prefix": "a"},
     {"run_id_prefix": "a", "tenant_id": "t", "tag": "a"},
     {"run_id_prefix": "b", "updated_after": NOW + 8, "status": "RUNNING"},
+    {"client_id": "anna"},
+    {"group": "g1", "kind": "exec"},
+    {"group": "g2", "client_id": "bert", "tenant_id": "t"},
+    {"job_id": JOBS[0]},
+    {"job_id": JOBS[1], "status": "COMPLETED", "flow": "f"},
 ]
 
 
@@ -55,7 +62,13 @@ def fits(run: Run, wanted: RunFilter) -> bool:
         and (wanted.tag is None or wanted.tag in {run.tag, *run.tags})
         and (wanted.updated_after is None or run.updated_at > wanted.updated_after)
         and run.run_id.startswith(wanted.run_id_prefix or "")
+        and _fits_program(run.program, wanted)
     )
+
+
+def _fits_program(program: Program | None, wanted: RunFilter) -> bool:
+    asked = {"job_id": wanted.job_id, "client_id": wanted.client_id, "group": wanted.group}
+    return all(value in {None, getattr(program, name, 0)} for name, value in asked.items())
 
 
 Key = tuple[float, str]
@@ -82,17 +95,27 @@ class World:
 
     def _submitted(self) -> Run:
         now = self._tick()
+        kind = self.dice.choice(["flow", "flow", "exec", "pack"])
         return a_run(
             run_id=self.dice.choice("ab") + str(uuid.UUID(int=self.dice.getrandbits(128)))[1:],
             flow_name=self.dice.choice("fg"),
             tag=self.dice.choice("ab"),
             tags=tuple(self.dice.sample(["a", "b", "x", "y"], self.dice.randrange(3))),
-            kind=self.dice.choice(["flow", "flow", "exec", "pack"]),
+            kind=kind,
+            program=self._program() if kind == "exec" else None,
             extra=self.dice.choice([{}, {"money_state": "RESERVED"}, {"money_state": "SETTLED"}]),
             tenant_id=self.dice.choice(self.tenants),
             workflow_yaml_sha256=self.dice.choice([None, SHA]),
             submitted_at=now,
             updated_at=now,
+        )
+
+    def _program(self) -> Program:
+        choose = self.dice.choice
+        client_id, group = choose(["anna", "bert"]), choose(["default", "g1", "g2"])
+        job_id = choose(JOBS)
+        return Program(
+            job_id=job_id, client_id=client_id, group=group, exec_name="calcA", fingerprint="", max_attempts=5
         )
 
     def _changed(self, run: Run) -> Run:

@@ -302,6 +302,19 @@ class LedgerContract(LedgerSteps):
         assert await ledger.read(lambda tx: tx.runs.scan(Scan.UNSENT, 10)) == []
         assert len(await ledger.read(lambda tx: tx.runs.scan(Scan.AGED, 10))) == 2
 
+    async def test_what_was_sent_to_a_queue_that_is_lost_counts_as_not_sent(self, ledger: Ledger, skew: Skew) -> None:
+        """PRICED-158: runs that wait, and no others; it is no step"""
+        waiting, started, later = [await ledger.transact(a_reserved_run) for _ in range(3)]
+        await ledger.transact(lambda tx: tx.runs.mark_enqueued(waiting.run_id))
+        await ledger.transact(lambda tx: tx.runs.mark_enqueued(started.run_id))
+        await ledger.transact(lambda tx: tx.leases.start(started.run_id, started.version, LEASE))
+        skew.move(61)
+        lost_at = await ledger.read(lambda tx: tx.now_us())
+        await ledger.transact(lambda tx: tx.runs.mark_enqueued(later.run_id))
+        assert await ledger.transact(lambda tx: tx.runs.forget_sent(lost_at)) == 1
+        assert await ledger.transact(lambda tx: tx.runs.forget_sent(lost_at)) == 0
+        assert await ledger.read(lambda tx: tx.runs.scan(Scan.UNSENT, 10)) == [waiting]
+
     async def test_a_row_that_keeps_qualifying_is_found_once_older_ones_are_handled(
         self, ledger: Ledger, skew: Skew
     ) -> None:

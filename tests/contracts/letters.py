@@ -271,6 +271,31 @@ class LetterIndexContract:
                             found = [item.letter_id for item in (await index.page(wanted, 300)).items]
                             assert found == expected(items, wanted), wanted
 
+    async def test_letters_of_programs_are_found_by_client_and_group_and_listed_without_the_job(
+        self, index: LetterIndex
+    ) -> None:
+        """GRID-85"""
+        job: dict[str, Any] = {"kind": "exec", "exec_name": "calcA", "job": {"args": ["secret"]}, "exit_code": -9}
+        items = [
+            StoredLetter(1, a_letter(**job, client_id="anna", group="g1", flow_name="exec:calcA", tenant_id="t")),
+            StoredLetter(2, a_letter(**job, client_id="bert", group="g1", flow_name="exec:calcA", tenant_id="u")),
+            StoredLetter(3, a_letter(**job, client_id="anna", group="g2", flow_name="exec:other", tenant_id="t")),
+            StoredLetter(4, a_letter()),
+        ]
+        await index.apply(changes(*items))
+        found: dict[tuple[int, ...], dict[str, Any]] = {
+            (3, 1): {"client_id": "anna"},
+            (2, 1): {"group": "g1"},
+            (1,): {"client_id": "anna", "group": "g1", "tenant_id": "t", "reason": a_letter().reason},
+            (2,): {"group": "g1", "flow": "exec:calcA", "tenant_id": "u"},
+            (): {"client_id": "anna", "tenant_id": "u"},
+        }
+        for letter_ids_wanted, wanted in found.items():
+            assert await letter_ids(index, **wanted) == list(letter_ids_wanted), wanted
+        assert [await index.of_group(who, "g1") for who in (EVERYBODY, "t", "v")] == [(2, 2), (1, 1), (0, None)]
+        (page,) = (await index.page(LetterFilter(group="g2"), 5)).items
+        assert page.letter == replace(items[2].letter, job=None)
+
     @pytest.mark.parametrize("wanted", [{}, {"tag": "a"}, {"reason": "timeout"}, {"tenant_id": "t", "flow": "f"}])
     async def test_pages_lose_nothing_and_repeat_nothing_while_letters_come_and_go(
         self, index: LetterIndex, wanted: dict[str, str]

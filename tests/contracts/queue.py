@@ -309,6 +309,8 @@ class QueueContract:
             letter = DeadLetter(timestamp=1.0, reason=DeadReason.TIMEOUT, error=None, tag="a")
             await queue.bury(letter, letter_id)
         assert await queue.buried() == 2
+        await queue.bury(DeadLetter(timestamp=1.0, reason=DeadReason.TIMEOUT, error=None, tag="b"), "3")
+        assert (await queue.buried(), await queue.buried("a"), await queue.buried("c")) == (3, 2, 0)
 
     async def test_the_ack_timer_is_told(self, queue: Queue) -> None:
         """FLOW-292"""

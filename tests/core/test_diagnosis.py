@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.diagnosis import BAD_SETTING, CHECKS, Finding, Level, diagnose, settings_refused, worst
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
@@ -43,6 +43,7 @@ from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, Pri
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.ports.nats.grid_resources import grid_resources
 from pyoco_server.ports.nats.resources import resources_of
 
 GIB = 1024**3
@@ -142,7 +143,7 @@ def _settings(wanted: dict[str, Any]) -> dict[str, Any]:
 
 STREAMS = tuple(
     Stream(each.name, each.config, Found(settings=_settings(each.config), leader="n1"))
-    for each in resources_of(NatsBackendConfig())
+    for each in (*resources_of(NatsBackendConfig()), *grid_resources(NatsBackendConfig(), GridConfig()))
 )
 
 HEALTHY = Facts(
@@ -253,6 +254,7 @@ AWAY = Peer("n3", is_current=False, is_offline=True, lag=0)
 GONE = Peer("n4", is_current=False, is_offline=False, lag=0, silent_seconds=9.0)
 DANGER, WARNING, NOTE = Level.DANGER, Level.WARNING, Level.NOTE
 WORK, RUNS, WHEELS, DLQ = "PYOCO_WORK", "KV_pyoco_runs", "OBJ_pyoco_wheels", "PYOCO_DLQ"
+EXEC = "PYOCO_EXEC"
 
 #: What is changed in a healthy deployment, the check that must notice, and how bad that is.
 SICK: list[tuple[str, Change, str, Level]] = [
@@ -325,6 +327,12 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("no expiry", with_stream(RUNS, allow_msg_ttl=False), "stream.records", WARNING),
     ("no markers", with_stream(RUNS, subject_delete_marker_ttl=0), "stream.records", WARNING),
     ("long history", with_stream(RUNS, max_msgs_per_subject=5), "stream.records", WARNING),
+    ("programs twice", with_stream(EXEC, max_msgs_per_subject=2), "stream.programs", DANGER),
+    ("programs pushed out", with_stream(EXEC, discard_new_per_subject=False), "stream.programs", DANGER),
+    ("programs stay", with_stream(EXEC, retention="limits"), "stream.retention", DANGER),
+    ("programs are missing", with_state(EXEC, MISSING), "stream.present", DANGER),
+    ("small programs only", with_stream(EXEC, max_msg_size=1000), "stream.room", DANGER),
+    ("placements are short-lived", with_stream("KV_pyoco_exec_routes", max_age=10**9), "stream.age", WARNING),
     ("R1 of three", on_cluster(1), "stream.replicas", DANGER),
     ("R2 of three", on_cluster(2, GOOD), "stream.replicas", WARNING),
     (

@@ -330,9 +330,10 @@ def test_what_is_no_backup_is_told(
 
 
 def test_a_server_without_anything_of_ours_makes_no_backup(
-    nats_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    own_nats_server: NatsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert outcome(cli, "pyoco-server-admin", ["--nats-url", nats_url, "backup", "--to", str(tmp_path / "new")]) == 1
+    url = own_nats_server.url
+    assert outcome(cli, "pyoco-server-admin", ["--nats-url", url, "backup", "--to", str(tmp_path / "new")]) == 1
     assert "there is nothing of pyoco-server on this NATS server" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -248,7 +248,8 @@ def completions(line: str, **variables: str) -> list[str]:
     [
         ("pyoco-client wai", ["wait"]),
         ("pyoco-client list --status F", ["FAILED"]),
-        ("pyoco-client dlq re", ["redrive"]),
+        ("pyoco-client dlq red", ["redrive"]),
+        ("pyoco-client exe", ["exec"]),
         ("pyoco-client watch --output ", ["json", "status", "tree"]),
     ],
 )

@@ -18,13 +18,14 @@ import pytest
 
 from backends import recorded
 from gateways import Gateway, fresh_gateway, open_gateway
+from grid_http import DONE, begin_job, end_job, submit_job
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.http.state import UPLOADS_MAX, State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for
+from servers import NatsServer, config_for, unique
 from wheels import build_wheel
 
 #: Section 27.2 of the contract, word for word: these are product texts. Later ids are ours.
@@ -62,7 +63,7 @@ CONTRACT = {
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
 #: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
-ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33, *range(37, 42), 43}
+ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33, *range(37, 42), 43, 45, 47}
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ async def _reuses_a_key(gateway: Gateway) -> httpx.Response:
 
 async def _repeats_what_is_no_flow(gateway: Gateway) -> httpx.Response:
     made, _ = await recorded(gateway.backend)
-    await gateway.backend.runs.replace(replace(made.run, kind="exec"), made.revision)
+    await gateway.backend.runs.replace(replace(made.run, kind="other"), made.revision)
     return await gateway.client.post(f"/runs/{made.run.run_id}/rerun")
 
 
@@ -163,6 +164,28 @@ async def _cancels_a_priced_run(gateway: Gateway) -> httpx.Response:
     return await gateway.client.post(f"/runs/{stored.run.run_id}/cancel")
 
 
+async def _asks_for_files_that_are_gone(gateway: Gateway) -> httpx.Response:
+    accepted = await submit_job(gateway, group=gateway_group(gateway))
+    await end_job(gateway, await begin_job(gateway), DONE, b"PK")
+    assert gateway.backend.programs is not None
+    run = (await gateway.backend.runs.find(accepted["run_id"])).run  # type: ignore[union-attr]
+    await gateway.backend.programs.artifacts.delete(run.program.artifacts[0].object)  # type: ignore[union-attr]
+    return await gateway.client.get(f"/runs/{accepted['run_id']}/artifacts")
+
+
+async def _asks_for_files_too_early(gateway: Gateway) -> httpx.Response:
+    accepted = await submit_job(gateway, group=gateway_group(gateway))
+    return await gateway.client.get(f"/runs/{accepted['run_id']}/artifacts")
+
+
+def gateway_group(gateway: Gateway) -> str:
+    """Nobody else's: gateways of tests share the queue of programs."""
+    programs = gateway.backend.programs
+    assert programs is not None
+    object.__setattr__(programs.config, "exec_group", unique("g"))
+    return programs.config.exec_group
+
+
 DOCUMENT = create_app(NatsBackendConfig()).openapi()
 SOMEONE = str(uuid.UUID(int=7, version=4))
 LARGE = "x" * 300_000
@@ -206,6 +229,10 @@ OPEN = [
     Provoked(27, 404, "dead letter not found", sends("DELETE", "/dlq/7"), "DELETE /dlq/{letter_id}"),
     Provoked(27, 404, "dead letter not found", sends("POST", "/dlq/7/redrive"), "POST /dlq/{letter_id}/redrive"),
     Provoked(28, 409, "run cannot be repeated", _repeats_what_is_no_flow, "POST /runs/{run_id}/rerun"),
+    Provoked(2, 409, "run has not ended", _asks_for_files_too_early, "GET /runs/{run_id}/artifacts"),
+    Provoked(44, 422, "BAD_SCHEMA: must be multipart/form-data", sends("POST", "/jobs", content=b""), "POST /jobs"),
+    Provoked(44, 404, "NOT_FOUND: there is no such ACL record", sends("GET", "/exec/acl/client/nobody-at-all")),
+    Provoked(46, 410, "artifact expired", _asks_for_files_that_are_gone, "GET /runs/{run_id}/artifacts"),
     Provoked(30, 503, "too many watchers", _watches_where_there_is_no_room, "GET /runs/{run_id}/watch"),
     Provoked(32, 503, "no room on the disk", _uploads_to_a_full_disk, "POST /wheels"),
     Provoked(34, 503, "too many transfers", _uploads_where_there_is_no_turn, "POST /wheels"),

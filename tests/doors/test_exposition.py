@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyoco_server.actions.measure import Crowd, Figures
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.http import exposition
+from pyoco_server.doors.http import families
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS, Moment, render
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.loops.tally import Tally
@@ -89,7 +89,7 @@ async def test_others_are_served_while_it_is_written(crowded: Moment) -> None:
             await asyncio.sleep(0)
             gaps.append(time.process_time() - began)
 
-    exposition._histogram.cache_clear()  # nothing has been written before
+    families._histogram.cache_clear()  # nothing has been written before
     ticking = asyncio.create_task(ticks())
     await asyncio.sleep(0)
     began = time.process_time()

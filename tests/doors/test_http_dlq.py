@@ -24,7 +24,7 @@ from pyoco_server.ports.nats.link import Link
 
 class TestList:
     async def test_an_empty_list(self, gateway: Gateway) -> None:
-        assert (await gateway.client.get("/dlq")).content == b'{"items":[],"next_cursor":null}'
+        assert (await gateway.client.get("/dlq")).content == b'{"items":[],"next_cursor":null,"next":null}'
 
     async def test_a_letter_shows_what_is_known_newest_first(self, gateway: Gateway) -> None:
         """FLOW-331 to FLOW-334"""

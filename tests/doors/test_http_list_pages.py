@@ -17,12 +17,14 @@ from gateways import ANNA, PROGRESS, Gateway, ended, fresh_gateway, ids, open_ga
 from listing import page, put, run_at, walk, write
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed
+from pyoco_server.core.programs.record import Program
 from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude
-from pyoco_server.core.states import RunState
+from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.nats.link import Link
 from waiting import eventually
 
 SHA = "ab12" * 16
+PROGRAM = Program(job_id="j", group="default", exec_name="calcA", client_id="http", fingerprint="f", max_attempts=5)
 
 
 class TestForms:
@@ -187,6 +189,13 @@ class TestWalks:
     async def test_every_filter_takes_a_cursor(self, gateway: Gateway) -> None:
         """FLOW-97 to FLOW-104, FLOW-111, FLOW-557"""
         dice = random.Random(8)
+
+        def some_kind() -> dict[str, Any]:
+            """A gateway sweeps programs: those that have not ended would be moved under the walk."""
+            if dice.randrange(2):
+                return {"status": dice.choice(list(RunState))}
+            return {"status": dice.choice(sorted(TERMINAL)), "kind": "exec", "program": PROGRAM}
+
         runs = [
             run_at(
                 float(1 + dice.randrange(30)),
@@ -194,9 +203,8 @@ class TestWalks:
                 flow_name=dice.choice(["hello", "bye"]),
                 tag=dice.choice(["gpu", "cpu"]),
                 tags=tuple(dice.sample(["gpu", "x"], dice.randrange(3))),
-                status=dice.choice(list(RunState)),
                 workflow_yaml_sha256=dice.choice([None, SHA]),
-                kind=dice.choice(["flow", "exec"]),
+                **some_kind(),
             )
             for n in range(90)
         ]

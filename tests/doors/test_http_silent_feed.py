@@ -15,7 +15,7 @@ from gateways import ids as listed
 from pyoco_server.actions.watch import Watch, Watching, watch
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.state import State
-from pyoco_server.loops import feeder, letter_feeder
+from pyoco_server.loops import feed
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from waiting import eventually
@@ -27,10 +27,8 @@ LETTERS = "/dlq"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two heartbeats and a half: so that the tests need not wait for five."""
-    monkeypatch.setattr(feeder, "SILENCE_SECONDS", 2.5)
-    monkeypatch.setattr(letter_feeder, "SILENCE_SECONDS", 2.5)
-    monkeypatch.setattr(feeder, "_AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(feed, "SILENCE_SECONDS", 2.5)
+    monkeypatch.setattr(feed, "_AGAIN_SECONDS", 0.1)
 
 
 def state_of(gateway: Gateway) -> State:

@@ -147,7 +147,7 @@ class TestReasons:
         assert "none has taken the run in 10" in told["message"]
 
     async def test_places_far_back_are_not_counted_out(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(explain_wait, "_AHEAD_MAX", 2)
+        monkeypatch.setattr(explain_wait, "AHEAD_MAX", 2)
         await announce(gateway, "a", state=WorkerState.RUNNING, running=("x",))
         runs = [await put(gateway, number, age=100 - number) for number in range(4)]
         await queued(gateway, *runs)

@@ -77,6 +77,51 @@ async def test_they_are_stopped_in_order_and_the_others_wait_for_the_base(consol
     assert lines[3:] == ["early ends", "late ends", "base ends"]
 
 
+async def test_of_several_bases_most_have_to_be_there(console: Console, tmp_path: Path) -> None:
+    """A cluster that has lost one node of three still carries the others."""
+    sleeps, ready = "import time; time.sleep(60)", [asyncio.Event() for _ in range(3)]
+    bases = [
+        part(sleeps, f"base-{number}", until_ready=event.wait, is_base=True, stop_seconds=1.0)
+        for number, event in enumerate(ready)
+    ]
+    supervisor = Supervisor([part(sleeps, "child"), *bases], console)
+    base = supervisor._children[0]._base
+    supervisor.start()
+    ready[0].set()
+    await eventually(lambda: base._there == {"base-0"})
+    assert not base._ready.is_set()
+    ready[1].set()
+    await eventually(lambda: "child" in supervisor.pids())
+    async with supervisor.away("base-0"):  # one of three is left
+        await eventually(lambda: base._there == {"base-1"})
+        assert not base._ready.is_set()
+        async with supervisor.away("child"):
+            pass
+        ready[2].set()
+        await eventually(lambda: "child" in supervisor.pids())
+    await eventually(lambda: len(base._there) == 3)
+    async with supervisor.away("base-1"):
+        await eventually(lambda: len(base._there) == 2)
+        assert base._ready.is_set()
+    await supervisor.stop()
+
+
+async def test_whoever_is_back_is_told_of_with_its_new_pid(console: Console) -> None:
+    heard: list[tuple[str, int]] = []
+    supervisor = Supervisor(
+        [part("import time; time.sleep(60)", stop_seconds=1.0)], console, lambda name, pid: heard.append((name, pid))
+    )
+    supervisor.start()
+    await eventually(lambda: "child" in supervisor.pids())
+    old = supervisor.pids()["child"]
+    async with supervisor.away("child"):
+        assert supervisor.pids() == {}
+    await eventually(lambda: bool(heard))
+    assert heard == [("child", supervisor.pids()["child"])]
+    assert heard[0][1] != old
+    await supervisor.stop()
+
+
 async def test_a_stop_in_the_middle_of_anything_leaves_nobody(console: Console) -> None:
     """A child may be starting, ending, waiting for its next start, or deaf."""
     for pause in (0.0, 0.01, 0.05, 0.1, 0.3):

@@ -12,6 +12,7 @@ import jsonschema_rs
 import pytest
 
 from priced_gateways import Payer, PricedDoor, check_problem, costs_of
+from pyoco_server.actions.priced import owned
 from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.errors import DependencyUnavailable
@@ -137,6 +138,39 @@ async def test_what_cannot_be_read_or_is_not_what_was_published_is_never_shown(
     assert found.headers["retry-after"] == "5"
     assert costs_of(found) == ("0.2500", "0.0500", "9.9500", "12")
     assert "answer_text" not in found.text
+
+
+async def test_what_its_store_has_lost_is_gone_and_not_to_be_asked_for_again(
+    priced_door: PricedDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PRICED-83: not while a node may only lag behind; what it cost is known"""
+    monkeypatch.setattr(owned, "_SECOND_LOOK_SECONDS", 0.0)
+    payer, run_id = await ended(priced_door)
+    stores: Any = {"results": _Store(priced_door.priced.results, None)}
+    with priced_door.with_priced(replace(priced_door.priced, **stores)), priced_door.later(11):
+        gone = await ask(priced_door, payer, run_id)
+    assert check_problem(gone, Reason.RUN_RETENTION_EXPIRED)["run_id"] == run_id
+    assert "retry-after" not in gone.headers
+    assert costs_of(gone)[:2] == ("0.2500", "0.0500")
+
+
+class _LateStore(_Store):
+    """A node that stood still answers the first question."""
+
+    async def get(self, key: str) -> Any:
+        answer, self._answer = self._answer, await self._results.get(key)
+        return answer
+
+
+async def test_a_node_that_stood_still_does_not_make_a_result_gone(
+    priced_door: PricedDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PRICED-83"""
+    monkeypatch.setattr(owned, "_SECOND_LOOK_SECONDS", 0.0)
+    payer, run_id = await ended(priced_door)
+    stores: Any = {"results": _LateStore(priced_door.priced.results, None)}
+    with priced_door.with_priced(replace(priced_door.priced, **stores)), priced_door.later(11):
+        assert (await ask(priced_door, payer, run_id)).status_code == 200
 
 
 async def test_it_takes_a_token_of_the_bucket_for_reading(priced_door: PricedDoor) -> None:

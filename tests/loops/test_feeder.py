@@ -11,7 +11,7 @@ import pytest
 from contracts.index import ids
 from contracts.runs import NOW, a_run
 from pyoco_server.errors import Unavailable
-from pyoco_server.loops import feeder as feeder_module
+from pyoco_server.loops import feed as feed_module
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
@@ -153,7 +153,7 @@ async def test_a_feed_that_went_silent_makes_no_list_true(
     feed: Feed, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was true once. What has been stored since then nobody knows."""
-    monkeypatch.setattr(feeder_module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
     feed.tell()
     assert await feeder.caught_up(5)
     for _ in range(8):
@@ -176,7 +176,7 @@ async def test_what_was_heard_counts_once_it_is_written(
     feed: Feed, index: SlowIndex, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index that cannot be written is as far behind as one that hears nothing."""
-    monkeypatch.setattr(feeder_module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
     feed.tell()
     assert await feeder.caught_up(5)
     index.may_write.clear()

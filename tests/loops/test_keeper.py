@@ -7,7 +7,9 @@ import random
 
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli import keeper as cli_keeper
 from pyoco_server.loops.keeper import KeeperHeartbeat
+from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.nats.link import Patience
 from servers import NatsServer
 from waiting import eventually
@@ -43,3 +45,20 @@ async def test_ten_tasks_start_and_stop_it_at_random_and_then_nothing_runs(confi
         await asyncio.sleep(0.02)
         assert keeper.beats + keeper.misses == beats
         assert not [task for task in asyncio.all_tasks() if task.get_name() == "KeeperHeartbeat"]
+
+
+async def test_a_keeper_that_is_to_stop_does_not_wait_for_a_turn_that_does_not_end() -> None:
+    """DESIGN 6: found by a storm, in which NATS was away, and the keeper killed half a minute after SIGTERM"""
+
+    class Stuck(Loop):
+        async def turn(self) -> None:
+            inside.set()
+            await asyncio.Event().wait()
+
+    inside = asyncio.Event()
+    loops = [Stuck(every_seconds=1.0), Stuck(every_seconds=1.0)]
+    for loop in loops:
+        await loop.start()
+    await inside.wait()
+    await cli_keeper._end(*(loop.stop() for loop in loops), seconds=0.05)
+    assert [task for task in asyncio.all_tasks() if task.get_name() == "Stuck"] == []

@@ -13,7 +13,7 @@ import pytest
 from contracts.letters import a_letter, changes, letter_ids, some_letters
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
-from pyoco_server.loops import letter_feeder
+from pyoco_server.loops import feed
 from pyoco_server.loops.letter_feeder import LetterFeeder
 from pyoco_server.ports.letters.jetstream import JetStreamLetters
 from pyoco_server.ports.letters.port import LetterChanges
@@ -130,7 +130,7 @@ async def test_a_damaged_index_is_built_anew(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "_AGAIN_SECONDS", 0.01)
     feeder = LetterFeeder(letters, index)
     await feeder.start()
     for number in range(40):
@@ -153,7 +153,7 @@ async def test_damage_that_a_reader_finds_is_mended_while_no_letter_comes(
     index: SqliteLetterIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lists count as untrue at once, and until all has been told again."""
-    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "_AGAIN_SECONDS", 0.01)
     starts: list[int] = []
     heard: list[Callable[[], None]] = []
     may_end, may_tell = asyncio.Event(), asyncio.Event()
@@ -195,7 +195,7 @@ async def test_damage_that_a_reader_finds_is_mended_while_no_letter_comes(
 
 
 async def test_a_feed_that_ends_is_begun_again(index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "_AGAIN_SECONDS", 0.01)
     starts: list[int] = []
 
     class Feed:
@@ -214,7 +214,7 @@ async def test_a_feed_that_ends_is_begun_again(index: SqliteLetterIndex, monkeyp
 async def test_trouble_with_a_write_is_repeated_from_the_mark(
     index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letter_feeder, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "_AGAIN_SECONDS", 0.01)
     starts: list[int] = []
 
     class Feed:
@@ -240,7 +240,7 @@ async def test_word_of_what_went_is_no_sign_that_what_came_is_heard(
     index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is looked at by another way than its letters come: that one may be cut off alone."""
-    monkeypatch.setattr(letter_feeder, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(feed, "SILENCE_SECONDS", 0.2)
     heard: list[Callable[[], None]] = []
 
     class Feed:

@@ -1,4 +1,4 @@
-"""The clients that tests of the short way in and out talk with."""
+"""The clients that tests of the short way in and out talk with, and two processes' ways to the stores of programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import pytest
 from nats.aio.client import Client
 
 from nats_clients import connected
+from pyoco_server.config import grid_from_env
 from pyoco_server.ports.nats.client import QuickClient
+from pyoco_server.ports.nats.grid_resources import ensure_grid
+from pyoco_server.ports.nats.link import Link, open_link
+from servers import config_for, unique
 
 
 @pytest.fixture
@@ -25,3 +29,18 @@ async def plain(nats_url: str) -> AsyncIterator[Client]:
     client = await nats.connect(nats_url)
     yield client
     await client.close()
+
+
+@pytest.fixture
+async def links(link: Link, nats_url: str) -> AsyncIterator[tuple[Link, Link]]:
+    """Two processes' worth, and the streams and buckets of programs."""
+    await ensure_grid(link, config_for(nats_url), grid_from_env())
+    other = await open_link(nats_url, "another")
+    yield link, other
+    await other.close()
+
+
+@pytest.fixture
+def group() -> str:
+    """Of this test's own: the streams and buckets of programs have one name each, and are shared."""
+    return unique("g")

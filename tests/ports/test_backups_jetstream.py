@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -17,17 +18,18 @@ import pytest
 from contracts.backups import HookedArchive, Store, StreamsContract, back_up, put_back
 from pyoco_server import wiring
 from pyoco_server.actions.restore import plan_restore
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup import StreamCopy
 from pyoco_server.core.backup_change import Change
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_mark import Mark, dated, mark_of, restored_at
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from servers import NatsServer
+from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
+from servers import NatsServer, unique
 
 
 class JetStreamStore(Store):
@@ -174,6 +176,38 @@ async def test_somebody_who_listens_is_noticed(
         with pytest.raises(BackupFailed, match=rf"somebody uses KV_{prepared.runs_kv_bucket} .* --force"):
             await put_back(prepared, streams, archive, may_replace=True)
         await put_back(prepared, streams, archive, may_replace=True, may_disturb=True)
+
+
+async def test_the_queue_of_priced_runs_begins_anew_with_its_restore(
+    link: Link, prepared: NatsBackendConfig, tmp_path: Path
+) -> None:
+    """PRICED-158: whatever date the server gives it; the word for it stays when the marks are taken away"""
+    name = unique("packs")
+    priced = PricedConfig(pack_stream=name, pack_subject=name.replace("_", "."))
+    queue = JetStreamPackQueue(link, priced, 1)
+    await queue.start()
+    streams, archive = JetStreamStreams(link, prepared, priced), FolderArchive(tmp_path / "backup")
+    await back_up(prepared, streams, archive)
+    before = time.time_ns() // 1000
+    await put_back(prepared, streams, archive, may_replace=True)
+    found = await streams.find(name)
+    assert found is not None
+    assert mark_of(found.config) is None
+    assert before <= (restored_at(found.config) or 0) <= (await queue.begun_at() or 0)
+    later = dated(found.config, before + 3_600_000_000)
+    await link.api(f"STREAM.UPDATE.{name}", later, dict[str, Any])
+    assert await queue.begun_at() == before + 3_600_000_000
+    others = [each for each in await streams.found() if each.name != name]
+    assert {restored_at(each.config) for each in others} == {None}
+    await queue.close()
+    for found in await streams.found():
+        if found.name.startswith(name):
+            await streams.remove(found.name)
+
+
+@pytest.mark.parametrize("said", ["", "soon", "-1", "1" * 19, "²"])
+def test_a_date_that_is_none_is_passed_over(said: str) -> None:
+    assert restored_at({"metadata": {"pyoco.restored_at": said}}) is None
 
 
 class Interrupted(JetStreamStreams):
@@ -377,6 +411,27 @@ async def test_a_message_beyond_the_end_of_its_copy_is_put_when_the_copy_has_it_
         "key3": b"new",
     }
     assert contents["key3"][0] == places[3] + 5
+
+
+async def test_a_rollup_that_was_stored_in_a_bucket_removes_nothing_that_is_restored(
+    prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
+) -> None:
+    """One that somebody sent, and the server's own, in the marker of a record that expired."""
+    place = [await store.write(f"key{number}", b"old") for number in range(3)][-1]
+    archive = FolderArchive(tmp_path / "backup")
+    manifest = await back_up(prepared, streams, archive)
+    (runs,) = manifest.only([f"KV_{prepared.runs_kv_bucket}"])
+
+    async def changes() -> AsyncIterator[Change]:
+        prefix = f"$KV.{prepared.runs_kv_bucket}."
+        yield Change(place + 1, prefix + "sent", b"new", {"Nats-Rollup": "all"})
+        marker = {"Nats-Marker-Reason": "MaxAge", "Nats-TTL": "86400s", "Nats-Rollup": "sub"}
+        yield Change(place + 2, prefix + "key1", b"", marker)
+
+    await streams.remove(runs.name)
+    await streams.restore(runs, manifest.backup_id, None, archive.chunks(runs.name, runs.files[0]), changes())
+    contents = {key: value for key, (_, value) in (await store.contents()).items()}
+    assert contents == {"key0": b"old", "key1": b"", "key2": b"old", "sent": b"new"}
 
 
 async def test_a_large_stream_takes_no_memory(

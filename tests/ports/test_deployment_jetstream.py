@@ -14,7 +14,7 @@ import pytest
 
 from backends import opened_backend, submitted
 from configured_nats import configured_nats
-from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
     Account,
@@ -34,11 +34,12 @@ from pyoco_server.core.worker_record import WorkerRecord, encode_worker
 from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.grid_resources import ensure_grid, grid_resources
+from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.wiring import open_deployment
-from servers import config_for
+from servers import NatsServer, config_for
 from waiting import eventually
 
 
@@ -450,13 +451,32 @@ async def test_other_settings_of_a_stream_show(link: Link, config: NatsBackendCo
     assert (letters.wanted["max_age"], letters.state.settings["max_age"]) == (604_800 * 10**9, 60 * 10**9)
 
 
+async def test_streams_of_programs_are_missed_only_where_some_of_them_are(own_nats_server: NatsServer) -> None:
+    """An installation from before programs misses nothing."""
+    config, grid = config_for(own_nats_server.url), GridConfig()
+    link = await open_link(own_nats_server.url, "tests")
+    wanted = [each.name for each in grid_resources(config, grid)]
+    async with open_deployment(config, grid=grid) as deployment:
+        assert isinstance(await deployment.reach(), Server)
+        assert not set(wanted) & {each.name for each in await deployment.streams()}
+        await ensure_grid(link, config, grid)
+        await link.api("STREAM.DELETE.KV_pyoco_exec_slots", {}, dict[str, Any])
+        seen = {each.name: each.state for each in await deployment.streams()}
+    assert [name for name in wanted if not isinstance(seen[name], Found)] == ["KV_pyoco_exec_slots"]
+    await link.close()
+
+
 async def test_streams_of_priced_runs_are_missed_only_where_some_of_them_are(
     link: Link, prepared: NatsBackendConfig
 ) -> None:
     """Whoever never had a ledger has none of them, and misses nothing."""
     name = prepared.runs_kv_bucket
     priced = PricedConfig(
-        pack_stream=f"P_{name}", pack_subject=f"p.{name}", results_bucket=f"r-{name}", results_secret="geheim"
+        pack_stream=f"P_{name}",
+        pack_subject=f"p.{name}",
+        pack_input_bucket=f"i-{name}",
+        results_bucket=f"r-{name}",
+        results_secret="geheim",
     )
     wanted = [each.name for each in priced_resources(prepared, priced)]
     async with open_deployment(prepared, priced) as deployment:

@@ -11,6 +11,7 @@ import pytest
 
 from contracts.index import IndexContract, MakeIndex, ids, opened
 from contracts.index_counts import IndexCountsContract
+from contracts.index_programs import IndexProgramsContract
 from contracts.index_walks import IndexWalksContract
 from contracts.runs import NOW, a_run
 from pyoco_server.core.states import RunState
@@ -48,6 +49,10 @@ class TestSqliteIndexWalksAfterManyMoves(IndexWalksContract):
 
 
 class TestSqliteIndexCounts(IndexCountsContract):
+    pass
+
+
+class TestSqliteIndexPrograms(IndexProgramsContract):
     pass
 
 

@@ -20,6 +20,7 @@ from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_query
 from pyoco_server.ports.index.port import Mark, Place, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Stored
+from shown_programs import a_program
 
 FILTERS = {
     "tenant_id": "t",
@@ -135,12 +136,45 @@ class TestPlans:
             *_, (_, plan) = plans(connection, lambda: sqlite_query.page(connection, wanted, 50, place))  # noqa: B023
             assert any("tenant_id=? AND" in step and "status=? AND (at,run_id)<(?,?)" in step for step in plan), plan
 
+    @pytest.mark.parametrize("place", PLACES)
+    @pytest.mark.parametrize("own", [{"job_id": "j"}, {"client_id": "c"}, {"group": "g"}], ids=str)
+    def test_lists_of_programs_are_read_in_order_from_an_index(
+        self, connection: sqlite3.Connection, own: dict[str, Any], place: str
+    ) -> None:
+        for names in itertools.chain.from_iterable(itertools.combinations(FILTERS, count) for count in range(3)):
+            given: dict[str, Any] = own | {name: FILTERS[name] for name in names}
+            wanted = RunFilter(**given)
+            for text, plan in plans(
+                connection, lambda wanted=wanted: sqlite_query.page(connection, wanted, 50, PLACES[place])
+            ):
+                assert not [step for step in plan if step.startswith("SCAN") and not step.startswith(FINE)], plan
+                assert len([step for step in plan if "TEMP B-TREE" in step]) <= ("NOT INDEXED" in text), (text, plan)
+
+    @pytest.mark.parametrize("status", ["RUNNING", None])
+    @pytest.mark.parametrize("place", PLACES)
+    def test_a_group_of_many_tenants_is_read_by_an_index_of_its_own(
+        self, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, place: str, status: str | None
+    ) -> None:
+        """GRID-172: an operator looks at everybody's"""
+        monkeypatch.setattr(sqlite_query, "_TENANTS_MAX", 0)
+        wanted = RunFilter(group="g", status=status)
+        *_, (text, plan) = plans(connection, lambda: sqlite_query.page(connection, wanted, 50, PLACES[place]))
+        walks = [step for step in plan if "groups_all (grp=? AND status=?" in step]
+        assert len(walks) == (1 if status else len(RunState)), plan
+        assert not [step for step in plan if "runs_all" in step or "runs_status" in step], plan
+        assert len([step for step in plan if "TEMP B-TREE" in step]) <= ("NOT INDEXED" in text), (text, plan)
+        asked = list(plans(connection, lambda: sqlite_query.group_seconds(connection, "", "g", 10)))
+        assert sum("groups_all (grp=? AND status=?" in step for _, plan in asked for step in plan) == 2, asked
+
     def test_counts_and_what_is_ahead_need_no_look_at_the_runs(self, connection: sqlite3.Connection) -> None:
         for ask in (
             lambda: sqlite_counts.counts(connection),
             lambda: sqlite_counts.ahead(connection, "default", NOW, "x", 10),
             lambda: sqlite_counts.packs_ahead(connection, NOW, "x", 10),
             lambda: sqlite_counts.unfinished(connection, 0.0, NOW, 10),
+            lambda: sqlite_counts.open_programs(connection, 0.0, NOW, 10),
+            lambda: sqlite_counts.programs_ahead(connection, a_program(), 10),
+            lambda: sqlite_counts.programs(connection),
         ):
             for text, plan in plans(connection, ask):
                 assert not [step for step in plan if step.startswith("SCAN") and not step.startswith(FINE)], (

@@ -25,6 +25,7 @@ class TestSqliteLetterIndex(LetterIndexContract):
 
 
 FILTERS = {"tenant_id": "t", "reason": "timeout", "flow": "f", "tag": "a", "run_id": "r"}
+FILTERS |= {"client_id": "c", "group": "g"}
 
 
 async def test_every_list_is_read_in_order_from_an_index(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ async def test_every_list_is_read_in_order_from_an_index(tmp_path: Path) -> None
                     scans = [step for step in plan if step.startswith("SCAN") and "subquery" not in step]
                     assert scans == [], (names, plan)
                     # The page of a search by label alone is put in order once more: limit rows.
-                    by_label = "tag" in names and not {"reason", "flow", "run_id"} & set(names)
+                    by_label = "tag" in names and not {"reason", "flow", "run_id", "client_id", "group"} & set(names)
                     assert by_label or not any("TEMP B-TREE" in step for step in plan), (names, plan)
                     assert not any("AUTOMATIC" in step for step in plan), (names, plan)
         connection.close()
@@ -57,6 +58,14 @@ async def test_every_list_is_read_in_order_from_an_index(tmp_path: Path) -> None
             ("tenant_id", "reason", "flow"),
             "letters_tenant_reason_flow (tenant_id=? AND reason=? AND flow_name=? AND rowid<?)",
         ),
+        (("client_id",), "letters_client (client_id=? AND rowid<?)"),
+        (("group",), "letters_group (grp=? AND rowid<?)"),
+        (("tenant_id", "group"), "letters_tenant_group (tenant_id=? AND grp=? AND rowid<?)"),
+        (
+            ("tenant_id", "reason", "client_id", "group"),
+            "letters_tenant_client (tenant_id=? AND client_id=? AND rowid<?)",
+        ),
+        (("reason", "group"), "letters_reason (reason=? AND rowid<?)"),
         (tuple(FILTERS), "letters_run (run_id=? AND rowid<?)"),
     ],
 )

@@ -11,8 +11,9 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
-from pyoco_server.ports.nats.link import Link, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.resources import ensure, refuse_rollups, resources_of
 
 
 async def config_of(link: Link, stream: str) -> dict[str, Any]:
@@ -42,6 +43,45 @@ async def test_the_library_finds_our_buckets(link: Link, prepared: NatsBackendCo
     await bucket.put("k", b"v")
     assert (await bucket.get("k")).value == b"v"
     await js.object_store(prepared.wheel_object_store_bucket)
+
+
+async def test_a_bucket_cannot_be_emptied_by_writing_one_key(link: Link, prepared: NatsBackendConfig) -> None:
+    """But for that of runs: the server cannot leave markers without rollups, and turns them on."""
+    takes_rollups, refusals = [], set()
+    for resource in resources_of(prepared):
+        if resource.name.startswith("KV_"):
+            key = f"$KV.{resource.name.removeprefix('KV_')}.x"
+            try:
+                await link.store(key, b"", {"Nats-Rollup": "all"})
+                takes_rollups.append(resource.name)
+            except Rejected as error:
+                refusals.add(str(error))
+    assert takes_rollups == [f"KV_{prepared.runs_kv_bucket}"]
+    assert refusals == {"rollup not permitted (10111)"}
+
+
+async def test_a_bucket_of_an_earlier_version_is_used_as_it_is_until_the_operator_comes(
+    link: Link, config: NatsBackendConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FLOW-285"""
+    resources = resources_of(config)
+    for each in resources:
+        is_bucket = each.name.startswith("KV_")
+        earlier = each.config | {"allow_rollup_hdrs": True, "max_bytes": 2**24} if is_bucket else each.config
+        await link.api(f"STREAM.CREATE.{each.name}", earlier, dict[str, Any])
+    await Bucket(link, config.auth_kv_bucket).write("kept", b"{}", 0)
+    with caplog.at_level(logging.WARNING):
+        await ensure(link, resources)
+        assert not caplog.records
+        assert (await config_of(link, f"KV_{config.auth_kv_bucket}"))["allow_rollup_hdrs"]
+        for _ in range(2):
+            await refuse_rollups(link, resources)
+    found = {each.name: await config_of(link, each.name) for each in resources}
+    allowed = {name for name, each in found.items() if each["allow_rollup_hdrs"]}
+    assert {name for name in allowed if not name.startswith("OBJ_")} == {f"KV_{config.runs_kv_bucket}"}
+    assert {name for name in found if name.startswith("OBJ_")} < allowed
+    assert found[f"KV_{config.auth_kv_bucket}"]["max_bytes"] == 2**24
+    assert await Bucket(link, config.auth_kv_bucket).get("kept") is not None
 
 
 async def test_an_existing_resource_is_left_as_it_is(

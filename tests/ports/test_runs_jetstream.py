@@ -121,7 +121,9 @@ class TestARunNobodyCanRead:
             await runs.find("odd0")
         async with asyncio.timeout(30), aclosing(runs.changes()) as batches:
             items = (await anext(batches)).items
-        removed = [Removed(f"odd{number}", made.revision + 1 + number) for number in range(len(strange))]
+        removed = [
+            Removed(f"odd{number}", made.revision + 1 + number, is_corrupt=True) for number in range(len(strange))
+        ]
         assert items == (made, *removed)
 
 

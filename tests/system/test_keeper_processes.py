@@ -94,8 +94,8 @@ def keepers(backend: Backend, tmp_path: Path) -> Iterator[Keepers]:
 async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
     keeper = await keepers.start()
     (line,) = [line for line in keeper.lines if "keeper keeps" in line["message"]]
-    duties = ["KeeperHeartbeat", "Advisories", "Canceller", "Rescuer", "RegistrySweeper", "ObjectSweeper"]
-    assert line["duties"] == duties
+    of_flows = ["KeeperHeartbeat", "Advisories", "Canceller", "Rescuer", "RegistrySweeper", "ObjectSweeper"]
+    assert line["duties"] == [*of_flows, "ProgramSweeper"]
 
 
 async def given_up(backend: Backend, count: int) -> list[str]:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -21,12 +22,15 @@ import pytest
 from backends import opened_backend, submitted
 from chaos import free_port, impatient
 from contracts.backups import back_up, put_back
+from contracts.program_queue import taken
+from grid_stores import a_job, lane_of
 from pyoco_server import wiring
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.nats.link import open_link
-from servers import NatsServer
+from pyoco_server.ports.nats.resources import ensure, resources_of
+from servers import NatsServer, config_for, unique
 from system.test_backup_restore import Work, all_runs, working
 from system.test_up import Up, until
 from waiting import eventually
@@ -198,6 +202,29 @@ async def test_a_clusters_backup_is_restored_there_and_on_a_single_server(
                 return runs.keys() == run_ids and all(run.is_terminal for run in runs.values())
 
             await eventually(all_ended, 30)
+
+
+async def test_programs_have_three_copies_of_everything(cluster: Cluster) -> None:
+    """GRID-6, GRID-180, GRID-184: what was made with one copy before is given three"""
+    config, grid = config_for(cluster.url), GridConfig(exec_replicas=3, exec_group=unique("g"))
+    link = await open_link(cluster.url, "tests")
+    await ensure(link, resources_of(config))
+    async with wiring.open_door_backend(config, grid) as backend:
+        assert backend.programs is not None
+        queue, jobs = backend.programs.queue, [a_job(grid.exec_group) for _ in range(20)]
+        await asyncio.gather(*(queue.put(job) for job in jobs for _ in range(3)))
+        assert len(await taken(queue, lane_of(jobs[0]), 20)) == 20
+
+        async def is_whole() -> bool:
+            found = await queue.replicas()
+            copies = Counter(each.stream for each in found if each.is_current)
+            leaders = Counter(each.stream for each in found if each.is_leader)
+            return set(copies.values()) == {3} and set(leaders.values()) == {1} and len(copies) == 4
+
+        await eventually(is_whole, 30)
+    runs = await link.api(f"STREAM.INFO.KV_{config.runs_kv_bucket}", {}, dict[str, Any])
+    assert runs["config"]["num_replicas"] == 3
+    await link.close()
 
 
 async def test_the_loss_of_one_node_of_three_loses_no_run(cluster: Cluster) -> None:

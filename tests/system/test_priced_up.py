@@ -104,7 +104,7 @@ def test_a_ledger_of_a_newer_version_stops_the_start_and_says_why(own_nats_serve
     engine.dispose()
     site = Site(tmp_path, own_nats_server, {"PYOCO_LEDGER_URL": url})
     gateway = site.gateway("gateway")
-    until(lambda: not gateway.is_alive, 40, "the end")
+    until(lambda: not gateway.is_alive, 100, "the end")
     assert "newer than this program" in gateway.last_words
     assert "Traceback" not in gateway.last_words
     assert migrate.status(url).version == "9999"

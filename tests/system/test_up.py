@@ -20,6 +20,8 @@ import httpx
 import psutil
 import pytest
 
+from grid_peers import ClientPeer
+
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).parent / "pyoco-server"
 
@@ -234,7 +236,7 @@ def test_a_used_port_is_found_before_anything_starts(start: Callable[..., Up]) -
 
 def test_a_worker_that_cannot_start_stops_everything_and_says_why(start: Callable[..., Up]) -> None:
     up = start("--flow-resolver", "no_such_module_here:resolve")
-    assert up.process.wait(20) == 1
+    assert up.process.wait(60) == 1
     assert "ERR-PYOCO-0018: worker-1 did not start" in up.said
     assert "no_such_module_here" in up.said
     assert "Traceback" not in up.said
@@ -244,7 +246,7 @@ def test_a_nats_that_cannot_be_reached_is_an_error_with_its_id(start: Callable[.
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         up = start("--nats-url", f"nats://127.0.0.1:{nobody.getsockname()[1]}", "--no-worker", "--no-keeper")
-        assert up.process.wait(20) == 1
+        assert up.process.wait(60) == 1
     assert "ERR-PYOCO-0003: gateway did not start" in up.said
     assert "Traceback" not in up.said
 
@@ -264,3 +266,33 @@ def test_a_terminal_shows_the_banner_and_what_went_wrong(start: Callable[..., Up
     for name in ("up", "gateway"):
         lines = (up.data_dir / "logs" / f"{name}.jsonl").read_text().splitlines()
         assert all(json.loads(line) for line in lines)
+
+
+async def test_a_door_beside_the_gateway_takes_jobs_over_tcp_and_comes_back_when_it_dies(
+    start: Callable[..., Up],
+) -> None:
+    """GRID-40, GRID-118: the worker that `up` starts runs the sample programs."""
+    up = start("--frames-port", "0", "--no-keeper").until_up()
+    found = re.search(r"TCP +127\.0\.0\.1:(\d+)", up.said)
+    assert found is not None
+
+    async def ask() -> None:
+        async with await ClientPeer.connect(int(found[1])) as client:
+            await client.hello("up")
+            await client.accepted(exec_name="calcA", args=("3",))
+            assert (await client.result(60)).is_completed
+
+    await ask()
+    old = until(lambda: up.child("cli.grid leader"))
+    old.kill()
+    until(lambda: (child := up.child("cli.grid leader")) != old and child, what="another door")
+    await ask()
+    until(lambda: "pyoco-grid:door" in {line["service"] for line in up.logged}, what="its log")
+    assert up.end(signal.SIGTERM) == 0
+
+
+def test_a_door_that_everybody_could_reach_is_refused(start: Callable[..., Up]) -> None:
+    """GRID-165"""
+    up = start("--frames-port", "0", "--host", "0.0.0.0")
+    assert up.process.wait(60) == 3
+    assert "ERR-PYOCO-0047" in up.said

@@ -1,0 +1,430 @@
+"""A client of several groups: shares, turns, failover after the grace, and one result for each JobId."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from fake_door import QUICK, FakeDoor, Talk, fake_door
+from pyoco_server.client.frames import multi
+from pyoco_server.client.frames.shares import Turn, shares
+from pyoco_server.core.frames.codec import Frame
+from pyoco_server.core.programs.faults import Code
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import UsageError
+from pyoco_server.grid_client import GridMultiClient, GridRefused, JobRequest, JobResult, Spread
+from waiting import eventually
+
+#: In the client's time, which runs ten times as fast.
+GRACE = 10.0
+
+
+@pytest.fixture
+async def doors() -> AsyncIterator[list[FakeDoor]]:
+    """One of each of three groups."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(fake_door(name)) for name in ("a", "b", "c")]
+
+
+def client_of(doors: list[FakeDoor], total: int = 12, **spread: object) -> GridMultiClient:
+    settings = Spread(**{"grace_seconds": GRACE, **spread})  # type: ignore[arg-type]
+    return GridMultiClient(
+        "clientA", [door.address for door in doors], desired_total=total, spread=settings, settings=QUICK
+    )
+
+
+async def all_live(client: GridMultiClient) -> None:
+    await eventually(lambda: all(group.state == "live" for group in client.stats().groups))
+
+
+def ask(number: int = 0, job_id: str = "") -> JobRequest:
+    return JobRequest(exec_name="calcA", args=(str(number),), job_id=job_id)
+
+
+async def submitted(client: GridMultiClient, count: int) -> list[asyncio.Future[JobResult]]:
+    return [await client.submit(ask(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("total", "groups", "expected"),
+    [
+        (12, 3, [4, 4, 4]),
+        (13, 3, [5, 4, 4]),
+        (7, 2, [4, 3]),
+        (100, 3, [34, 33, 33]),
+        (2, 3, [1, 1, 1]),
+        (1, 1, [1]),
+    ],
+)
+def test_the_cap_is_split_evenly(total: int, groups: int, expected: list[int]) -> None:
+    """GRID-124"""
+    assert shares(total, groups) == expected
+
+
+def test_turns_and_weights() -> None:
+    """GRID-125: the next one in turn; the lightest, ties in turn; never one that may not be chosen."""
+    turn = Turn(["a", "b", "c"])
+    assert [turn.choose(lambda _: True, lambda _: 0) for _ in range(4)] == ["a", "b", "c", "a"]
+    assert [turn.choose(lambda each: each != "b", lambda _: 0) for _ in range(3)] == ["c", "a", "c"]
+    weights = Counter({"a": 2, "b": 1, "c": 1})
+    chosen = []
+    for _ in range(5):
+        name = turn.choose(lambda _: True, weights.__getitem__)
+        assert name is not None
+        weights[name] += 1
+        chosen.append(name)
+    assert chosen == ["b", "c", "a", "b", "c"]
+    assert turn.choose(lambda _: False, lambda _: 0) is None
+
+
+async def test_each_group_gets_its_share_and_its_turn(doors: list[FakeDoor]) -> None:
+    """GRID-124, GRID-125"""
+    async with client_of(doors, 13) as client:
+        await all_live(client)
+        assert sorted(door.hellos[0].desired_parallelism for door in doors) == [4, 4, 5]
+        futures = await submitted(client, 9)
+        results = [await future for future in futures]
+    assert [result.worker_id for result in results] == [*"abc"] * 3
+    assert [result.stdout for result in results] == [str(number) for number in range(9)]
+    stats = client.stats()
+    assert [group.share for group in stats.groups] == [5, 4, 4]
+    assert [(group.sent, group.results) for group in stats.groups] == [(3, 3)] * 3
+
+
+async def test_the_policy_least_prefers_the_group_with_the_fewest_unfinished_jobs(doors: list[FakeDoor]) -> None:
+    """GRID-125"""
+    doors[0].is_holding = doors[1].is_holding = True
+    async with client_of(doors, policy="least") as client:
+        await all_live(client)
+        for number in range(6):
+            future = await client.submit(ask(number))
+            if number >= 3:  # `c` has finished its own each time, and is the lightest; then it is again
+                assert (await future).worker_id == "c"
+            elif number == 2:
+                await future
+        assert [group.unfinished for group in client.stats().groups] == [1, 1, 0]
+        for door in doors[:2]:
+            await eventually(lambda door=door: len(door.submits) == 1)  # type: ignore[misc]
+            await door.finish(door.submitted[0])
+
+
+async def test_a_group_that_is_not_there_gets_nothing(doors: list[FakeDoor]) -> None:
+    """GRID-125, GRID-127"""
+    await doors[1].stop()
+    async with client_of(doors) as client:
+        await eventually(lambda: [group.state for group in client.stats().groups] == ["live", "connecting", "live"])
+        results = [await future for future in await submitted(client, 4)]
+        assert [result.worker_id for result in results] == ["a", "c", "a", "c"]
+
+
+async def test_a_group_that_takes_nothing_just_now_gets_nothing(doors: list[FakeDoor]) -> None:
+    """GRID-125: a NotLeader without an address is in force."""
+    async with client_of(doors) as client:
+        await all_live(client)
+        await doors[1].talks[0].send_away(after_ms=30_000)
+        await eventually(lambda: client.stats().groups[1].state == "paused")
+        results = [await future for future in await submitted(client, 4)]
+        assert {result.worker_id for result in results} == {"a", "c"}
+
+
+async def test_without_any_group_jobs_wait_in_their_order(doors: list[FakeDoor]) -> None:
+    """GRID-127"""
+    for door in doors:
+        await door.stop()
+    client = client_of(doors)
+    connecting = asyncio.create_task(client.connect())
+    futures = await submitted(client, 5)
+    assert client.stats().pending == 5
+    await doors[2].start()
+    await connecting
+    assert [(await future).worker_id for future in futures] == ["c"] * 5
+    assert [request.args for request in doors[2].submits] == [(str(number),) for number in range(5)]
+    assert client.stats().pending == 0
+    await client.close()
+
+
+async def test_beyond_its_bound_submit_waits(doors: list[FakeDoor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GRID-127: 100,000; here 3."""
+    assert multi.PENDING_MAX == 100_000
+    monkeypatch.setattr(multi, "PENDING_MAX", 3)
+    for door in doors:
+        await door.stop()
+    client = client_of(doors)
+    connecting = asyncio.create_task(client.connect())
+    await submitted(client, 3)
+    fourth = asyncio.create_task(client.submit(ask(3)))
+    await asyncio.sleep(0.02)
+    assert not fourth.done()
+    await doors[0].start()
+    assert (await (await fourth)).stdout == "3"
+    await connecting
+    await client.close()
+
+
+async def test_fewer_jobs_than_groups_at_once_are_kept(doors: list[FakeDoor]) -> None:
+    """GRID-124: a total of 2 over three groups: never more than 2 sent and unfinished."""
+    for door in doors:
+        door.is_holding = True
+    async with client_of(doors, 2) as client:
+        await all_live(client)
+        futures = await submitted(client, 6)
+        for round_ in range(6):
+            await eventually(lambda round_=round_: sum(len(d.submits) for d in doors) == min(round_ + 2, 6))  # type: ignore[misc]
+            assert sum(group.unfinished for group in client.stats().groups) <= 2
+            oldest = next(future for future in futures if not future.done())
+            for door in doors:
+                for request in door.submits:
+                    if request.args == (str(futures.index(oldest)),):
+                        await door.finish(request.job_id)
+            await oldest
+
+
+async def test_a_group_that_is_back_within_the_grace_keeps_its_jobs(doors: list[FakeDoor]) -> None:
+    """GRID-129: the grace ends when this test says so."""
+    doors[0].is_holding = True
+    is_over = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        await (is_over.wait() if seconds == GRACE else asyncio.sleep(seconds / 10))
+
+    settings = replace(QUICK, pace=replace(QUICK.pace, sleep=sleep))
+    async with GridMultiClient("clientA", [door.address for door in doors], settings=settings) as client:
+        await all_live(client)
+        futures = await submitted(client, 3)
+        await eventually(lambda: len(doors[0].submits) == 1)
+        doors[0].drop()
+        await eventually(lambda: len(doors[0].submits) == 2)
+        assert doors[0].submitted[0] == doors[0].submitted[1]
+        is_over.set()
+        doors[0].is_holding = False
+        await client.run(ask())
+        await doors[0].finish(doors[0].submitted[0])
+        assert [(await future).worker_id for future in futures] == ["a", "b", "c"]
+        stats = client.stats()
+        assert (stats.failovers, stats.late_results, stats.groups[0].reconnects) == (0, 0, 1)
+        assert sum(len(door.submits) for door in doors) == 5
+
+
+async def test_after_the_grace_jobs_go_to_other_groups_under_the_same_ids(doors: list[FakeDoor]) -> None:
+    """GRID-128, GRID-129, GRID-140: and not before it has passed."""
+    doors[0].is_holding = True
+    async with client_of(doors) as client:
+        await all_live(client)
+        futures = await submitted(client, 12)
+        await eventually(lambda: len(doors[0].submits) == 4)
+        await asyncio.gather(*(future for number, future in enumerate(futures) if number % 3))
+        lost = list(doors[0].submitted)
+        began = time.monotonic()
+        await doors[0].stop()
+        results = [await future for future in futures]
+        assert time.monotonic() - began >= GRACE / 10 * 0.95
+        moved = [result for result in results if result.job_id in lost]
+        assert {result.worker_id for result in moved} == {"b", "c"}
+        assert sorted(result.job_id for result in moved) == sorted(lost)
+        assert (client.stats().failovers, client.stats().late_results) == (4, 0)
+
+
+async def test_a_group_that_comes_back_is_told_to_cancel_what_was_moved(doors: list[FakeDoor]) -> None:
+    """GRID-130, GRID-132: a result from it is dropped and counted."""
+    for door in doors:
+        door.is_holding = True
+
+    async def too_late(talk: Talk, frame: Frame) -> None:
+        """It has finished the first one meanwhile, and never heard of the second."""
+        if doors[0].cancels[-1].job_id == lost[0]:
+            request = next(frame for frame in first_talk.asked.values() if lost[0].encode() in frame.payload)
+            await doors[0].end(talk, request)
+        else:
+            await talk.refuse(frame, Code.NOT_FOUND)
+
+    doors[0].on_cancel = too_late
+    async with client_of(doors, grace_seconds=0.5) as client:
+        await all_live(client)
+        futures = await submitted(client, 6)
+        await eventually(lambda: len(doors[0].submits) == 2)
+        first_talk, lost = doors[0].talks[0], list(doors[0].submitted)
+        await doors[0].stop()
+        await eventually(lambda: sum(len(door.submits) for door in doors[1:]) == 6)
+        # One of them finishes elsewhere before the group is back, one after.
+        await asyncio.gather(*(door.finish(lost[0]) for door in doors[1:]))
+        await eventually(lambda: sum(future.done() for future in futures) == 1)
+        await doors[0].start()
+        await eventually(lambda: len(doors[0].cancels) == 2)
+        assert {cancel.job_id for cancel in doors[0].cancels} == set(lost)
+        assert len(doors[0].submits) == 2
+        await eventually(lambda: client.stats().late_results == 1)
+        for door in doors[1:]:
+            for job_id in door.submitted:
+                await door.finish(job_id)
+        results = [await future for future in futures]
+        assert sorted(result.job_id for result in results) == sorted({*doors[1].submitted, *doors[2].submitted})
+        assert client.stats().late_results == 1 + 1  # and the first one's second result, from where it had been moved
+        # It is told once.
+        doors[0].drop()
+        await eventually(lambda: client.stats().groups[0].reconnects == 2)
+        assert len(doors[0].cancels) == 2
+
+
+async def test_a_group_that_comes_back_may_be_left_alone(doors: list[FakeDoor]) -> None:
+    """GRID-130: `--no-cancel-stale`."""
+    doors[0].is_holding = True
+    async with client_of(doors, grace_seconds=0.5, cancel_stale=False) as client:
+        await all_live(client)
+        futures = await submitted(client, 3)
+        await eventually(lambda: len(doors[0].submits) == 1)
+        await doors[0].stop()
+        await asyncio.gather(*futures)
+        await doors[0].start()
+        await eventually(lambda: client.stats().groups[0].state == "live")
+        await client.run(ask())
+        assert doors[0].cancels == []
+
+
+async def test_a_job_that_comes_back_to_its_first_group_is_not_cancelled_there(doors: list[FakeDoor]) -> None:
+    """GRID-129, GRID-130: nobody else was there, so it waited and is submitted where it was."""
+    alone = doors[:1]
+    alone[0].is_holding = True
+    async with client_of(alone, grace_seconds=0.1) as client:
+        future = await client.submit(ask())
+        await eventually(lambda: len(alone[0].submits) == 1)
+        await alone[0].stop()
+        await eventually(lambda: client.stats().pending == 1)
+        await alone[0].start()
+        await eventually(lambda: len(alone[0].submits) == 2)
+        await alone[0].finish(alone[0].submitted[0])
+        assert (await future).job_id == alone[0].submitted[1]
+        assert alone[0].cancels == []
+
+
+async def test_a_job_that_was_not_sent_need_not_wait_for_the_grace(doors: list[FakeDoor]) -> None:
+    """GRID-126: no byte of it was handed to the transport."""
+    first, second = doors[:2]
+    async with client_of(doors[:2], grace_seconds=1_000) as client:
+        await all_live(client)
+        # The first door stops reading: what is sent there stays on this side.
+        asleep = asyncio.Event()
+
+        async def sleep(talk: Talk, frame: Frame) -> None:
+            await asleep.wait()
+
+        first.on_submit = sleep
+        big = JobRequest(exec_name="calcA", files={"big": bytes(3_000_000)})
+        futures = [await client.submit(big) for _ in range(24)]
+        await eventually(lambda: sum(future.done() for future in futures) == 12)
+        await eventually(lambda: len(first.submits) == 1)
+        first.is_holding = True
+        first.on_submit = first.accept
+        asleep.set()
+        first.drop()
+        await first.stop()
+        await eventually(lambda: client.stats().groups[0].unfinished + sum(each.done() for each in futures) == 24)
+        stats = client.stats()
+        assert stats.failovers == 0
+        assert 1 <= stats.groups[0].unfinished < 8  # what a socket holds; the rest was in our hands
+        assert not set(first.submitted) & set(second.submitted)
+
+
+async def test_a_refused_group_is_left_out_and_the_others_serve(doors: list[FakeDoor]) -> None:
+    """GRID-131"""
+
+    async def refuse(talk: Talk, frame: Frame) -> None:
+        await talk.refuse(frame, Code.FORBIDDEN)
+
+    doors[0].on_hello = refuse
+    async with client_of(doors) as client:
+        await eventually(lambda: [group.state for group in client.stats().groups] == ["closed", "live", "live"])
+        assert {(await future).worker_id for future in await submitted(client, 4)} == {"b", "c"}
+    for door in doors:
+        door.on_hello = refuse
+    nobody = client_of(doors)
+    with pytest.raises(GridRefused, match="FORBIDDEN"):
+        await nobody.connect()
+    await nobody.close()
+
+
+async def test_a_job_of_another_process_is_cancelled_wherever_it_is(doors: list[FakeDoor]) -> None:
+    """GRID-121, GRID-163"""
+    job_id = str(uuid4())
+    doors[1].is_holding = True
+    async with client_of(doors) as client:
+        await all_live(client)
+        request = Frame(3, replace(ask(job_id=job_id), client_id="clientA").to_payload(), uuid4())
+        doors[1].talks[0].asked[job_id] = request
+        assert (await client.cancel(job_id)).status is RunState.CANCELLED
+        assert [len(door.cancels) for door in doors] == [1, 1, 1]
+        with pytest.raises(GridRefused, match="NOT_FOUND"):
+            await client.cancel(str(uuid4()))
+        assert [group.unfinished for group in client.stats().groups] == [0, 0, 0]
+
+
+async def test_a_large_archive_comes_from_the_group_that_has_it(doors: list[FakeDoor], tmp_path: Path) -> None:
+    """GRID-146"""
+    data = bytes(range(256)) * 10_000
+    async with client_of(doors) as client:
+        await all_live(client)
+        for number in range(3):
+            job_id = str(uuid4())
+            doors[number].objects[job_id] = data
+            result = await client.run(ask(job_id=job_id))
+            assert await client.save_output(result, tmp_path / f"{number}.zip")
+            assert (tmp_path / f"{number}.zip").read_bytes() == data
+
+
+async def test_every_job_has_one_result_while_doors_come_and_go(doors: list[FakeDoor]) -> None:
+    """GRID-132, GRID-141: connections break at random for a while."""
+    async with client_of(doors, grace_seconds=2.0) as client:
+        await all_live(client)
+
+        async def slowly(talk: Talk, frame: Frame) -> None:
+            await asyncio.sleep(0.003)
+            await talk.door.accept(talk, frame)
+
+        for door in doors:
+            door.on_submit = slowly
+
+        async def havoc() -> None:
+            for number in itertools.count():
+                door = doors[number % 3]
+                if number % 4 == 3:
+                    await door.stop()
+                    await asyncio.sleep(0.1)
+                    await door.start()
+                else:
+                    door.drop()
+                await asyncio.sleep(0.01)
+
+        breaking = asyncio.create_task(havoc())
+        futures = await submitted(client, 300)
+        async with asyncio.timeout(60):
+            results = [await future for future in futures]
+        breaking.cancel()
+        await asyncio.wait({breaking})
+        assert [result.stdout for result in results] == [str(number) for number in range(300)]
+        assert len({result.job_id for result in results}) == 300
+        stats = client.stats()
+        assert (stats.pending, sum(group.unfinished for group in stats.groups)) == (0, 0)
+        assert min(group.reconnects for group in stats.groups) > 0
+
+
+@pytest.mark.parametrize("groups", [[], ["127.0.0.1"], ["127.0.0.1:0"], ["127.0.0.1:99999"], ["a b:1"], ["h:1|"]])
+def test_what_is_no_address_is_refused(groups: list[str]) -> None:
+    """GRID-190"""
+    with pytest.raises(UsageError, match=r"example: 127\.0\.0\.1:5000"):
+        GridMultiClient("c", groups)
+
+
+def test_ids_and_caps_are_checked() -> None:
+    """GRID-3, GRID-190"""
+    with pytest.raises(GridRefused):
+        GridMultiClient("a.b", ["127.0.0.1:1"])
+    with pytest.raises(UsageError):
+        GridMultiClient("c", ["127.0.0.1:1"], desired_total=0)

@@ -1,0 +1,51 @@
+"""A router in front of two groups whose doors do what a test says (section 17.4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from fake_door import FakeDoor, fake_door
+from gateways import forget
+from grid_peers import grid_config
+from grid_routers import OpenRouter, open_router
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.nats.link import open_link
+from router_acts import PEPPER
+from servers import config_for
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def names(nats_url: str) -> AsyncIterator[NatsBackendConfig]:
+    """The streams and buckets of all routers here."""
+    config = config_for(nats_url, auth_pepper=PEPPER)
+    yield config
+    link = await open_link(nats_url, "tests")
+    await forget(link, config)
+    await link.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def g1() -> AsyncIterator[FakeDoor]:
+    async with fake_door("g1") as door:
+        yield door
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def g2() -> AsyncIterator[FakeDoor]:
+    async with fake_door("g2") as door:
+        yield door
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def router(names: NatsBackendConfig, g1: FakeDoor, g2: FakeDoor) -> AsyncIterator[OpenRouter]:
+    async with open_router(names, {"g1": g1.address, "g2": g2.address}) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def keyed(names: NatsBackendConfig, g1: FakeDoor, g2: FakeDoor) -> AsyncIterator[OpenRouter]:
+    grid = grid_config(exec_auth="api_key", clientx_grace_sec=0.5)
+    async with open_router(names, {"g1": g1.address, "g2": g2.address}, grid=grid) as opened:
+        yield opened

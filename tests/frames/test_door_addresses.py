@@ -1,0 +1,86 @@
+"""Which door a worker tries next, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyoco_server.errors import UsageError
+from pyoco_server.frames.addresses import Address, Addresses
+
+A, B, C = (Address("127.0.0.1", port) for port in (5000, 5001, 5002))
+
+
+def addresses(*given: Address, chance: float = 0.5) -> Addresses:
+    return Addresses(given or (A,), clock=lambda: 0.0, chance=lambda: chance)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:5000", Address("127.0.0.1", 5000)),
+        (" door.example:1 ", Address("door.example", 1)),
+        ("[::1]:65535", Address("::1", 65_535)),
+    ],
+)
+def test_an_address_is_read_and_written(text: str, expected: Address) -> None:
+    """GRID-190"""
+    assert Address.read(text) == expected
+    assert Address.read(str(expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "host", ":5000", "host:", "host:0", "host:65536", "host:5x", "host:-1", "host:٥"])
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    """GRID-190"""
+    with pytest.raises(UsageError, match=r"example: 127\.0\.0\.1:5000"):
+        Address.read(text)
+
+
+def test_delays_double_up_to_half_a_minute_and_begin_anew_at_a_door() -> None:
+    """GRID-123"""
+    known = addresses()
+    assert [known.delay() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    known.attached(A)
+    assert known.delay() == 0.5
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(0.0, 0.8), (1.0, 1.2), (0.25, 0.9)])
+def test_each_delay_is_a_fifth_more_or_less(chance: float, factor: float) -> None:
+    """GRID-123"""
+    known = addresses(chance=chance)
+    assert [known.delay() for _ in range(3)] == pytest.approx([0.5 * factor, factor, 2 * factor])
+
+
+def test_a_round_begins_where_it_was_and_goes_on_with_all_others() -> None:
+    """GRID-110: the same door, then those of HelloAck, then those of the command line."""
+    known = addresses(A, B)
+    assert known.round() == [A, B]
+    known.learn([str(C), "nonsense", str(A)])
+    assert known.round() == [A, C, B]
+    known.attached(C)
+    assert known.round() == [C, A, B]
+
+
+def test_a_door_cannot_fill_the_memory_with_names() -> None:
+    """GRID-195"""
+    known = addresses()
+    known.learn(f"h{number}:1" for number in range(10_000))
+    assert len(known.round()) == 65
+
+
+def test_a_door_that_names_none_is_not_believed() -> None:
+    """GRID-110"""
+    known = addresses(A)
+    known.learn([str(B)])
+    known.learn([])
+    assert known.round() == [A, B]
+
+
+def test_five_jumps_in_ten_seconds_and_no_more() -> None:
+    """GRID-45"""
+    now = [0.0]
+    known = Addresses([A], clock=lambda: now[0], chance=lambda: 0.5)
+    assert [known.may_jump() for _ in range(6)] == [True] * 5 + [False]
+    now[0] = 9.9
+    assert not known.may_jump()
+    now[0] = 10.0
+    assert known.may_jump()

@@ -1,0 +1,36 @@
+"""What tests of the ports of programs share: jobs, and stores over the test process's NATS.
+
+The streams and buckets of programs have fixed names, so tests share them and keep apart by their group.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from pyoco_server.core.programs.job import InlineInputs, ProgramJob
+from pyoco_server.ports.program_queue.port import Lane
+
+__all__ = ["a_job", "lane_of"]
+
+
+def a_job(group: str, exec_name: str = "calcA", client_id: str = "clientA", **more: Any) -> ProgramJob:
+    job_id = str(uuid.uuid4())
+    values: dict[str, Any] = {
+        "run_id": job_id,
+        "job_id": job_id,
+        "group": group,
+        "exec_name": exec_name,
+        "client_id": client_id,
+        "args": ("-n", "1"),
+        "timeout_sec": None,
+        "inputs": InlineInputs({}),
+        "submitted_at": time.time(),
+        "fingerprint": "0" * 64,
+    }
+    return ProgramJob(**(values | more))
+
+
+def lane_of(job: ProgramJob) -> Lane:
+    return Lane(job.group, job.exec_name, job.client_id)

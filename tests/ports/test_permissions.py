@@ -1,0 +1,77 @@
+"""The rights of each role follow the settings: other names, other subjects, and nothing for what is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.ports.nats.grid_resources import grid_resources
+from pyoco_server.ports.nats.permissions import ROLES, Role, rights_of
+from pyoco_server.ports.nats.resources import priced_resources, resources_of
+
+CONFIG, PRICED, GRID = NatsBackendConfig(), PricedConfig(priced_enabled=True), GridConfig()
+SERVING = [role for role in ROLES if role is not Role.ADMIN]
+#: Settings that name something in NATS.
+NAMES = {
+    "work_stream": "OTHER_WORK",
+    "dlq_stream": "OTHER_DLQ",
+    "advisory_stream": "OTHER_ADVISORIES",
+    "runs_kv_bucket": "other_runs",
+    "workers_kv_bucket": "other_workers",
+    "auth_kv_bucket": "other_auth",
+    "receipts_kv_bucket": "other_receipts",
+    "wheel_history_kv_bucket": "other_history",
+    "wheel_object_store_bucket": "other_wheels",
+    "workflow_object_store_bucket": "other_workflows",
+    "work_subject_prefix": "other.work",
+    "dlq_subject_prefix": "other.dlq",
+}
+
+
+def published(role: Role, config: NatsBackendConfig = CONFIG, priced: PricedConfig = PRICED) -> tuple[str, ...]:
+    return rights_of(role, config, priced, GRID).publish
+
+
+@pytest.mark.parametrize("role", SERVING)
+def test_other_names_mean_other_subjects(role: Role) -> None:
+    own = NatsBackendConfig(**NAMES)  # type: ignore[arg-type]  # all of these are text
+    text = "\n".join(published(role, own))
+    olds = [str(getattr(CONFIG, name)) for name in NAMES]
+    assert [old for old in olds if f".{old}." in f".{text}." or f"_{old}." in text] == []
+    assert "other_runs" in text
+
+
+def test_every_stream_is_somebodys() -> None:
+    """A stream that no role may look at is one that this table has forgotten."""
+    resources = (*resources_of(CONFIG), *grid_resources(CONFIG, GRID), *priced_resources(CONFIG, PRICED))
+    seen = {subject for role in SERVING for subject in published(role)}
+    assert [each.name for each in resources if f"$JS.API.STREAM.INFO.{each.name}" not in seen] == []
+
+
+@pytest.mark.parametrize("role", SERVING)
+def test_nobody_who_serves_may_do_what_the_operator_does(role: Role) -> None:
+    rights = rights_of(role, CONFIG, PRICED, GRID)
+    acts = {subject.split(".")[3] for subject in rights.publish if subject.startswith("$JS.API.STREAM.")}
+    assert acts <= {"INFO", "MSG", "PURGE"}
+    purged = {subject.rpartition(".")[2] for subject in rights.publish if ".PURGE." in subject}
+    assert all(name.startswith("OBJ_") for name in purged)
+    assert role is not Role.WORKER or not purged
+    assert not {">", "*", "$JS.>", "_INBOX.>"} & {*rights.publish, *rights.subscribe}
+    assert not [subject for subject in rights.publish if subject.startswith(("$JS.API.*", "$JS.API.>", "$SYS"))]
+
+
+@pytest.mark.parametrize("role", SERVING)
+def test_what_lies_elsewhere_needs_no_right_here(role: Role) -> None:
+    off = "\n".join(published(role, priced=PricedConfig(priced_enabled=False)))
+    assert "dpp" not in off.lower()
+    assert "secrets" not in off
+    elsewhere = dataclasses.replace(PRICED, pack_queue_url="sqs://queue", results_url="s3://results")
+    assert "\n".join(published(role, priced=elsewhere)) == off
+
+
+def test_only_gateways_doors_and_the_operator_come_near_the_keys() -> None:
+    near = {role for role in SERVING if any("pyoco_auth" in subject for subject in published(role))}
+    assert near == {Role.GATEWAY, Role.DOOR}
+    assert "$KV.pyoco_auth.>" not in published(Role.DOOR)

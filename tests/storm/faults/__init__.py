@@ -1,0 +1,1 @@
+"""What may befall a site, one kind a file."""
