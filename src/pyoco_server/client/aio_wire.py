@@ -19,7 +19,7 @@ from pyoco_server.client.calls import Call, Repeat
 from pyoco_server.client.faults import AnswerDamaged, Tries, read_answer
 from pyoco_server.client.files import CHUNK_BYTES, Arrival, Readable, Source
 from pyoco_server.client.forms import Form
-from pyoco_server.client.io_async import Chunks, Gate, Stream, in_thread, pieces_of, sleep
+from pyoco_server.client.io_async import Chunks, Gate, Stream, hear_out, in_thread, pieces_of, sleep
 from pyoco_server.client.job_form import JobForm
 from pyoco_server.client.pack_result import Gathering, Signed, check_signed
 from pyoco_server.client.retry import Patience
@@ -101,10 +101,12 @@ class AsyncWire:
                     await _check(response)
                     if not watching.opened(response.status_code, response.headers.get("Content-Type", "")):
                         return
-                    async for data in response.aiter_bytes():
+                    pieces = response.aiter_bytes()
+                    async for data in pieces:
                         for event in watching.feed(data):
                             yield event
                         if watching.is_over():
+                            await hear_out(pieces)
                             return
                 finally:
                     await response.aclose()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from threading import Semaphore as Gate
 from time import sleep
 from typing import ParamSpec, TypeAlias, TypeVar
 
-__all__ = ["Chunks", "Gate", "Stream", "closing", "in_thread", "pieces_of", "sleep"]
+__all__ = ["Chunks", "Gate", "Stream", "closing", "hear_out", "in_thread", "pieces_of", "sleep"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -26,3 +26,7 @@ def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 def pieces_of(chunks: Chunks) -> Generator[bytes, None, None]:
     yield from chunks
+
+
+def hear_out(pieces: Iterator[bytes]) -> None:
+    """Not here: without an event loop nobody can stop waiting for an end that does not come."""

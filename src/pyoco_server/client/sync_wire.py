@@ -20,7 +20,7 @@ from pyoco_server.client.calls import Call, Repeat
 from pyoco_server.client.faults import AnswerDamaged, Tries, read_answer
 from pyoco_server.client.files import CHUNK_BYTES, Arrival, Readable, Source
 from pyoco_server.client.forms import Form
-from pyoco_server.client.io_sync import Chunks, Gate, Stream, in_thread, pieces_of, sleep
+from pyoco_server.client.io_sync import Chunks, Gate, Stream, hear_out, in_thread, pieces_of, sleep
 from pyoco_server.client.job_form import JobForm
 from pyoco_server.client.pack_result import Gathering, Signed, check_signed
 from pyoco_server.client.retry import Patience
@@ -102,9 +102,11 @@ class Wire:
                     _check(response)
                     if not watching.opened(response.status_code, response.headers.get("Content-Type", "")):
                         return
-                    for data in response.iter_bytes():
+                    pieces = response.iter_bytes()
+                    for data in pieces:
                         yield from watching.feed(data)
                         if watching.is_over():
+                            hear_out(pieces)
                             return
                 finally:
                     response.close()

@@ -16,6 +16,8 @@ __all__ = ["IndexFeeder"]
 
 #: Changes are collected for this long before they are written: a short run then costs one write, not three.
 _COLLECT_SECONDS = 0.05
+#: While many come: a large batch costs half as much for each. Whoever waits for a change does not wait for this.
+_COLLECT_SECONDS_MANY, _MANY = 0.2, 50
 #: More than this is written at once, however short the time: it bounds memory while the index is built.
 _COLLECT_MAX = 5000
 
@@ -84,11 +86,12 @@ class IndexFeeder(Feeder):
                     await self._room.wait()
 
     async def _write(self) -> None:
+        items: tuple[Stored | Removed, ...] = ()
         while not self._stopping.is_set():
             await self._arrived.wait()
             if len(self._pending) < _COLLECT_MAX:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_COLLECT_SECONDS):
+                    async with asyncio.timeout(_COLLECT_SECONDS if len(items) < _MANY else _COLLECT_SECONDS_MANY):
                         await self._hurry.wait()
             self._arrived.clear()
             self._hurry.clear()

@@ -34,6 +34,8 @@ _AHEAD_MAX = 8
 _DEFECT_SECONDS = 10.0
 #: Of a queue that serves several tags more may arrive than was wanted: what cannot begin by then goes back.
 _AT_HAND_SECONDS = 0.5
+#: As often the intake looks whether it is still heard, and the worker at what waits in its hand.
+_TICK_SECONDS = 0.5
 #: While wheels are installed that the resolver may live in, it is tried again as often.
 _WAIT_FOR_WHEELS_SECONDS = 0.5
 #: What was killed at the end of a drain has this long to be gone.
@@ -122,6 +124,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._usual_seconds = 1.0
         self._changed = asyncio.Event()
+        self._ticker: asyncio.TimerHandle | None = None
         self._stopping = False
         self._asker: asyncio.Task[None] | None = None
         self._intake: Intake | None = None
@@ -184,6 +187,8 @@ class Worker:
             await self._wheels.stop()
         if self._asker is not None:
             await self._asker
+        if self._ticker is not None:
+            self._ticker.cancel()
         if self._intake is not None:
             await self._intake.close()
         await self._return_at_hand()
@@ -259,14 +264,18 @@ class Worker:
                 await asyncio.sleep(1)
 
     async def _ask_once(self, intake: Intake) -> None:
-        try:
-            async with asyncio.timeout(1.0 if not self._at_hand else _AT_HAND_SECONDS):
-                await self._changed.wait()
-        except TimeoutError:
-            await intake.tick()
+        await self._changed.wait()
         self._changed.clear()
+        if self._ticker is None:
+            # One for all waits, and not one for each: there are two in the life of every run.
+            self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
+            await intake.tick()
         await self._return_what_waits()
         await intake.want(max(0, self._room - self._busy - len(self._at_hand)))
+
+    def _tick(self) -> None:
+        self._ticker = None
+        self._changed.set()
 
     async def _return_what_waits(self) -> None:
         now = time.monotonic()

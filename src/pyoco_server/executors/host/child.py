@@ -7,6 +7,8 @@ flows, since signals and much of the world expect that; a second thread answers 
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import gc
 import sys
 import threading
 from dataclasses import replace
@@ -17,7 +19,7 @@ from pyoco_server.core.outcome import Failed, Outcome
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
-from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory, tidy_thread
 
 if TYPE_CHECKING:
     from pyoco_server.executors.flow.build import FlowBuilder
@@ -38,7 +40,9 @@ class Child:
         settings = wire.Settings.unpack(greeting)
         self._bytes_max = settings.records_bytes_max
         bound_memory(settings.memory_bytes_max)
-        from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415  (the slow import: after the greeting)
+        # The slow imports: after the greeting.
+        from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415
+        from pyoco_server.executors.flow.straight import straight  # noqa: PLC0415
 
         try:
             build = _builder(settings)
@@ -47,12 +51,15 @@ class Child:
             return
         faults = build.warm()
         threading.Thread(target=self._listen, name="control", daemon=True).start()
+        gc.collect()
+        gc.freeze()  # what is there now stays: whoever collects after a failed run need not look at it again
         self._work.send(wire.pack_ready(faults))
         while (data := self._work.receive()) is not None:
             self._jobs += 1
-            self._run = EngineRun(trust_job(data), build)
-            outcome = self._run.execute()
+            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)))
+            outcome = contextvars.copy_context().run(self._run.execute)
             self._run = None
+            tidy_thread()
             self._answer(outcome)
             if isinstance(outcome, Failed):
                 del outcome

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from pyoco_server.executors.host import wire
 
-__all__ = ["Channel", "bound_memory", "end_all", "live", "shed_memory"]
+__all__ = ["Channel", "bound_memory", "end_all", "live", "shed_memory", "tidy_thread"]
 
 _CHUNK = 1 << 18
+#: What the worker was told, too, and decides about.
+_OURS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Channel:
@@ -64,11 +66,22 @@ def _stay(*_: object) -> None:
     """Not for us: the worker was told too, and lets us finish."""
 
 
+def tidy_thread() -> None:
+    """What a task has left behind in the main thread is not for the next run to find: a handler of one of our signals,
+    or an event loop, which it may have closed."""
+    for number in _OURS:
+        if signal.getsignal(number) is not _stay:
+            signal.signal(number, _stay)
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None:
+        asyncio.set_event_loop(None)
+
+
 def live(serve: Callable[[Channel, Channel], None]) -> None:
     """The life of a child process: serve on the two lines it was started with, and go, with all it has started."""
     # The worker decides when a host goes: a Ctrl-C on the terminal, or a service manager that tells every process to
     # stop, must not cut its runs short. A handler and not SIG_IGN, which whatever a task starts would inherit.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _OURS:
         signal.signal(number, _stay)
     work, control = (Channel(int(argument)) for argument in sys.argv[1:3])
     try:

@@ -4,8 +4,8 @@ Of the library's own way in, a message is parsed into an object with a dictionar
 to a task; of its way out, each header is checked with a regular expression, and everything is sent at once. Here a
 message reaches its listener as it came, and messages leave in bunches while there are many.
 
-`_process_msg`, `_process_pong`, `_connect_to_server`, `_send_command` and `_flush_pending` are private to the library:
-its version is pinned, and `tests/ports/test_client.py` watches over what we rely on.
+`_ps`, `_process_msg`, `_process_pong`, `_connect_to_server`, `_send_command` and `_flush_pending` are private to the
+library: its version is pinned, and `tests/ports/test_client.py` watches over what we rely on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.parser import QuickParser
 
 __all__ = ["QuickClient", "Raw"]
 
@@ -52,6 +53,10 @@ class Raw(NamedTuple):
         """Parsed when asked for: few messages need it."""
         lines = (line.partition(":") for line in self.head.decode("utf-8", "replace").split("\r\n")[1:])
         return {name.strip(): value.strip() for name, colon, value in lines if colon}
+
+
+#: A connection that has more than this to send is left to the library, which waits until there is less.
+_FULL_BYTES = 1 << 15
 
 
 class _Wire(TcpTransport):
@@ -99,8 +104,9 @@ class QuickClient(Client):
         #: What to trust and to show, asked for at each handshake. None: what `connect` was given.
         self.certificates: Callable[[], ssl.SSLContext] | None = None
         self._listeners: dict[int, Callable[[Raw], None]] = {}
+        self._ps = QuickParser(self, self._listeners, self._hear)
         self._sent_at = 0.0
-        self._due: asyncio.TimerHandle | None = None
+        self._due: asyncio.Handle | None = None
 
     async def listen(self, subject: str, listener: Callable[[Raw], None]) -> Subscription:
         """As `subscribe`, but each message goes straight to `listener`, which must not block."""
@@ -126,10 +132,14 @@ class QuickClient(Client):
         listener = self._listeners.get(sid)
         if listener is None:
             await super()._process_msg(sid, subject, reply, data, headers)
-            return
+        else:
+            self._hear(listener, subject, reply, data, headers or b"")
+
+    @staticmethod
+    def _hear(listener: Callable[[Raw], None], subject: bytes, reply: bytes, data: bytes, head: bytes) -> None:
         try:
             # The server takes any bytes for a subject. One that is no text must not stop those that follow it.
-            listener(Raw(subject.decode("utf-8", "replace"), reply.decode("utf-8", "replace"), data, headers or b""))
+            listener(Raw(subject.decode("utf-8", "replace"), reply.decode("utf-8", "replace"), data, head))
         except Exception:  # this is the connection's read loop: a defect of a listener must not end it
             log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
 
@@ -181,22 +191,36 @@ class QuickClient(Client):
             await self._flush_pending()
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        if self._due is not None and not force_flush:
-            return None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if force_flush or self.in_flight < self.CROWD or now - self._sent_at >= self.PAUSE_SECONDS:
-            self._sent_at = now
+        if force_flush:
+            self._sent_at = asyncio.get_running_loop().time()
             return await super()._flush_pending(force_flush)
-        self._due = loop.call_later(self.PAUSE_SECONDS, self._send_now)
+        if self._due is None:
+            loop = asyncio.get_running_loop()
+            left = self._sent_at + self.PAUSE_SECONDS - loop.time()
+            # Soon, and not now: what others say in this turn of the event loop goes with it.
+            is_late = left <= 0 or self.in_flight < self.CROWD
+            self._due = loop.call_soon(self._send_now) if is_late else loop.call_later(left, self._send_now)
         return None
 
     def _send_now(self) -> None:
         self._due = None
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
-        if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
+        if self.is_connected and not self._wrote() and self._flush_queue is not None and self._flush_queue.empty():
             self._flush_queue.put_nowait(loop.create_future())
+
+    def _wrote(self) -> bool:
+        """What is pending, without waking the library's flusher. False: that one has to, for a connection that takes no
+        more at the moment, or is about to end."""
+        writer = self._transport._io_writer if isinstance(self._transport, _Wire) else None
+        if writer is None or self._flush_queue is None or not self._flush_queue.empty():
+            return False
+        if writer.transport.is_closing() or writer.transport.get_write_buffer_size() > _FULL_BYTES:
+            return False
+        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        if pending and self._transport is not None:
+            self._transport.writelines(pending)
+        return True
 
 
 async def _nobody(message: object) -> None:

@@ -78,7 +78,8 @@ class JetStreamIntake:
         self._kick()
 
     async def tick(self) -> None:
-        self._kick()
+        self._changed.set()
+        self._start_pump()
 
     async def _bind(self) -> None:
         """After a refusal the consumer may be gone: somebody deleted it. Make it again, as at the start."""
@@ -171,8 +172,21 @@ class JetStreamIntake:
     # What to ask for, decided in one task at a time.
 
     def _kick(self) -> None:
-        """Something happened: look again at what to ask for."""
+        """Something happened: look again at what to ask for. Mostly that is nothing, and costs no task."""
         self._changed.set()
+        if self._may_ask():
+            self._start_pump()
+
+    def _may_ask(self) -> bool:
+        """What a tick looks at besides has time until then."""
+        if any(puller.is_refused for puller in self._pullers):
+            return True
+        if self._room <= 0:
+            return False
+        only = self._pullers[0] if len(self._pullers) == 1 else None
+        return only is None or bool(self._spares) or only.asked <= self._room // 2
+
+    def _start_pump(self) -> None:
         self._dirty = True
         if self._pumping is None or self._pumping.done():
             self._pumping = asyncio.create_task(self._pump(), name="intake")

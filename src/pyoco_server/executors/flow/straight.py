@@ -1,0 +1,52 @@
+"""Flows whose tasks follow one another, to be run in the thread that calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyoco.core.models import Flow, Task
+from pyoco.dsl.nodes import SubFlowNode, TaskNode
+
+__all__ = ["straight"]
+
+#: Longer ones gain nothing to speak of.
+_TASKS_MAX = 50
+
+
+class _Straight(Flow):  # type: ignore[misc]  # the engine is not typed
+    """One that the engine takes step by step (ENG-35), as it takes flows with loops and branches."""
+
+    def __init__(self, name: str, steps: Sequence[Task]) -> None:
+        super().__init__(name=name, tasks=set(steps))
+        self._steps = steps
+
+    def has_control_flow(self) -> bool:
+        return True
+
+    def build_program(self) -> SubFlowNode:
+        return SubFlowNode([TaskNode(task) for task in self._steps])
+
+
+def straight(flow: Flow) -> Flow:
+    """The same flow, without threads of its own where that makes no difference to what it does: at no moment could two
+    of its tasks run, and none has a policy that the engine knows in its threads alone (ENG-28, ENG-31, ENG-35).
+
+    The engine has a pool of threads made for each run, which costs three times as much as all else it does for a task
+    that does little. O(tasks squared), bounded.
+    """
+    if type(flow) is not Flow or flow.has_control_flow() or not 0 < len(flow.tasks) <= _TASKS_MAX:
+        return flow
+    if not all(map(_is_plain, flow.tasks)):
+        return flow
+    steps, left = dict[Task, None](), set(flow.tasks)
+    while left:
+        next_ones = [task for task in left if task.dependencies <= steps.keys()]
+        if len(next_ones) != 1:  # two at a time; or none: the engine says what is wrong
+            return flow
+        steps[next_ones[0]] = None
+        left.discard(next_ones[0])
+    return _Straight(flow.name, tuple(steps))
+
+
+def _is_plain(task: Task) -> bool:
+    return type(task) is Task and task.fail_policy == "stop" and not task.timeout_sec and task.trigger_policy == "ALL"
