@@ -6,12 +6,13 @@ ARGS   ?=
 TSC    := tools/js/node_modules/typescript/bin/tsc
 # Tests wait for servers part of their time, so there is one process more for every two cores. A single file is
 # quicker with PYTEST_ARGS="tests/core -n0".
-PYTEST_ARGS ?= -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(0)); print(n + (n + 1) // 2)') --dist worksteal
+PARALLEL    := -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(0)); print(n + (n + 1) // 2)') --dist worksteal
+PYTEST_ARGS ?= $(PARALLEL) -m "not thorough"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up setup dev test proofs chaos check jscheck programs format lock bench site screenshots peers clean help
+.PHONY: up setup dev test thorough proofs chaos check jscheck programs format lock bench site screenshots peers clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -23,8 +24,11 @@ setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 
 dev: $(VENV)/.dev
 
-test: dev programs ## Run the whole suite against real servers
+test: dev programs ## Run the suite against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+thorough: dev programs ## Run what the suite leaves out: long tests of what it proves more quickly
+	$(BIN)/python -m pytest $(PARALLEL) -m thorough
 
 # One after another: each of them wants the whole machine. The lines with their numbers are added to PYOCO_PROOFS_REPORT.
 PROOFS ?= tests/grid

@@ -56,7 +56,7 @@ class Said(dict[str, Any]):
 @contextlib.asynccontextmanager
 async def agent_over_http(url: str, headers: Mapping[str, str], mode: Mode = "auto") -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=dict(headers), timeout=30) as http,
+        httpx2.AsyncClient(headers=dict(headers), timeout=100) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield client

@@ -26,7 +26,7 @@ __all__ = ["ARTIFACTS", "Watched", "browser_path", "check", "open_browser", "pan
 
 ARTIFACTS = Path(__file__).parents[1] / "artifacts"
 #: Generous: a busy machine is slow, and what does not happen stays away for longer than this.
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 _CHECKS = (Path(__file__).with_name("browser") / "checks.js").read_text().strip().removesuffix(";")
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SWITCHES = (

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,8 +21,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import NOT_YET, Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import resources_of
-from servers import NatsServer
+from servers import NatsServer, free_port
 from waiting import eventually
+from warm_processes import begun
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -86,17 +85,6 @@ def environment(config: NatsBackendConfig) -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def _die_with_parent() -> None:
-    """So that a killed test process leaves nobody behind."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 class Process:
     """One command through all its lives. What it says goes to a file."""
 
@@ -109,17 +97,9 @@ class Process:
         self._life_at = 0
 
     def start(self) -> None:
-        """From the main thread only: the child dies with the thread that made it."""
         with self.output.open("ab") as output:
             self._life_at = output.tell()
-            self._process = subprocess.Popen(
-                self._command,
-                stdout=output,
-                stderr=output,
-                cwd=self.cwd,
-                env=self._settings,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  (it takes no lock)
-            )
+            self._process = begun(self._command, stdout=output, stderr=output, cwd=self.cwd, env=self._settings)
 
     @property
     def pid(self) -> int:
@@ -133,7 +113,7 @@ class Process:
     def end(self, how: signal.Signals = signal.SIGKILL) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=60)
 
     async def restart(self) -> None:
         """kill -9, and a new life. The loop goes on meanwhile: whoever talks to it is in the middle of something."""
@@ -265,7 +245,7 @@ _WORKER = ("--flow-resolver", "chaos_flows:resolve", "--slots", "2")
 
 
 async def is_ready(address: str) -> bool:
-    async with httpx.AsyncClient(timeout=5.0) as client:
+    async with httpx.AsyncClient(timeout=20.0) as client:
         with contextlib.suppress(httpx.HTTPError):
             return (await client.get(f"{address}/ready")).status_code == 200
     return False

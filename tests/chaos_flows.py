@@ -22,9 +22,12 @@ def _write(path: str, word: str, token: str) -> None:
         os.close(file)
 
 
-def leaves_a_trace(path: str, token: str, seconds: float = 0.0) -> str:
+def leaves_a_trace(path: str, token: str, seconds: float = 0.0, gate: str = "") -> str:
+    """With a gate, it goes on when there is such a file."""
     _write(path, "began", token)
     time.sleep(seconds)
+    while gate and not Path(gate).exists():
+        time.sleep(0.005)
     _write(path, "ended", token)
     return Path(path).name
 

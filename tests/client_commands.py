@@ -20,6 +20,7 @@ import pytest
 
 from pyoco_server.doors.cli.client import cli
 from pyoco_server.doors.cli.shell import outcome
+from warm_processes import begun
 
 __all__ = ["COMMAND", "Client", "Ended", "Terminal", "environment", "process", "terminal"]
 
@@ -70,7 +71,7 @@ def environment(url: str, **more: str) -> dict[str, str]:
 @contextmanager
 def process(url: str, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
     """The command as a process whose output is read through pipes; `before` are the words in front of it."""
-    with subprocess.Popen(
+    with begun(
         [*before, COMMAND, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -93,7 +94,7 @@ class Terminal:
     sent: str = ""
     _bytes: bytes = field(default=b"", repr=False)
 
-    def until(self, condition: Callable[[str], bool], seconds: float = 40.0) -> str:
+    def until(self, condition: Callable[[str], bool], seconds: float = 120.0) -> str:
         """Returns what was sent once the condition holds for it."""
         deadline = time.monotonic() + seconds
         while not condition(self.sent):
@@ -111,9 +112,9 @@ class Terminal:
 
     def left(self) -> int:
         """The exit code, after everything that it still said has been read."""
-        while self._read(20.0):
+        while self._read(100.0):
             pass
-        return self.running.wait(20)
+        return self.running.wait(100)
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self.fd], [], [], seconds)
@@ -133,7 +134,7 @@ def terminal(
 ) -> Iterator[Terminal]:
     """The command on a terminal; `stdout` may go elsewhere."""
     ours, theirs = pty.openpty()
-    running = subprocess.Popen(
+    running = begun(
         [COMMAND, *arguments],
         stdin=theirs,
         stdout=theirs if stdout is None else stdout,

@@ -30,8 +30,8 @@ __all__ = ["DemoCluster", "Load", "demo_command", "demo_environment", "family_of
 
 T = TypeVar("T")
 _ROOT = Path(__file__).parents[1]
-#: A busy machine needs a minute for eight processes.
-_START_SECONDS = 150.0
+#: A busy machine needs minutes for eight processes, and `until` has the patience.
+_START_SECONDS = 60.0
 _END_SECONDS = 60.0
 
 
@@ -120,7 +120,7 @@ class DemoCluster:
     async def is_healthy(self, node: str) -> bool:
         """Whether every stream and consumer that it keeps is up to date."""
         with contextlib.suppress(httpx.HTTPError):
-            async with httpx.AsyncClient(timeout=5) as client:
+            async with httpx.AsyncClient(timeout=20) as client:
                 return (await client.get(self.health_url(node))).status_code == 200
         return False
 
@@ -154,8 +154,8 @@ class DemoCluster:
         """The orderly end. Returns its exit code, after nobody of it is left."""
         family = family_of(self.process.pid)
         self.process.send_signal(how)
-        code = self.process.wait(_END_SECONDS)
-        _, alive = psutil.wait_procs(family[1:], timeout=10)
+        code = self.process.wait(2 * _END_SECONDS)
+        _, alive = psutil.wait_procs(family[1:], timeout=60)
         assert not alive, alive
         return code
 
@@ -165,8 +165,8 @@ class DemoCluster:
             for process in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            self._process.wait(30)
-            psutil.wait_procs(family[1:], timeout=10)
+            self._process.wait(60)
+            psutil.wait_procs(family[1:], timeout=60)
 
 
 @contextlib.contextmanager
@@ -255,7 +255,7 @@ async def _all_ends(client: AsyncPyocoHttpClient, run_ids: Sequence[str]) -> lis
 
     async def end_of(run_id: str) -> RunSnapshot:
         async with few:
-            return await client.wait_run(run_id, _END_SECONDS)
+            return await client.wait_run(run_id, 3 * _END_SECONDS)
 
     return await asyncio.gather(*map(end_of, run_ids))
 

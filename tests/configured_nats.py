@@ -16,7 +16,7 @@ from servers import _answers, _die_with_parent
 
 __all__ = ["ConfiguredNats", "configured_nats"]
 
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def configured_nats(folder: Path, configuration: str = "", *, jetstream: str = "
         yield _ready(process, folder)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def _ready(process: subprocess.Popen[bytes], folder: Path) -> ConfiguredNats:

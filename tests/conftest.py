@@ -16,6 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+import warm_processes
 from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer
 from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
@@ -23,6 +24,7 @@ from pyoco_server.executors.wheels import pip
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from servers import NatsServer, config_for, quick_folder
+from thorough import is_thorough
 from warm_processes import WarmProcess, started
 
 # Most gateways of most tests need no ledger, and to make one takes longer than many a test. Tests of priced runs bring
@@ -43,11 +45,26 @@ if not os.environ.get("CI"):  # its own profile has no deadline either, and the 
     hypothesis.settings.load_profile("patient")
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_thorough(item.nodeid):
+            item.add_marker("thorough")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Twelve thousand tests are most of a million objects, and stay. The collector need not look at them again and
     again: that is half a second each time."""
     gc.collect()
     gc.freeze()
+    if not session.config.option.collectonly and {"chaos", "grid_processes"} & sys.modules.keys():
+        warm_processes.prepare()  # somebody will ask, and must not wait
+
+
+@pytest.fixture
+def cold_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who looks at the memory of a process, at its variables from outside, or at how a command starts."""
+    monkeypatch.setattr(warm_processes, "is_cold", True)
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,7 @@ async def call(
         "server": ("gateway", 80),
         "client": ("test", 1),
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         await app(scope, receive, send)
     return answer[0]["status"], json.loads(b"".join(part.get("body", b"") for part in answer[1:])), taken
 

@@ -57,7 +57,7 @@ class Stream:
         """A body that is no stream."""
         return await self._reader.readexactly(int(self.headers.get("content-length", 0)))
 
-    async def next(self, seconds: float = 5.0) -> Event | None:
+    async def next(self, seconds: float = 60.0) -> Event | None:
         """The next event; None at the clean end of the stream."""
         async with asyncio.timeout(seconds):
             while "\n\n" not in self._text:
@@ -72,7 +72,7 @@ class Stream:
             return await self.next(seconds)
         return _event(frame)
 
-    async def rest(self, seconds: float = 10.0) -> list[Event]:
+    async def rest(self, seconds: float = 60.0) -> list[Event]:
         """All that comes until the clean end."""
         found = []
         async with asyncio.timeout(seconds):
@@ -123,7 +123,7 @@ async def watching(
     writer.write(f"{method} /runs/{run_id}/watch{query} HTTP/1.1\r\nHost: x\r\n{''.join(lines)}\r\n".encode())
     stream = Stream(reader, writer)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await stream.read_head()
         yield stream
     finally:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -33,6 +32,7 @@ from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.runs.port import Stored
 from servers import config_for
 from waiting import eventually
+from warm_processes import begun
 
 __all__ = [
     "FLOW_YAML",
@@ -203,9 +203,16 @@ async def job_of(link: Link, gateway: Gateway, tag: str) -> tuple[dict[str, Any]
 
 
 async def shown(gateway: Gateway, **query: Any) -> list[Any]:
-    answer = await gateway.client.get("/runs", params=query)
-    assert answer.status_code == 200, answer.text
-    runs: list[Any] = answer.json()
+    """As soon as lists are true: on a busy machine the gateway may not have heard NATS for a while."""
+    answers: list[httpx.Response] = []
+
+    async def is_answered() -> bool:
+        answers.append(await gateway.client.get("/runs", params=query))
+        return answers[-1].status_code != 503
+
+    await eventually(is_answered)
+    assert answers[-1].status_code == 200, answers[-1].text
+    runs: list[Any] = answers[-1].json()
     return runs
 
 
@@ -227,9 +234,9 @@ def gateway_process(config: NatsBackendConfig, port: int, log: Path) -> Iterator
     """`uvicorn pyoco_server.http_api:create_app --factory` as a user would start it (FLOW-390). Gives its address."""
     command = [sys.executable, "-m", "uvicorn", "pyoco_server.http_api:create_app", "--factory", "--port", str(port)]
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment(config))
+        process = begun(command, stdout=output, stderr=output, env=environment(config))
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=20)
+        process.wait(timeout=60)

@@ -60,7 +60,7 @@ __all__ = [
     "open_second_door",
 ]
 
-_SECONDS = 30.0
+_SECONDS = 100.0
 
 
 def a_job_id() -> str:

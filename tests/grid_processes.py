@@ -15,7 +15,6 @@ group is nobody else's.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import signal
 import subprocess
@@ -29,14 +28,15 @@ from typing import Any
 from gateways import environment
 from pyoco_server.config import NatsBackendConfig
 from servers import unique
+from warm_processes import begun
 
 __all__ = ["SAMPLES", "Finished", "Grid", "GridProcess", "grid"]
 
 #: The programs that are shipped: calcA, sleepn, failn, bigout, forker, echoenv.
 SAMPLES = Path(__file__).parents[1] / "src" / "pyoco_server" / "executors" / "program" / "samples"
 #: Generous: a busy machine starts a process in ten seconds.
-_READY_SECONDS = 90.0
-_END_SECONDS = 60.0
+_READY_SECONDS = 120.0
+_END_SECONDS = 120.0
 _TAIL_LINES = 40
 
 
@@ -104,14 +104,8 @@ class GridProcess:
         self._lives += 1
         command = [sys.executable, "-m", self.module, *self._arguments]
         with self._out.open("wb") as out, self._err.open("ab") as err:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=dict(self._variables),
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it takes no lock
-            )
+            variables = dict(self._variables)
+            self._process = begun(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables)
         if waits and self._says_ready:
             self.until_ready()
         return self
@@ -144,8 +138,9 @@ class GridProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """The lines that it has logged in its present life."""
-        return [json.loads(line) for line in self.stdout.splitlines() if line.startswith("{") and '"ts"' in line]
+        """The lines that it has logged in its present life, but for one that it has only begun."""
+        whole = self.stdout.rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{") and '"ts"' in line]
 
     def tail(self) -> str:
         lines = [*self.stdout.splitlines()[-_TAIL_LINES:], *self.stderr.splitlines()[-_TAIL_LINES:]]
@@ -173,10 +168,6 @@ class GridProcess:
 
     def finished(self, seconds: float = _END_SECONDS) -> Finished:
         return Finished(self.wait(seconds), self.stdout, self.stderr)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 @dataclass

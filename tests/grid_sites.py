@@ -49,11 +49,11 @@ def open_grid_site(nats_url: str, data_dir: Path) -> Iterator[GridSite]:
     thread = threading.Thread(target=lambda: asyncio.run(serve), daemon=True)
     thread.start()
     try:
-        assert is_open.wait(30)
+        assert is_open.wait(100)
         yield site
     finally:
         is_over.set()
-        thread.join(30)
+        thread.join(100)
         assert not thread.is_alive()
 
 

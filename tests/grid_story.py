@@ -34,12 +34,7 @@ async def assert_exact(
     `letters`: all dead letters there are, as JSON objects; those of the same run and reason count as one (GRID-86).
     """
     programs, run_ids = programs_of(backend), list(run_ids)
-    runs: list[Run] = []
-    for run_id in run_ids:
-        found = await backend.runs.find(run_id)
-        assert isinstance(found, Stored), f"run {run_id} has no record"
-        assert found.run.status in TERMINAL, f"run {run_id} is {found.run.status}"
-        runs.append(found.run)
+    runs = await _ended(backend, run_ids)
 
     async def problems() -> list[str]:
         found = [f"message of {run.run_id} is left" for run in runs if await programs.queue.has(addressed(run))]
@@ -57,11 +52,22 @@ async def assert_exact(
         await eventually(is_clean, seconds)
     except AssertionError as error:
         raise AssertionError("; ".join(left)) from error
+    runs = await _ended(backend, run_ids)  # their letters may have been noted since
     for run in runs:
         _check_record(run)
     if letters is not None:
         _check_letters(runs, letters)
     await assert_legal_stories(backend, runs)
+    return runs
+
+
+async def _ended(backend: Backend, run_ids: Iterable[str]) -> list[Run]:
+    runs = []
+    for run_id in run_ids:
+        found = await backend.runs.find(run_id)
+        assert isinstance(found, Stored), f"run {run_id} has no record"
+        assert found.run.status in TERMINAL, f"run {run_id} is {found.run.status}"
+        runs.append(found.run)
     return runs
 
 

@@ -64,7 +64,7 @@ class RoleProcess:
     def said(self) -> str:
         return self._out.read_text(errors="replace")
 
-    def until_said(self, words: str, seconds: float = 60.0) -> RoleProcess:
+    def until_said(self, words: str, seconds: float = 120.0) -> RoleProcess:
         deadline = time.monotonic() + seconds
         while words not in self.said:
             assert self.process.poll() is None, f"{self.name} ended: {self.said[-3000:]}"
@@ -72,7 +72,7 @@ class RoleProcess:
             time.sleep(0.05)
         return self
 
-    def ended(self, seconds: float = 60.0) -> int:
+    def ended(self, seconds: float = 120.0) -> int:
         return self.process.wait(seconds)
 
 
@@ -135,7 +135,7 @@ class GuardedSite:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=200,
             cwd=self.folder,
         )
         assert done.returncode == 0, done.stderr
@@ -168,7 +168,7 @@ def guarded_site(folder: Path, *, mutual: bool = False) -> Iterator[GuardedSite]
             finally:
                 for each in site.processes:
                     each.process.kill()
-                    each.process.wait(10)
+                    each.process.wait(60)
 
 
 def _write_passwords(folder: Path, passwords: Mapping[str, str]) -> None:

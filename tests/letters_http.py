@@ -9,6 +9,7 @@ import httpx
 from doors.test_openapi import DOCUMENT, faults
 from gateways import Gateway, error
 from pyoco_server.ports.letters.jetstream import JetStreamLetters
+from waiting import eventually
 
 __all__ = ["NOT_FOUND", "ask", "get", "ids", "look_often"]
 
@@ -33,9 +34,16 @@ async def ask(gateway: Gateway, method: str, path: str, body: Any = None, **head
 
 
 async def get(gateway: Gateway, path: str, **headers: str) -> Any:
-    answer = await ask(gateway, "GET", path, **headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    """As soon as letters can be told: on a busy machine the gateway may not have heard NATS for a while."""
+    answers: list[httpx.Response] = []
+
+    async def is_answered() -> bool:
+        answers.append(await ask(gateway, "GET", path, **headers))
+        return answers[-1].status_code != 503
+
+    await eventually(is_answered)
+    assert answers[-1].status_code == 200, answers[-1].text
+    return answers[-1].json()
 
 
 async def ids(gateway: Gateway, query: str = "", **headers: str) -> list[int]:

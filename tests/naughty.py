@@ -54,7 +54,7 @@ def sleeps(seconds: float = 60.0) -> float:
 
 
 def ignores_the_polite_word() -> None:
-    """A child that does not mind SIGTERM. The host itself cannot ignore it: tasks are not in the main thread."""
+    """A child that does not mind SIGTERM."""
     command = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(300)"
     child = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -176,9 +176,15 @@ def stays_with_others(path: str) -> None:
     time.sleep(300)
 
 
-def holds_the_interpreter(seconds: float = 1.0) -> None:
-    """Like a library that never lets go of the interpreter: no other thread runs meanwhile."""
-    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+def holds_the_interpreter(seconds: float = 1.0, pipe: str = "") -> None:
+    """Like a library that never lets go of the interpreter: no other thread runs meanwhile. With a pipe it does so
+    until whoever opens that for writing closes it."""
+    if not pipe:
+        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+        return
+    fd = os.open(pipe, os.O_RDONLY)
+    ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
+    os.close(fd)
 
 
 def watches_for_a_cancel(ctx: Any, seconds: float = 60.0) -> str:
@@ -216,6 +222,13 @@ def sleeps_the_first_time(path: str, seconds: float = 60.0) -> str:
     return "first"
 
 
+def waits_for(path: str) -> str:
+    """Until a test makes that file. The host of a test that fails before is killed."""
+    while not Path(path).exists():
+        time.sleep(0.005)
+    return "at last"
+
+
 def holds_much_and_fails(megabytes: int = 300) -> None:
     held = [bytearray(b"x") * (1 << 20) for _ in range(megabytes)]  # zeros would never be resident
     raise ValueError(f"with {len(held)} MB in hand")
@@ -230,7 +243,7 @@ ALL = [
     fine, leaves, exits, interrupts, crashes, is_killed, spins, sleeps, ignores_the_polite_word, eats_memory,
     speaks_at_length, prints, closes_everything, scribbles, forges, raises_the_unprintable, raises_with_problems,
     returns, starts_others, dies_with_others_left, stays_with_others, holds_the_interpreter, watches_for_a_cancel,
-    changes_params, who, marks, sleeps_the_first_time, fails,
+    changes_params, who, marks, sleeps_the_first_time, waits_for, fails,
 ]  # fmt: skip
 FLOWS: dict[str, Flow] = {each.__name__: Flow(name=each.__name__) >> task(each) for each in ALL}
 
@@ -240,8 +253,11 @@ def first(pause: float = 0.0) -> str:
     return "first"
 
 
-def second(ctx: Any, first: str, pause: float = 0.0) -> str:
+def second(ctx: Any, first: str, pause: float = 0.0, gate: str = "") -> str:
+    """With a gate, not before that file is there."""
     time.sleep(pause)
+    if gate:
+        waits_for(gate)
     return first + " second"
 
 

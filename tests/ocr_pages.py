@@ -112,7 +112,7 @@ def text_of(data: Any) -> str:
     return "\n".join(block["text"] for text in data["texts"] for block in text["blocks"])
 
 
-def context(files: dict[str, Path], *, seconds: float = 60.0, artifacts: dict[str, Any] | None = None) -> Context:
+def context(files: dict[str, Path], *, seconds: float = 200.0, artifacts: dict[str, Any] | None = None) -> Context:
     return Context(
         run_id="5b0c6f7e-5a3f-4a3c-8f0e-1c3f6c1f2a10",
         tenant_id="acme",

@@ -36,6 +36,7 @@ __all__ = [
     "CREDIT",
     "FEE",
     "FOR_EVER",
+    "LEASE_SECONDS",
     "Scene",
     "Watched",
     "check_failed",
@@ -51,7 +52,9 @@ CREDIT = 10_000_000
 #: Of a run that reserves 250_000.
 FEE = 5_000
 FOR_EVER = 10**9
-QUICK = Tries(seconds=5.0, pauses=(0.01, 0.01))
+#: Longer than any machine stands still. Who wants a lease to end moves the clock.
+LEASE_SECONDS = 60
+QUICK = Tries(seconds=60.0, pauses=(0.01, 0.01))
 BRIEFLY = Patience(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
 
 
@@ -153,12 +156,17 @@ def spec(name: str, **more: Any) -> PackSpec:
 
 @contextlib.asynccontextmanager
 async def open_scene(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lease_seconds: int = LEASE_SECONDS,
+    heartbeat_seconds: int = 1,
 ) -> AsyncIterator[Scene]:
-    """Leases of 3 s, renewed every second. Whatever was done in it, the money is right in the end."""
+    """Leases are renewed every second. Whatever was done in it, the money is right in the end."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setattr(fitness_module, "_FIRST_PAUSE_SECONDS", 0.05)
-    async with open_stack(SQLITE, request, priced_lease_ttl_sec=3, priced_heartbeat_sec=1) as stack:
+    times = {"priced_lease_ttl_sec": lease_seconds, "priced_heartbeat_sec": heartbeat_seconds}
+    async with open_stack(SQLITE, request, **times) as stack:
         await stack.credit(CREDIT)
         yield Scene(stack, tmp_path)
         await stack.check_money()

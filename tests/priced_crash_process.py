@@ -21,7 +21,7 @@ from pyoco_server.actions.priced.submit import submit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.wiring_offer import pack_worker
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 
 
 async def _go_as_far_as(point: str, tenant_id: str) -> None:

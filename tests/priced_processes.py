@@ -9,8 +9,8 @@ import os
 import re
 import secrets
 import signal
-import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -23,6 +23,7 @@ import httpx
 import psutil
 import pytest
 
+import stacks
 from chaos import Process, free_port
 from priced_stacks import POSTGRES, QUICK_SPLIT, SPLIT, SQLITE
 from pyoco_server.actions.priced.audit import audit
@@ -38,6 +39,7 @@ from pyoco_server.ports.priced import Priced
 from pyoco_server.priced_config import AwsSettings, PricedConfig
 from pyoco_server.wiring_priced import open_money
 from servers import NatsServer, unique
+from warm_processes import ran
 
 __all__ = [
     "BODY",
@@ -83,12 +85,8 @@ _PACK_HOST = "pyoco_server.executors.packs.child"
 
 
 def until(condition: Callable[[], T | Literal[False] | None], seconds: float = 40.0, what: str = "it") -> T:
-    """What the condition answers, as soon as that is something. Looks seldom: each look is work for other processes."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what} was not true within {seconds} s"
-        time.sleep(0.1)
-    return answer
+    """As that of `stacks`. Looks seldom: each look is work for other processes."""
+    return stacks.until(condition, seconds, what, every=0.1)
 
 
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +123,7 @@ def _dashed(name: str) -> str:
 def admin(environment: Mapping[str, str], *words: str, code: int = 0) -> Any:
     """What `pyoco-server-admin` printed, as JSON."""
     command = [str(_BIN / "pyoco-server-admin"), *words]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False, timeout=60)
+    done = ran(command, env=dict(environment), timeout=200)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
@@ -150,7 +148,7 @@ class Gateway(Process):
         self._port = free_port()
         own = ["--port", str(self._port), "--data-dir", str(self.data_dir)]
         super().__init__(name, [_BIN / "pyoco-server", "up", *own, *options], settings, folder)
-        self.client = httpx.Client(base_url=self.address, timeout=30)
+        self.client = httpx.Client(base_url=self.address, timeout=60)
 
     @property
     def address(self) -> str:
@@ -167,7 +165,7 @@ class Gateway(Process):
     def status(self, path: str) -> int:
         """0: nobody answered."""
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.address}{path}", timeout=10).status_code
+            return httpx.get(f"{self.address}{path}", timeout=30).status_code
         return 0
 
     def until_ready(self, path: str = "/readyz") -> Gateway:
@@ -212,13 +210,14 @@ class Gateway(Process):
 
         def shown() -> dict[str, Any] | None:
             found: dict[str, Any] = self.get(payer, run_id).json()
-            return found if found["status"] in statuses else None
+            return found if found.get("status") in statuses else None
 
         return until(shown, seconds, f"{statuses} of {run_id}")
 
     def listed(self, run_id: str) -> dict[str, Any] | None:
         """As the list of all runs shows it."""
-        runs = self.client.get("/runs", params={"kind": "pack", "limit": 200}).json()
+        answer = self.client.get("/runs", params={"kind": "pack", "limit": 200})
+        runs = answer.json() if answer.status_code == 200 else []  # lists are not true yet
         return next((run for run in runs if run["run_id"] == run_id), None)
 
 
@@ -233,7 +232,7 @@ class _Probed(Process):
         super().__init__(name, command, {**settings, **own}, folder)
 
     def health(self, path: str) -> int:
-        return httpx.get(f"http://127.0.0.1:{self._port}{path}", timeout=10).status_code
+        return httpx.get(f"http://127.0.0.1:{self._port}{path}", timeout=60).status_code
 
     def until_ready(self) -> Self:
         """Until it takes part in priced runs."""
@@ -264,7 +263,7 @@ class Worker(_Probed):
         super().__init__(name, [_BIN / "pyoco-worker", "--worker-id", name, "--slots", "1"], settings, folder)
 
     def pack_hosts(self) -> list[psutil.Process]:
-        """The processes in which packs are executed: one for the slot, and a spare."""
+        """The processes in which packs are executed: one for the slot, a spare, and those that packs have alone."""
         hosts = []
         for child in psutil.Process(self.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # it is just ending
@@ -274,13 +273,24 @@ class Worker(_Probed):
 
     @contextlib.contextmanager
     def no_pack_ends(self) -> Iterator[list[psutil.Process]]:
-        """A run that is started meanwhile goes on until the block ends; its worker lives, and renews its lease."""
-        hosts = self.pack_hosts()
-        for host in hosts:
-            host.suspend()
+        """A run that is started meanwhile goes on until the block ends; its worker lives, and renews its lease.
+        Whatever process for packs comes later, a spare among them, is halted before it is ready."""
+        hosts = until(self.pack_hosts, what="a pack process")
+        is_over = threading.Event()
+
+        def halt_others() -> None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # the worker was killed
+                while not is_over.wait(0.1):
+                    _halt([each for each in self.pack_hosts() if each not in hosts], hosts)
+
+        _halt(list(hosts), hosts)
+        halting = threading.Thread(target=halt_others)
+        halting.start()
         try:
             yield hosts
         finally:
+            is_over.set()
+            halting.join()
             for host in hosts:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     host.resume()
@@ -290,7 +300,15 @@ class Worker(_Probed):
 
     def exit_code(self) -> int:
         assert self._process is not None
-        return self._process.wait(30)
+        return self._process.wait(100)
+
+
+def _halt(processes: list[psutil.Process], halted: list[psutil.Process]) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.suspend()
+        if each not in halted:
+            halted.append(each)
 
 
 class Site:

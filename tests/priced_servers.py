@@ -28,11 +28,11 @@ from typing import Any
 import psutil
 import pytest
 
-from servers import unique
+from servers import free_port, unique
 
 __all__ = ["Aws", "MotoServer", "PostgresServer", "ValkeyServer", "is_alive", "sweep_folders"]
 
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
 _STARTS = 3
 _FOLDER = "pyoco-tests-postgres-"
 #: Where a cluster's files may be. A new database is 300 files: quick in memory, ten times slower and more on disk.
@@ -94,7 +94,7 @@ class _Server(abc.ABC):
         is_first = not self._port
         for _ in range(_STARTS):
             if is_first:
-                self._port = _free_port()
+                self._port = free_port()
             self._launch()
             if self._came_up():
                 return
@@ -178,7 +178,7 @@ class _Server(abc.ABC):
         for each in family if how is signal.SIGKILL else family[:1]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(how)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=60)
         _wait_until(lambda: not any(map(is_alive, family)))  # who still has its files would keep it from starting again
 
 
@@ -241,14 +241,14 @@ class PostgresServer(_Server):
     def _ask(self, statement: str) -> None:
         import psycopg
 
-        with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=10) as connection:
+        with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=60) as connection:
             connection.execute(statement.encode())
 
     def _answers(self) -> bool:
         import psycopg
 
         try:
-            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+            psycopg.connect(self.url("postgres"), connect_timeout=10).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -306,7 +306,7 @@ class ValkeyServer(_Server):
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(7) == b"+PONG\r\n"
         except OSError:
@@ -351,7 +351,7 @@ class MotoServer(_Server):
             return False
 
     def _status(self, method: str, path: str) -> int:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path)
             return connection.getresponse().status
 
@@ -395,12 +395,6 @@ def _package(module: str, distribution: str) -> Path:
             pytest.fail(why, pytrace=False)
         pytest.skip(why)
     return Path(found.submodule_search_locations[0])
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _dying_with_parent(how: signal.Signals) -> Callable[[], None] | None:

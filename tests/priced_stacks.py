@@ -83,6 +83,7 @@ QUICK_SPLIT = "quick_split"
 BOTH_MODES = (SQLITE, QUICK_SPLIT)
 
 ACME = "acme"
+_TRIES = 10
 
 
 class Killed(BaseException):
@@ -161,7 +162,7 @@ class Stack:
     async def work(self, *, fails: bool = False, patience: Patience = NO_PATIENCE) -> Ending | Skip | PutBack | None:
         """Take one message and see it through as a worker does. None: there was no message."""
         priced = self.priced
-        for delivery in await priced.queue.receive(1, 1):
+        for delivery in await self._message():
             self.in_hand.append(delivery)
             got = await start_run(priced, decode(delivery.body), delivery)
             if isinstance(got, PutBack):
@@ -178,6 +179,16 @@ class Stack:
             return got if isinstance(got, Skip) else ended
         return None
 
+    async def _message(self) -> Sequence[Delivery]:
+        """One, if there is one: on a busy machine it may take a while to come."""
+        for _ in range(_TRIES):
+            if (found := await self.priced.queue.receive(1, 1)) or await self._none_waits():
+                return found
+        return ()
+
+    async def _none_waits(self) -> bool:
+        return (await self.priced.queue.depth())[0] <= len(self.in_hand)
+
     async def give_back(self) -> None:
         """What dead workers hold becomes visible, as it would after a while."""
         while self.in_hand:
@@ -185,7 +196,7 @@ class Stack:
 
     async def drain(self) -> None:
         """Work until the queue is empty."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             while (await self.priced.queue.depth())[0]:
                 await self.work()
 

@@ -60,7 +60,7 @@ class ProgramSite:
     @staticmethod
     def work(exec_name: str, *args: str, files: Sequence[WorkFile] = (), **more: Any) -> ProgramWork:
         job_id = str(uuid.uuid4())
-        defaults = {"job_id": job_id, "run_id": job_id, "attempt": 1, "client_id": "clientA", "timeout_sec": 60.0}
+        defaults = {"job_id": job_id, "run_id": job_id, "attempt": 1, "client_id": "clientA", "timeout_sec": 200.0}
         return ProgramWork(exec_name=exec_name, args=args, files=files, **{**defaults, **more})
 
     @classmethod

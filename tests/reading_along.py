@@ -40,10 +40,10 @@ _STARTS = re.compile(r"(^|\s)(pyoco-worker --|pyoco-grid (leader|worker|nworker)
 _FOREIGN = re.compile(r"\b(sudo|systemctl|useradd|apt-get|docker)\b|\bpip install\b")
 #: The file that an answer goes to.
 _SAVES = re.compile(r"\bcurl\b[^|;]*?\s-(?:\w*o\s+(?P<named>\S+)|\w*OJ?\s[^|;]*/(?P<last>[^/\s'?]+))")
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 80.0
 #: So long after its start, a process that cannot go on has ended.
 _ALIVE_SECONDS = 3.0
-_COMMAND_SECONDS = 90
+_COMMAND_SECONDS = 180
 
 
 def _squeezed(text: str) -> str:
@@ -147,10 +147,10 @@ class Reader:
         process = self._started.pop(text)
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
     def _write(self, name: str, text: str) -> None:
         path = Path(name.replace("~", self.environment["HOME"], 1)) if name.startswith("~") else self.folder / name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -78,7 +79,9 @@ class Everything(Gateway):
         return str(answer.json()["run_id"])
 
     def read(self, path: str) -> Any:
-        answer = self.client.get(path, headers=self.headers)
+        """As soon as it can be told: a gateway that does not hear NATS shows no list."""
+        ask = functools.partial(self.client.get, path, headers=self.headers)
+        answer = until(lambda: (found := ask()).status_code != 503 and found, what=path)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -17,7 +17,7 @@ __all__ = ["Relay", "RelayWire", "loop_of_wires", "relayed"]
 _CHUNK_BYTES = 64 * 1024
 #: What one connection keeps of each direction. Beyond it the sender is not read from, and TCP holds him back.
 _KEPT_BYTES_MAX = 1024 * 1024
-_DIAL_SECONDS = 5.0
+_DIAL_SECONDS = 30.0
 
 
 class RelayWire:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
+import itertools
 import os
 import shutil
 import signal
@@ -21,12 +21,25 @@ from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 
-__all__ = ["NatsServer", "config_for", "quick_folder", "unique"]
+__all__ = ["NatsServer", "config_for", "free_port", "quick_folder", "unique"]
 
 _START_SECONDS = 60.0
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2**30
 _FOLDER = "pyoco-tests-nats-"
+#: The system gives these to nobody by itself: no listener that asks for any port, and no client, gets one of them while
+#: the server that it belongs to is about to start, or to start again.
+_PORTS = range(10_000, 32_000)
+_turns = itertools.count(os.getpid() * 101)  # each test process begins elsewhere
+
+
+def free_port() -> int:
+    """A port that nobody has, and that is not given to another test of this process for a long time."""
+    while True:
+        port = _PORTS[next(_turns) % len(_PORTS)]
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 class NatsServer:
@@ -34,7 +47,7 @@ class NatsServer:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._port = -1
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,6 +97,8 @@ class NatsServer:
         """It stands still, and its connections stay."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        while not _stands_still(self._process.pid):
+            time.sleep(0.001)
         try:
             yield
         finally:
@@ -92,18 +107,16 @@ class NatsServer:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=60)
             self._process = None
 
     def _wait(self) -> None:
         assert self._process is not None
-        ports_file = self._store / f"nats-server_{self._process.pid}.ports"
+        has_ports = self._store / f"nats-server_{self._process.pid}.ports"  # and not somebody else who has that port
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             assert self._process.poll() is None, (self._store / "log.txt").read_text()
-            if self._port < 0 and ports_file.exists() and (written := ports_file.read_text()):
-                self._port = int(json.loads(written)["nats"][0].rsplit(":", 1)[1])
-            if self._port > 0 and _answers(self._port):
+            if has_ports.exists() and _answers(self._port):
                 return
             time.sleep(0.02)
         raise AssertionError(f"nats-server did not start: {(self._store / 'log.txt').read_text()}")
@@ -115,6 +128,14 @@ def _answers(port: int) -> bool:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             return connection.recv(5) == b"INFO "
     except OSError:
+        return False
+
+
+def _stands_still(pid: int) -> bool:
+    """Each thread of it: they are told one after the other."""
+    try:
+        return all(each.read_text().rpartition(") ")[2][0] == "T" for each in Path(f"/proc/{pid}/task").glob("*/stat"))
+    except FileNotFoundError:  # one has just ended
         return False
 
 

@@ -22,7 +22,7 @@ from servers import config_for
 
 __all__ = ["Site", "open_site"]
 
-_HELD_SECONDS_MAX = 60.0
+_HELD_SECONDS_MAX = 200.0
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Site:
         """The id of a run that is over."""
         run_id = self.submitted(flow_name, **more)
         with self.client() as client:
-            client.wait_run(run_id, 30)
+            client.wait_run(run_id, 100)
         return run_id
 
     def status(self, run_id: str) -> str:
@@ -88,12 +88,12 @@ class Site:
         self.begun.clear()
         try:
             run_id = self.submitted("held")
-            assert self.begun.wait(30)
+            assert self.begun.wait(100)
             yield run_id
         finally:
             self.let_go.set()
         with self.client() as client:
-            client.wait_run(run_id, 30)
+            client.wait_run(run_id, 100)
 
     def resolve(self, flow_name: str) -> Flow:
         @task  # type: ignore[untyped-decorator]
@@ -124,13 +124,13 @@ def open_site(nats_url: str, data_dir: Path, *, has_worker: bool = True, **setti
     thread = threading.Thread(target=lambda: asyncio.run(_serve(site, has_worker, is_open, is_over)), daemon=True)
     thread.start()
     try:
-        assert is_open.wait(30)
+        assert is_open.wait(100)
         yield site
     finally:
         site.let_go.set()
         site.wake()
         is_over.set()
-        thread.join(30)
+        thread.join(100)
         assert not thread.is_alive()
 
 

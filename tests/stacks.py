@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,23 +18,29 @@ from typing import Any, Literal, TypeVar
 import httpx
 import psutil
 
-from warm_processes import started
+from warm_processes import begun, started
 
 __all__ = ["ROOT", "Stack", "aside", "until"]
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 _BIN = Path(sys.executable).parent
+#: How many times slower than a quiet machine a busy one may be. It costs nothing where all is well.
+_PATIENCE = 4
 #: What a child of `up` is found by.
 _WORDS = {"gateway": "cli.server gateway", "nats": "nats-server", "worker": "cli.worker", "keeper": "cli.keeper"}
 
 
-def until(condition: Callable[[], T | Literal[False] | None], seconds: float = 30.0, what: str = "it") -> T:
-    """What the condition answers, as soon as that is something. Fails after `seconds`."""
+def until(
+    condition: Callable[[], T | Literal[False] | None], seconds: float = 30.0, what: str = "it", *, every: float = 0.02
+) -> T:
+    """What the condition answers, as soon as that is something. Fails when a quiet machine would have had `seconds` for
+    it."""
+    seconds *= _PATIENCE
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"{what} was not true within {seconds} s"
-        time.sleep(0.02)
+        time.sleep(every)
     return answer
 
 
@@ -68,7 +75,7 @@ class Stack:
         self._options = options
         self._settings = settings
         self._port = 0
-        self._process: psutil.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         #: Sent with every request of ours.
         self.headers: dict[str, str] = {}
 
@@ -91,13 +98,8 @@ class Stack:
         has_others = {"--no-worker", "--with-examples"} & {*self._options}
         flows = [] if has_others else ["--flow-resolver", "tools.demo.flows:resolve", "--slots", "4"]
         with (self.folder / "log.txt").open("ab") as log, self._banner.open("wb") as banner:
-            self._process = psutil.Popen(
-                [_BIN / "pyoco-server", "up", *chosen, *flows, *self._options],
-                stdout=log,
-                stderr=banner,
-                cwd=self.folder,
-                env=self.environment(),
-            )
+            command = [str(_BIN / "pyoco-server"), "up", *chosen, *flows, *self._options]
+            self._process = begun(command, stdout=log, stderr=banner, cwd=self.folder, env=self.environment())
         until(self._is_up, what="the banner")
         found = re.search(r"API +\S+:(\d+)", self._banner.read_text())
         assert found is not None
@@ -125,24 +127,26 @@ class Stack:
 
     def is_ready(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.address}/ready", timeout=5).status_code == 200
+            return httpx.get(f"{self.address}/ready", timeout=20).status_code == 200
         return False
 
     def stop(self) -> None:
         """kill -9 of everything. Data and port stay its own, for another start."""
         if self._process is None:
             return
-        family = [self._process, *self._process.children(recursive=True)] if self._process.is_running() else []
+        family = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
+        self._process.kill()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):  # its parent may have taken it along by now
                 process.kill()
-        psutil.wait_procs(family, timeout=10)
+        self._process.wait(60)
+        psutil.wait_procs(family, timeout=60)
         self._process = None
 
     def child(self, name: str) -> psutil.Process | None:
         """gateway, nats, worker or keeper; None while there is none."""
         assert self._process is not None
-        for child in self._process.children():
+        for child in psutil.Process(self._process.pid).children():
             with contextlib.suppress(psutil.Error):  # it is just ending
                 if _WORDS[name] in " ".join(child.cmdline()):
                     return child
@@ -165,21 +169,23 @@ class Stack:
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         """One request of a program: no browser's headers. Gives whatever came back."""
         headers = {**self.headers, **more.pop("headers", {})}
-        return httpx.request(method, f"{self.address}{path}", headers=headers, timeout=30, **more)
+        return httpx.request(method, f"{self.address}{path}", headers=headers, timeout=100, **more)
 
     def get(self, path: str, **query: Any) -> Any:
-        answer = self.ask("GET", path, params=query)
+        answer = until(lambda: (found := self.ask("GET", path, params=query)).status_code != 503 and found, what=path)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def submit(self, flow: str = "resize_images", params: dict[str, Any] | None = None, **more: Any) -> str:
-        answer = self.ask("POST", "/runs", json={"flow_name": flow, "params": params or {}, **more})
+        body = {"flow_name": flow, "params": params or {}, **more}
+        # On a busy machine it may not have heard NATS for a while, and refuses.
+        answer = until(lambda: (found := self.ask("POST", "/runs", json=body)).status_code != 503 and found)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["run_id"])
 
     def submit_many(self, flow_names: Sequence[str], tag: str) -> None:
         """Runs that wait, as fast as one connection can."""
-        with httpx.Client(base_url=self.address, headers=self.headers, timeout=60) as client:
+        with httpx.Client(base_url=self.address, headers=self.headers, timeout=100) as client:
             for flow in flow_names:
                 answer = client.post("/runs", json={"flow_name": flow, "tag": tag})
                 assert answer.status_code == 200, answer.text
@@ -209,7 +215,7 @@ class Stack:
         async def run() -> str:
             command = ["-m", "pyoco_server.admin_cli", "--nats-url", self.nats_url, *words]
             process = await started(command, env=settings, cwd=self.folder)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(200):
                 out, err = await process.communicate()
             assert process.returncode == 0, err
             return (out or b"").decode()

@@ -285,7 +285,7 @@ class _Nodes:
     def end(self) -> None:
         for process in self._processes:
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 @contextlib.contextmanager
@@ -349,11 +349,11 @@ def test_the_certificates_stand_before_the_strictest_reader(tmp_path: Path) -> N
     assert client.getpeercert()
 
 
-def _prepared(command: list[Any], environment: dict[str, str], nodes: _Nodes, seconds: float = 60.0) -> str:
+def _prepared(command: list[Any], environment: dict[str, str], nodes: _Nodes, seconds: float = 200.0) -> str:
     """Again until the nodes have found each other."""
     deadline = time.monotonic() + seconds
     while True:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
         if done.returncode == 0:
             return done.stdout
         assert time.monotonic() < deadline, f"{done.stderr}\n{nodes.logs()}"

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import reading_along
 from documented import BLOCKS, ROOT, Block, Step, steps_of, with_info
 from documented_exceptions import GIVEN, NOT_RUN, ON_A_TERMINAL, TO_BE_READ, UNLIKE
 from reading_along import Reader, Untrue, learned_from
@@ -33,6 +34,8 @@ STEPS = [step for block in BLOCKS for step in steps_of(block)]
 READ = [step for step in STEPS if not is_listed(NOT_RUN, step)]
 #: Wants a system in which all is well; saves what the other pages have made.
 FIRST, LAST = "docs/guides/doctor.md", "docs/guides/recovery.md"
+#: Each on a system of its own.
+PARTS = 4
 #: A dead letter is named by a number that is another here.
 LETTER = re.compile(r"dlq(/| redrive | requeue )\d+\b")
 
@@ -91,24 +94,24 @@ class Readers:
 
     def letter(self) -> str:
         """The number of the newest dead letter."""
-        letters = httpx.get(f"{self._stack.address}/dlq").json()["items"]
+        letters = httpx.get(f"{self._stack.address}/dlq", timeout=100).json()["items"]
         return str(letters[0]["id"]) if letters else "0"
 
 
-@pytest.mark.timeout(900)  # a hundred commands; a busy machine needs ten seconds for some
-@pytest.mark.parametrize("half", [0, 1])
-def test_what_the_pages_show_is_what_happens(half: int, stack: Stack, tmp_path: Path) -> None:
-    """In two halves, so that two processes share the work."""
+@pytest.mark.timeout(1800)  # a hundred commands; a busy machine needs ten seconds for some
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_the_pages_show_is_what_happens(part: int, stack: Stack, tmp_path: Path) -> None:
+    """In parts, so that several processes share the work."""
     wrong: list[str] = []
     readers = Readers(stack, tmp_path)
-    for page in pages_of(half):
+    for page in pages_of(part):
         wrong += read_along(readers, page)
     assert not wrong, "\n\n\n".join(wrong)
 
 
-def pages_of(half: int) -> list[str]:
+def pages_of(part: int) -> list[str]:
     others = [page for page in dict.fromkeys(step.block.name for step in READ) if page != LAST]
-    return [*sorted(others[half::2], key=lambda page: page != FIRST), *([LAST] if half else [])]
+    return [*sorted(others[part::PARTS], key=lambda page: page != FIRST), *([LAST] if part == PARTS - 1 else [])]
 
 
 def read_along(readers: Readers, page: str) -> list[str]:
@@ -201,7 +204,10 @@ def test_a_refusal_that_was_saved_as_the_file_is_none(saves: str, tmp_path: Path
         reader.does(Step(BLOCKS[0], "command", f"curl {saves} http://127.0.0.1:1/out.zip"))
 
 
-def test_what_ends_by_itself_is_told_though_it_was_started_last(tmp_path: Path) -> None:
+def test_what_ends_by_itself_is_told_though_it_was_started_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_along, "_ALIVE_SECONDS", 100.0)
     (tmp_path / "pyoco-worker").write_text("#!/bin/sh\nsleep 0.5\n")
     (tmp_path / "pyoco-worker").chmod(0o700)
     reader = Reader(tmp_path, {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}, {})

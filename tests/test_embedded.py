@@ -8,17 +8,21 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pyoco_server import embedded
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.doors.cli.claims import claim_data_dir, open_port
+from pyoco_server.doors.cli import claims
+from pyoco_server.doors.cli.claims import claim_data_dir
 from pyoco_server.embedded import EmbeddedNats, end, file_store_bytes, payload_bytes, reachable_host, spawn
 from pyoco_server.errors import Unavailable, UsageError
 from pyoco_server.ports.nats.link import open_link
+from servers import free_port
+from stacks import until
 
 
 def a_server(data_dir: Path, port: int = 0, http_port: int = 0, **settings: object) -> EmbeddedNats:
@@ -51,7 +55,7 @@ async def test_it_finds_a_free_port_and_keeps_port_and_store_over_a_restart(tmp_
     link = await open_link(url, "tests")
     assert await link.api("STREAM.INFO.S", {}, dict)
     await link.close()
-    assert await end(process, 10)
+    assert await end(process, 100)
     assert process.returncode == 0
 
 
@@ -60,19 +64,18 @@ async def test_every_sync_setting_is_understood_by_the_server(tmp_path: Path, sy
     nats = a_server(tmp_path, nats_sync=sync)
     process = await start(nats)
     assert f'"sync_interval": "{sync}"' in (tmp_path / "nats" / "nats.conf").read_text()
-    assert await end(process, 10)
+    assert await end(process, 100)
 
 
 async def test_the_monitoring_port_is_off_unless_asked_for(tmp_path: Path) -> None:
-    with open_port("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     nats = a_server(tmp_path, http_port=port)
     process = await start(nats)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
     assert b"200" in await reader.readline()
     writer.close()
-    assert await end(process, 10)
+    assert await end(process, 100)
     assert '"http"' not in a_server(tmp_path).prepare().read_text()
 
 
@@ -111,7 +114,7 @@ async def test_the_largest_payload_is_taken_by_the_server(tmp_path: Path) -> Non
     link = await open_link(nats.url, "tests")
     assert link.nc.max_payload == 64 * 1024**2
     await link.close()
-    assert await end(process, 10)
+    assert await end(process, 100)
 
 
 def test_the_store_limit_leaves_room_on_the_disk_and_for_our_streams(tmp_path: Path) -> None:
@@ -136,18 +139,26 @@ def test_a_data_dir_has_one_owner_at_a_time(tmp_path: Path) -> None:
     claim_data_dir(tmp_path / "deep" / "er").release()
 
 
-def test_the_lock_of_a_dead_owner_is_waited_for_while_a_child_still_holds_it(tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_owner_is_waited_for_while_a_child_still_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a kill -9, NATS needs a moment to close its store."""
+    monkeypatch.setattr(claims, "_LOCK_SECONDS", 100.0)
     script = (
         "import sys, subprocess; from pathlib import Path\n"
         "from pyoco_server.doors.cli.claims import claim_data_dir\n"
         "lock = claim_data_dir(Path(sys.argv[1])).lock\n"
-        "subprocess.Popen(['sleep', '0.5'], pass_fds=[lock], stdout=subprocess.DEVNULL)\n"
+        "wait = 'until [ -e \"$0\" ]; do sleep 0.02; done'\n"
+        "subprocess.Popen(['sh', '-c', wait, sys.argv[2]], pass_fds=[lock], stdout=subprocess.DEVNULL)\n"
     )
-    subprocess.run([sys.executable, "-c", script, tmp_path], check=True, timeout=30)
-    began = time.monotonic()
-    claim_data_dir(tmp_path).release()
-    assert time.monotonic() - began > 0.2
+    go = tmp_path / "go"
+    subprocess.run([sys.executable, "-c", script, tmp_path / "data", go], check=True, timeout=100)
+    with ThreadPoolExecutor(1) as threads:
+        claimed = threads.submit(claim_data_dir, tmp_path / "data")
+        with pytest.raises(TimeoutError):
+            claimed.result(0.3)
+        go.touch()
+        claimed.result(100).release()
 
 
 async def test_end_kills_what_does_not_go(tmp_path: Path) -> None:
@@ -157,7 +168,7 @@ async def test_end_kills_what_does_not_go(tmp_path: Path) -> None:
         f"pathlib.Path({str(ready)!r}).touch(); signal.pause()"
     )
     process = await spawn([sys.executable, "-c", script])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while not ready.exists():
             await asyncio.sleep(0.01)
     assert not await end(process, 0.1)
@@ -173,20 +184,24 @@ def test_a_child_dies_with_its_parent_even_after_kill_9(tmp_path: Path) -> None:
         "    os.kill(os.getpid(), 9)\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=100, check=False)
     child = int(done.stdout)
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline, "the child outlived its parent"
-        time.sleep(0.02)
+    until(lambda: _is_over(child), what="the end of the child")
+
+
+def _is_over(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 async def test_a_data_folder_keeps_its_port(tmp_path: Path) -> None:
     """Workers that were told an address find the server there after the next start."""
     first = a_server(tmp_path)
     process = await start(first)
-    await end(process, 5)
+    await end(process, 100)
     again = a_server(tmp_path)
     process = await start(again)
-    await end(process, 5)
+    await end(process, 100)
     assert again.port == first.port > 0

@@ -57,11 +57,11 @@ def test_the_pipeline_goes_through_every_kind_of_step() -> None:
     assert results == {"greet": "Hello, you!", "shout": "HELLO, YOU!", "count": 3, "rest": None}
 
 
-def until_ready(url: str, seconds: float = 30.0) -> None:
+def until_ready(url: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if httpx.get(f"{url}/ready").status_code == 200:
+            if httpx.get(f"{url}/ready", timeout=20).status_code == 200:
                 return
         except httpx.TransportError:
             pass

@@ -130,10 +130,10 @@ def test_a_program_that_falls_is_told_of_by_its_last_line(tmp_path: Path) -> Non
     log = tmp_path / "log.txt"
     code = "import sys; print('{\"a\": 1}', flush=True); sys.stdin.readline(); raise OSError('no such queue')"
     with driver([sys.executable, "-c", code], {}, log) as asked:
-        assert asked.answer(30) == {"a": 1}
+        assert asked.answer(100) == {"a": 1}
         asked.go_on()
         with pytest.raises(Failed, match="OSError: no such queue"):
-            asked.answer(30)
+            asked.answer(100)
     assert last_line(log) == "OSError: no such queue"
 
 

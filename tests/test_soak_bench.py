@@ -42,12 +42,12 @@ def soaking(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_smallest_soak_finds_that_handles_and_consumers_do_not_grow(
     soaking: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     """Every table is there, and nothing is left behind."""
-    told, _ = soaking.communicate(timeout=200)
+    told, _ = soaking.communicate(timeout=500)
     assert soaking.returncode == 0, told
     assert "verdict: flat" in told
     rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in told.splitlines() if line.startswith("|")}
@@ -59,7 +59,7 @@ def test_the_smallest_soak_finds_that_handles_and_consumers_do_not_grow(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 async def test_a_soak_that_is_stopped_tells_what_it_has_and_leaves_nothing(
     soaking: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -69,7 +69,7 @@ async def test_a_soak_that_is_stopped_tells_what_it_has_and_leaves_nothing(
             break
     family = psutil.Process(soaking.pid).children(recursive=True)
     soaking.send_signal(signal.SIGINT)
-    told, _ = soaking.communicate(timeout=60)
+    told, _ = soaking.communicate(timeout=200)
     assert soaking.returncode == 1
     assert "| `GET /exec/state` |" in told
     await eventually(lambda: not psutil.wait_procs(family, timeout=0)[1])

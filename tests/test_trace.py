@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -78,7 +77,7 @@ async def test_progress_reaches_the_record_while_the_flow_runs(backend: Backend,
         return 1
 
     def two(one: int) -> int:
-        go_on.wait(10)
+        go_on.wait(100)
         return one + 1
 
     context = context_of(held)
@@ -138,16 +137,17 @@ class Broken:
 
 async def test_its_callbacks_never_raise_and_never_wait(held: Held) -> None:
     """FLOW-418, ENG-16"""
-    for bucket in (Broken(), Broken(hang_seconds=5)):
+    for bucket in (Broken(), Broken(hang_seconds=600)):
         trace = NatsKvTraceBackend(asyncio.get_running_loop(), cast("KeyValue", bucket), context_of(held))
 
-        def all_of_them(trace: TraceBackend = trace) -> float:
-            began = time.monotonic()
+        def all_of_them(trace: TraceBackend = trace) -> None:
             for _ in range(100):
                 call_all(trace)
-            return time.monotonic() - began
 
-        assert await asyncio.to_thread(all_of_them) < 1.0
+        thread = threading.Thread(target=all_of_them, daemon=True)
+        thread.start()
+        thread.join(100)  # the loop stands still meanwhile, and nobody waits for it either
+        assert not thread.is_alive()
         await eventually(lambda bucket=bucket: bucket.calls >= 1)  # type: ignore[misc]
         assert bucket.calls <= 3  # 500 changes, merged
         if trace._flushing is not None:

@@ -94,7 +94,8 @@ async def report(gateway: Gateway, worker_id: str = "worker") -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     async def is_there() -> bool:
-        workers = (await gateway.client.get("/workers")).json()
+        answer = await gateway.client.get("/workers")
+        workers = answer.json() if answer.status_code == 200 else []  # what is known might be out of date
         found.update(next((each["wheel_sync"] for each in workers if each["worker_id"] == worker_id), {}))
         return bool(found)
 
@@ -106,8 +107,8 @@ async def told(gateway: Gateway, worker: PyocoNatsWorker) -> str:
     """What the next run says: its output, or its error."""
     answer = await submit_yaml(gateway, f"tasks: {{it: {{callable: '{MODULE}:tell'}}}}\nflow: {{graph: it}}")
     run_id = answer.json()["run_id"]
-    async with asyncio.timeout(30):
-        assert await worker.run_once(5.0) == run_id
+    async with asyncio.timeout(200):
+        assert await worker.run_once(100.0) == run_id
     run = (await gateway.client.get(f"/runs/{run_id}", params={"include": "records"})).json()
     return str(run["task_records"]["it"]["output"] if run["status"] == "COMPLETED" else run["error"])
 
@@ -136,7 +137,7 @@ class TestTheLibraryWorker:
         assert mine["installed"] == ["for_all-1.0-py3-none-any.whl", f"{MODULE}-1.0-py3-none-any.whl"]
         assert [each["wheel_name"] for each in mine["skipped"]] == [f"{MODULE}-3.0-cp39-cp39-win_amd64.whl"]
         assert (mine["enabled"], mine["status"], mine["failed"]) == (True, "ok", [])
-        assert time.time() - 60 < mine["last_sync_at"] < time.time() + 60
+        assert time.time() - 300 < mine["last_sync_at"] < time.time() + 300
         assert gpu["installed"] == ["for_all-1.0-py3-none-any.whl", f"{MODULE}-2.0-py3-none-any.whl"]
         assert gpu["skipped"] == []
 
@@ -153,8 +154,15 @@ class TestTheLibraryWorker:
         config = replace(gateway.config, wheel_sync_enabled=False)
         async with worker_of(replace(gateway, config=config)) as worker:
             assert (await told(gateway, worker)).startswith("ERR-PYOCO-0031")
-            [record] = (await gateway.client.get("/workers")).json()
-            assert record["wheel_sync"] is None
+            records: list[dict[str, Any]] = []
+
+            async def is_there() -> bool:
+                answer = await gateway.client.get("/workers")
+                records[:] = answer.json() if answer.status_code == 200 else []
+                return bool(records)
+
+            await eventually(is_there)
+            assert [record["wheel_sync"] for record in records] == [None]
 
     async def test_goes_on_when_a_wheel_is_broken(self, gateway: Gateway) -> None:
         """FLOW-242"""

@@ -58,7 +58,7 @@ def silent(over: threading.Event) -> Serve:
     """Says nothing, until that is set."""
 
     def serve(_: ssl.SSLSocket | socket.socket) -> None:
-        over.wait(10)
+        over.wait(60)
 
     return serve
 
@@ -199,9 +199,9 @@ def site_of(
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        main.join(5)
+        main.join(60)
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
 
 

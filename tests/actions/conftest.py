@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,16 @@ from backends import Clock, opened_backend
 from program_stage import a_store
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.redis import link as redis_link
 from servers import unique
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_with_redis() -> Iterator[None]:
+    """A machine that stands still for two seconds is no outage."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis_link, "_PATIENCE_SECONDS", 60)
+        yield
 
 
 @pytest.fixture

@@ -106,12 +106,12 @@ async def test_a_failure_at_the_very_beginning_leaves_nothing_either(
     class Slow(FolderArchive):
         def _begin(self) -> None:
             begun.set()
-            go_on.wait(10)
+            go_on.wait(60)
             super()._begin()
 
     begun, go_on = threading.Event(), threading.Event()
     work = asyncio.create_task(back_up(prepared, streams, Slow(tmp_path / "new" / "backup")))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

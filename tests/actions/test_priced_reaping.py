@@ -163,7 +163,7 @@ async def test_the_loop_starts_and_stops(joint: Stack) -> None:
     joint.skew.move(121)
     reaper = Reaper(joint.priced)
     await asyncio.gather(reaper.start(), reaper.start())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         while (await joint.row(run.run_id)).status is not Status.FAILED:
             await asyncio.sleep(0.005)
     await asyncio.gather(reaper.stop(), reaper.stop())

@@ -177,7 +177,7 @@ async def test_a_queue_that_does_not_answer_is_not_waited_for(joint: Stack, monk
     [delivery] = await joint.deliveries()
     started = await joint.started(run)
     trouble = Trouble(meanwhile={"queue.extend": asyncio.Event().wait})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         await keep_hidden(with_trouble(joint.priced, trouble), started, started.lease_token or "", delivery)
 
 
@@ -186,5 +186,5 @@ async def test_redis_that_does_not_answer_does_not_delay_a_start(split: Stack, m
     monkeypatch.setattr(start_module, "_HINT_SECONDS", 0.05)
     trouble = Trouble(meanwhile={"hints.lease": asyncio.Event().wait})
     run = await split.submitted()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         assert isinstance(await start_run(with_trouble(split.priced, trouble), message_of(run), IN_HAND), Started)

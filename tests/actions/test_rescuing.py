@@ -153,7 +153,7 @@ class TestRescue:
         index = SqliteIndex(tmp_path / "index.sqlite")
         feeder = IndexFeeder(backend.runs, index)
         await feeder.start()
-        assert await feeder.caught_up(5)
+        assert await feeder.caught_up(60)
         await Rescuer(backend, index, feeder, submit_seconds=0.0).turn()
         await feeder.stop()
         found = await backend.runs.find(lost.run.run_id)
@@ -168,7 +168,7 @@ class TestRescue:
         async with wiring.open_backend(replace(settings, abandon_after_sec=0.2), "tests") as backend:
             intake = await backend.queue.open_intake(["default"], lambda _: None)
             stuck = await submit(backend, Caller(), ASK)
-            assert await intake.take(5) is not None  # and never answered
+            assert await intake.take(60) is not None  # and never answered
             index = SqliteIndex(tmp_path / "index.sqlite")
             feeder = IndexFeeder(backend.runs, index)
             rescuer = Rescuer(backend, index, feeder, every_seconds=0.1)
@@ -177,7 +177,7 @@ class TestRescue:
 
             async def cleared() -> bool:
                 await submit(backend, Caller(), ASK)  # the queue goes on, and sees that the first is not coming again
-                taken = await intake.take(1)
+                taken = await intake.take(60)
                 assert taken is not None
                 await taken.answer(Reply.ACK)
                 return await jobs_left(link, backend.config) == []

@@ -229,7 +229,7 @@ async def drained(backend: GatewayBackend, link: Link) -> list[str]:
     intake = await backend.queue.open_intake(["default"], lambda _: None)
     begun = []
     for _ in range(len(await jobs_left(link, backend.config))):
-        delivery = await intake.take(2)
+        delivery = await intake.take(60)
         assert delivery is not None
         taken = await claim_run(backend, decode_job(delivery.data), ANNA, first_delivery=True)
         begun += [decode_job(delivery.data).run_id] if isinstance(taken, Held) else []

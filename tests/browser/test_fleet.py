@@ -64,7 +64,7 @@ def test_a_wheel_is_found_with_those_who_have_it(module_page: Page) -> None:
 
 def test_workers_are_shown_with_their_state_and_can_be_hidden(stack: Stack, page: Page) -> None:
     """FLOW-248"""
-    run_id = stack.submit("resize_images", {"scale": 60})
+    run_id = stack.submit("resize_images", {"scale": 3000})
     page.goto("/#/workers")
     row = page.locator(".row", has_text="worker-1")
     expect(row.locator(".badge").first).to_have_text("Running")

@@ -132,11 +132,11 @@ def test_a_waiting_run_says_why_and_is_cancelled_with_a_reason(stack: Stack, pag
 
 
 def test_leaving_the_page_ends_its_stream(stack: Stack, page: Page) -> None:
-    run_id = stack.submit("train_model")
+    run_id = stack.submit("train_model", {"scale": 100})
     with page.expect_response(re.compile("/watch")):
         page.goto(f"/#/runs/{run_id}")
     # Sooner than the run would end by itself.
-    with page.expect_event("requestfailed", lambda request: "/watch" in request.url, timeout=5_000):
+    with page.expect_event("requestfailed", lambda request: "/watch" in request.url):
         page.evaluate("location.hash = '#/workers'")
     stack.ask("POST", f"/runs/{run_id}/cancel")
 

@@ -70,7 +70,7 @@ def test_a_page_that_nobody_looks_at_gives_its_stream_back(page: Page, stack: St
         page.goto(f"/#/runs/{run_id}")
     look = """(hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
       document.dispatchEvent(new Event('visibilitychange')) }"""
-    with page.expect_event("requestfailed", lambda request: "/watch" in request.url, timeout=5_000):
+    with page.expect_event("requestfailed", lambda request: "/watch" in request.url):
         page.evaluate(look, True)
     with page.expect_response(re.compile("/watch")):
         page.evaluate(look, False)
@@ -85,7 +85,7 @@ def test_a_page_without_a_key_hears_nothing_more(page: Page, module_page: Page, 
         page.goto(f"/#/runs/{run_id}")
     main = page.locator("script[type=module]").get_attribute("src") or ""
     connection = main.replace("main.js", "lib/connection.js")
-    with page.expect_event("requestfailed", lambda request: "/watch" in request.url, timeout=5_000):
+    with page.expect_event("requestfailed", lambda request: "/watch" in request.url):
         page.evaluate(f"import('/{connection}').then((m) => m.lock('refused'))")
     stack.ask("POST", f"/runs/{run_id}/cancel")
     page.evaluate(f"import('/{connection}').then((m) => m.unlock())")

@@ -34,14 +34,24 @@ def asked(watched: Watched, label: str) -> list[dict[str, str]]:
     return [{name: values[0] for name, values in query.items()} for query in queries if query.get("tag") == [label]]
 
 
+def is_seen_running(stack: Stack, page: Page, run_id: str) -> bool:
+    """False: it has ended before the page has looked."""
+    until(lambda: row(page, run_id).count() or stack.status(run_id) == "COMPLETED", 60, "the run")
+    return row(page, run_id).count() > 0
+
+
 def test_a_run_leaves_a_list_of_running_runs_when_it_ends(stack: Stack, page: Page, watched: Watched) -> None:
     """FLOW-189, FLOW-190, FLOW-250: by a refresh with 5 seconds of overlap and without the status."""
     label = unique("leaves")
     page.goto(f"/#/runs?tag={label}&status=RUNNING")
     expect(page.locator(".nothing")).to_be_visible()
-    run_id = stack.submit("resize_images", {"scale": 15}, tags=[label])
-    expect(row(page, run_id)).to_be_visible()
-    expect(row(page, run_id)).to_have_count(0)
+    for scale in (15, 75, 375):  # a busy machine may need longer to see it run
+        run_id = stack.submit("resize_images", {"scale": scale}, tags=[label])
+        if is_seen_running(stack, page, run_id):
+            break
+    else:
+        raise AssertionError("nobody has seen it run")
+    expect(row(page, run_id)).to_have_count(0, timeout=200_000)
     assert stack.status(run_id) == "COMPLETED"
     refreshes = [query for query in asked(watched, label) if "updated_after" in query]
     assert refreshes
@@ -205,19 +215,22 @@ def test_a_list_that_is_refused_says_why(page: Page, expects_trouble: Callable[.
 def test_one_clock_that_is_fast_does_not_stop_the_list(stack: Stack, page: Page) -> None:
     """FLOW-190: a worker an hour ahead has told of a change; those of the others are seen all the same."""
     label, ids = waiting(stack, 3)
+    shown_by: dict[str, str] = {}
 
     def ahead(route: Route) -> None:
         answer = route.fetch()
         told = answer.json()
         for item in told["items"]:
             item["updated_at"] += 3600 * (item["run_id"] == ids[0])
+            shown_by.setdefault(item["run_id"], route.request.url)
         route.fulfill(response=answer, json=told)
 
     page.route(re.compile(rf"/runs\?.*tag={label}"), ahead)
     page.goto(f"/#/runs?tag={label}")
     expect(row(page, ids[0])).to_be_visible()
     new = stack.submit("flow_new", tag="nobody", tags=[label])
-    expect(row(page, new)).to_be_visible(timeout=15_000)  # long before everything is loaded again
+    expect(row(page, new)).to_be_visible()
+    assert "updated_after=" in shown_by[new], "before everything is loaded again"
 
 
 def test_an_age_goes_on_while_no_answer_comes(page: Page, expects_trouble: Callable[..., None]) -> None:
@@ -226,7 +239,7 @@ def test_an_age_goes_on_while_no_answer_comes(page: Page, expects_trouble: Calla
     age = page.locator(".runs-state time")
     expect(age).to_be_visible()
     page.route("**/runs?*", lambda route: route.fulfill(status=500, body="{}"))
-    expect(age).to_have_text(re.compile(r"^[2-9] s ago"))
+    expect(age).to_have_text(re.compile(r"^([2-9]|\d\d) s ago"))
     page.evaluate("""() => { window.ages = []; const age = document.querySelector('.runs-state time');
       const how = { childList: true, characterData: true, subtree: true };
       new MutationObserver(() => ages.push(age.textContent)).observe(age, how) }""")

@@ -232,7 +232,7 @@ def guessing(stack: Stack) -> Iterator[None]:
         while not done.wait(0.1):
             client.get("/runs")
 
-    with httpx.Client(base_url=stack.address, headers=bad, timeout=30) as client:
+    with httpx.Client(base_url=stack.address, headers=bad, timeout=100) as client:
         guessers = [threading.Thread(target=guess, args=[client]) for _ in range(12)]
         for each in guessers:
             each.start()

@@ -9,8 +9,11 @@ import pytest
 
 from client_twins import MakeClient, make_async, make_sync
 from gateways import Gateway, fresh_gateway, listening
+from patient_gateways import impatient_gateways, patient_gateways
 from pyoco_server.client import retry, waiting
 from pyoco_server.ports.nats.link import Link
+
+__all__ = ["impatient_gateways", "patient_gateways"]
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -28,6 +28,7 @@ def is_ready(url: str) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("cold_processes")  # as a user starts it
 async def test_the_programs_of_the_guide_run(
     own_nats_server: NatsServer,
     unused_port: int,

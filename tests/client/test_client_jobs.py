@@ -19,6 +19,7 @@ from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.http_client import AnswerDamaged, SourceChanged
 from pyoco_server.ports.nats.link import Link
 from scripted_gateway import answer, cut, raw, scripted
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("hurried")
 
@@ -61,7 +62,7 @@ async def test_a_job_goes_out_with_its_files_and_its_archive_comes_back(
         assert contents == {'quo"ted データ.txt': b"hello", "large.bin": large.read_bytes(), "empty": b""}
         await end_job(gateway, attempt, DONE, zipped)
         run_id = accepted["run_id"]
-        assert (await client.wait_run(run_id, 10))["exit_code"] == 0
+        assert (await client.wait_run(run_id, 120))["exit_code"] == 0
         listed = await client.get_artifacts(run_id)
         assert [(each["name"], each["size"]) for each in listed] == [("output.zip", len(zipped)), ("stdout.txt", 5)]
         saved = await client.save_artifact(run_id, tmp_path)
@@ -79,6 +80,19 @@ async def test_a_job_goes_out_with_its_files_and_its_archive_comes_back(
         with pytest.raises(httpx.HTTPStatusError, match="404"):
             await client.save_artifact(run_id, tmp_path / "x", "stderr.txt")
         assert not (tmp_path / "x").exists()
+
+
+async def the_letter(client: Any, **filters: str) -> Any:
+    """The only one there is: a list follows its stream."""
+    found: list[Any] = []
+
+    async def is_there() -> bool:
+        found[:] = (await client.list_letters(**filters))["items"]
+        return len(found) > 0
+
+    await eventually(is_there)
+    (letter,) = found
+    return letter
 
 
 async def test_caps_acl_events_state_and_requeue(make: MakeClient, gateway: Gateway, url: str) -> None:
@@ -108,9 +122,13 @@ async def test_caps_acl_events_state_and_requeue(make: MakeClient, gateway: Gate
         assert state["queues"]["fails"]["queued"] == 1
         assert state["client_cap"] == {"bert": 7}
         await end_job(gateway, await begin_job(gateway, "fails", "bert"), FAILED)
-        events = (await client.exec_events(accepted["job_id"]))["items"]
-        assert {"enqueue", "dlq"} <= {event["event"] for event in events}
-        (letter,) = (await client.list_letters(exec_name="fails", client_id="bert"))["items"]
+
+        async def is_told() -> bool:
+            events = (await client.exec_events(accepted["job_id"]))["items"]
+            return {"enqueue", "dlq"} <= {event["event"] for event in events}
+
+        await eventually(is_told)
+        letter = await the_letter(client, exec_name="fails", client_id="bert")
         again = await client.requeue_letter(letter["id"])
         assert again == await client.requeue_letter(letter["id"])
         assert (await client.get_run(again["run_id"]))["retry_of"] == accepted["run_id"]

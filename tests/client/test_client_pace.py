@@ -66,6 +66,12 @@ class TestWatching:
         list(watching.feed(beat))
         assert watching.pause_after_end() == 0.25
 
+    def test_thirty_seconds_are_thirty(self, clock: Clock) -> None:
+        """FLOW-119: though a moment has gone by since they were asked for"""
+        watching = Watching(run_id="r", clocks=clock.clocks, retry_seconds=30, timeout_sec=30)
+        clock.now += 0.04
+        assert watching.connect().query["timeout_sec"] == 30
+
 
 class TestWaiting:
     def waiting(self, clock: Clock, seconds: float = 1000.0) -> Waiting:

@@ -240,5 +240,5 @@ def test_an_address_without_tls_reads_no_certificates() -> None:
         "PyocoHttpClient('https://127.0.0.1:1')\n"
         "print(len(loads) > 0)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout.split() == ["0", "True"]

@@ -15,7 +15,8 @@ from client_twins import MakeClient
 from pyoco_server.client import events, retry, waiting, watching
 from pyoco_server.http_client import AnswerDamaged
 from scripted_gateway import Asked, Scripted, Turn, answer, cut, event, hang, raw, scripted, stream
-from waiting import eventually, soon
+from stalls import unless_it_stalls
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("hurried")
 
@@ -66,14 +67,15 @@ async def test_nothing_is_read_beyond_the_end_of_the_run(make: MakeClient) -> No
 
 async def test_a_gateway_that_restarts_is_waited_for(make: MakeClient) -> None:
     turns = [stream(event(3, "RUNNING"), then="cut"), cut, answer(AWAY, 503), hang]
-    async with (
-        scripted(*turns, stream(event(4, "COMPLETED"))) as server,
-        make(server.url) as client,
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(watching, "SILENCE_SECONDS", 0.3)
+
+    async def watch() -> None:
+        async with scripted(*turns, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
             assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
-    assert resumed(server) == [None, *["3"] * 4]
+        assert resumed(server) == [None, *["3"] * 4]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watching, "SILENCE_SECONDS", 0.3)
+        await unless_it_stalls(watch)
 
 
 async def test_breaks_with_news_in_between_do_not_add_up(make: MakeClient) -> None:
@@ -88,9 +90,13 @@ async def test_a_silent_connection_is_replaced(make: MakeClient, monkeypatch: py
     """FLOW-124: a server that is there says something every five seconds"""
     monkeypatch.setattr(watching, "SILENCE_SECONDS", 0.2)
     silent = stream(event(3, "RUNNING"), then="hang")
-    async with scripted(silent, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
-        assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
-    assert resumed(server) == [None, "3"]
+
+    async def watch() -> None:
+        async with scripted(silent, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
+            assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+        assert resumed(server) == [None, "3"]
+
+    await unless_it_stalls(watch)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +160,7 @@ async def test_a_server_that_stays_away_is_an_error(make: MakeClient, unused_por
     async with make(f"http://127.0.0.1:{unused_port}", retry_seconds=0.3) as client:
         began = asyncio.get_running_loop().time()
         with pytest.raises(httpx.ConnectError):
-            await asyncio.wait_for(seen(client), 30)
+            await asyncio.wait_for(seen(client), 120)
         assert asyncio.get_running_loop().time() - began > 0.05
 
 
@@ -180,7 +186,7 @@ class TestPatience:
         """The address may be wrong"""
         async with scripted(*[turn] * 50) as server, make(server.url, retry_seconds=0.2) as client:
             with pytest.raises(httpx.HTTPError):
-                await asyncio.wait_for(seen(client, patience_sec=math.inf), 30)
+                await asyncio.wait_for(seen(client, patience_sec=math.inf), 120)
 
     async def test_a_gateway_that_has_a_reason_is_there(self, make: MakeClient) -> None:
         turns = [answer(CROWDED, 503), answer(AWAY, 503), answer(CROWDED, 503), stream(event(4, "COMPLETED"))]
@@ -193,7 +199,7 @@ class TestPatience:
         monkeypatch.setattr(retry, "_RETRY_AFTER_SECONDS_MAX", 0.05)
         turns = [answer(AWAY, 503, retry_after="9999999999"), stream(event(4, "COMPLETED"))]
         async with scripted(*turns) as server, make(server.url) as client:
-            found = await asyncio.wait_for(seen(client, patience_sec=math.inf), 30)
+            found = await asyncio.wait_for(seen(client, patience_sec=math.inf), 120)
             assert found == [("snapshot", "COMPLETED")]
 
     @pytest.mark.parametrize("seconds", [-1, float("nan")])
@@ -269,7 +275,7 @@ async def test_leaving_hangs_up(make: MakeClient) -> None:
         assert (await anext(events))["snapshot"]["status"] == "RUNNING"
         assert not server.over[0].is_set()
         await events.aclose()
-        await asyncio.wait_for(server.over[0].wait(), 30)
+        await asyncio.wait_for(server.over[0].wait(), 120)
 
 
 async def test_the_query_is_what_was_asked(make: MakeClient) -> None:
@@ -277,7 +283,7 @@ async def test_the_query_is_what_was_asked(make: MakeClient) -> None:
     turns = [stream(event(3, "COMPLETED"))] * 4
     async with scripted(*turns) as server, make(server.url) as client:
         await seen(client)
-        await seen(client, include=["records"], since=1.25, timeout_sec=30)
+        await seen(client, include=["records"], since=1.25, timeout_sec=30.9)
         await seen(client, timeout_sec=7200)
         await seen(client, timeout_sec=2.5)
     assert [asked.path for asked in server.asked] == [
@@ -299,12 +305,14 @@ async def test_a_time_the_server_would_not_take_is_the_servers_to_refuse(make: M
 
 async def test_less_than_a_second_is_less_than_a_second(make: MakeClient) -> None:
     """FLOW-449: though the server counts whole ones"""
-    async with scripted(*[stream(event(3, "RUNNING"), then="hang")] * 9) as server, make(server.url) as client:
+    async with scripted(*[stream(event(3, "RUNNING"), then="hang")] * 99) as server, make(server.url) as client:
 
         async def watch() -> None:
+            began = asyncio.get_running_loop().time()
             assert await seen(client, timeout_sec=0.15) == [("snapshot", "RUNNING")]
+            assert 0.1 < asyncio.get_running_loop().time() - began < 0.9
 
-        await soon(watch, 0.9, least=0.1)
+        await unless_it_stalls(watch)
     assert server.asked[0].path == "/runs/r/watch?timeout_sec=1"
 
 
@@ -313,26 +321,38 @@ async def test_time_that_is_up_before_anything_was_heard_is_an_error(make: MakeC
     async with scripted(hang) as server, make(server.url, retry_seconds=0) as client:
         with pytest.raises(TimeoutError, match=r"no event of run r came within 0\.1 s"):
             await seen(client, timeout_sec=0.1)
-    async with make(f"http://127.0.0.1:{unused_port}") as client:
-        with pytest.raises(TimeoutError, match=r"within 0\.1 s: .*(refused|failed)"):
-            await seen(client, timeout_sec=0.1)
+
+    async def watch_nobody() -> None:
+        async with make(f"http://127.0.0.1:{unused_port}") as client:
+            with pytest.raises(TimeoutError, match=r"within 0\.1 s: .*(refused|failed)"):
+                await seen(client, timeout_sec=0.1)
+
+    await unless_it_stalls(watch_nobody)
 
 
 async def test_a_reason_that_was_told_until_time_is_up_is_the_error(make: MakeClient) -> None:
     """FLOW-412, FLOW-126"""
-    async with scripted(*[answer(AWAY, 503)] * 9) as server, make(server.url) as client:
-        with pytest.raises(httpx.HTTPStatusError) as raised:
-            await seen(client, timeout_sec=0.3)
-    assert raised.value.response.json() == AWAY
+
+    async def watch() -> None:
+        async with scripted(*[answer(AWAY, 503)] * 9) as server, make(server.url) as client:
+            with pytest.raises(httpx.HTTPStatusError) as raised:
+                await seen(client, timeout_sec=0.3)
+        assert raised.value.response.json() == AWAY
+
+    await unless_it_stalls(watch)
 
 
 async def test_it_ends_when_its_time_is_up(make: MakeClient) -> None:
     """FLOW-449: whatever the server does"""
     turns = [stream(event(3, "RUNNING"), then="hang"), stream(then="hang"), stream(then="hang")]
-    async with scripted(*turns) as server, make(server.url) as client:
-        began = asyncio.get_running_loop().time()
-        assert await seen(client, timeout_sec=0.4) == [("snapshot", "RUNNING")]
-        assert 0.3 < asyncio.get_running_loop().time() - began < watching.SILENCE_SECONDS / 2
+
+    async def watch() -> None:
+        async with scripted(*turns) as server, make(server.url) as client:
+            began = asyncio.get_running_loop().time()
+            assert await seen(client, timeout_sec=0.4) == [("snapshot", "RUNNING")]
+            assert 0.3 < asyncio.get_running_loop().time() - began < watching.SILENCE_SECONDS / 2
+
+    await unless_it_stalls(watch)
 
 
 class TestWaiting:
@@ -385,37 +405,51 @@ class TestWaiting:
     async def test_time_runs_out_in_the_middle_of_a_stream(self, make: MakeClient) -> None:
         """FLOW-416"""
         turns = [answer(SNAPSHOT), stream(event(3, "CANCELLING"), then="hang"), *[answer(SNAPSHOT)] * 20]
-        async with scripted(*turns) as server, make(server.url) as client:
-            began = asyncio.get_running_loop().time()
-            with pytest.raises(TimeoutError, match=r"still (CANCELLING|RUNNING) after 0.4 s"):
-                await client.wait_run("r", 0.4)
-            assert 0.3 < asyncio.get_running_loop().time() - began < watching.SILENCE_SECONDS / 2
-            await eventually(lambda: all(each.is_set() for each in server.over))
+
+        async def wait() -> None:
+            async with scripted(*turns) as server, make(server.url) as client:
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(TimeoutError, match=r"still (CANCELLING|RUNNING) after 0.4 s"):
+                    await client.wait_run("r", 0.4)
+                assert 0.3 < asyncio.get_running_loop().time() - began < watching.SILENCE_SECONDS / 2
+                await eventually(lambda: all(each.is_set() for each in server.over))
+
+        await unless_it_stalls(wait)
 
     @pytest.mark.parametrize("retries", [0, 3])
     async def test_a_look_that_hangs_costs_no_more_than_the_time_there_is(self, make: MakeClient, retries: int) -> None:
         """FLOW-416: neither the first look nor a later one, and never a ReadTimeout"""
-        crowded = answer(CROWDED, 503)
-        for turns, told in (([hang] * 9, "nothing was heard"), ([answer(SNAPSHOT), crowded, *[hang] * 9], "RUNNING")):
-            async with scripted(*turns) as server, make(server.url, retries=retries) as client:
-                began = asyncio.get_running_loop().time()
-                with pytest.raises(TimeoutError, match=f"{told}.* 0.4 s"):
-                    await client.wait_run("r", 0.4)
-                assert 0.3 < asyncio.get_running_loop().time() - began < 15.0  # half of what a call is given otherwise
+        silent: list[Turn] = [hang] * 9
+        scripts = ((silent, "nothing was heard"), ([answer(SNAPSHOT), answer(CROWDED, 503), *silent], "RUNNING"))
+        for turns, told in scripts:
+
+            async def wait(turns: list[Turn] = turns, told: str = told) -> None:
+                async with scripted(*turns) as server, make(server.url, retries=retries) as client:
+                    began = asyncio.get_running_loop().time()
+                    with pytest.raises(TimeoutError, match=f"{told}.* 0.4 s"):
+                        await client.wait_run("r", 0.4)
+                    took = asyncio.get_running_loop().time() - began
+                    assert 0.3 < took < 15.0  # half of what a call is given otherwise
+
+            await unless_it_stalls(wait)
 
     async def test_an_outage_until_the_end_is_a_timeout(self, make: MakeClient) -> None:
         """FLOW-416"""
         turns = [answer(SNAPSHOT), answer(CROWDED, 503), *[cut] * 99]
-        async with scripted(*turns) as server, make(server.url) as client:
-            with pytest.raises(TimeoutError, match=r"still RUNNING after 0.4 s, as far as is known: \w+"):
-                await asyncio.wait_for(client.wait_run("r", 0.4, patience_sec=math.inf), 30)
+
+        async def wait() -> None:
+            async with scripted(*turns) as server, make(server.url) as client:
+                with pytest.raises(TimeoutError, match=r"still RUNNING after 0.4 s, as far as is known: \w+"):
+                    await asyncio.wait_for(client.wait_run("r", 0.4, patience_sec=math.inf), 120)
+
+        await unless_it_stalls(wait)
 
     async def test_a_server_that_asks_for_a_day_gets_no_more_than_the_time_there_is(self, make: MakeClient) -> None:
         """FLOW-416"""
         turns = [answer(SNAPSHOT), *[answer(CROWDED, 503, retry_after="86400")] * 9]
         async with scripted(*turns) as server, make(server.url) as client:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.wait_run("r", 0.4, patience_sec=math.inf), 20)
+                await asyncio.wait_for(client.wait_run("r", 0.4, patience_sec=math.inf), 120)
 
     async def test_patience_is_for_looks_too(self, make: MakeClient) -> None:
         turns = [answer(SNAPSHOT), answer(CROWDED, 503), cut, cut, answer(AWAY, 503), answer(COMPLETED)]
@@ -425,33 +459,41 @@ class TestWaiting:
     async def test_a_server_that_never_was_there_is_told_soon(self, make: MakeClient, unused_port: int) -> None:
         async with make(f"http://127.0.0.1:{unused_port}", retries=1) as client:
             with pytest.raises(httpx.ConnectError):
-                await asyncio.wait_for(client.wait_run("r", patience_sec=math.inf), 30)
+                await asyncio.wait_for(client.wait_run("r", patience_sec=math.inf), 120)
 
     async def test_a_stream_is_tried_once_more_after_a_while(
         self, make: MakeClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who lost it in an outage does not poll for the rest of the day"""
         monkeypatch.setattr(waiting.Waiting, "_deaf_seconds", 0.1)
-        listened = 0
 
-        async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:
-            nonlocal listened
-            if not asked.path.startswith("/runs/r/watch"):
-                return await answer(SNAPSHOT)(asked, writer)
-            listened += 1
-            return await (cut if listened < 5 else stream(event(4, "COMPLETED")))(asked, writer)
+        async def wait() -> None:
+            listened = 0
 
-        async with scripted(*[by_path] * 99) as server, make(server.url, retry_seconds=0.2) as client:
-            assert (await client.wait_run("r", 60))["status"] == "COMPLETED"
-        told = "".join("w" if "/watch" in asked.path else "." for asked in server.asked)
-        assert re.fullmatch(r"\.ww+(\.+w)+", told), "several tries the first time, one each time afterwards"
+            async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:
+                nonlocal listened
+                if not asked.path.startswith("/runs/r/watch"):
+                    return await answer(SNAPSHOT)(asked, writer)
+                listened += 1
+                return await (cut if listened < 5 else stream(event(4, "COMPLETED")))(asked, writer)
+
+            async with scripted(*[by_path] * 99) as server, make(server.url, retry_seconds=0.2) as client:
+                assert (await client.wait_run("r", 60))["status"] == "COMPLETED"
+            told = "".join("w" if "/watch" in asked.path else "." for asked in server.asked)
+            assert re.fullmatch(r"\.ww+(\.+w)+", told), "several tries the first time, one each time afterwards"
+
+        await unless_it_stalls(wait)
 
     @pytest.mark.parametrize("turn", [hang, stream(event(3, "RUNNING"), then="hang")])
     async def test_the_last_thing_is_a_look(self, make: MakeClient, turn: Turn) -> None:
         """FLOW-416: a stream that tells nothing until time is up hides no end"""
-        async with scripted(answer(SNAPSHOT), turn, answer(COMPLETED)) as server, make(server.url) as client:
-            assert await client.wait_run("r", 0.5) == COMPLETED
-        assert len(server.asked) == 3
+
+        async def wait() -> None:
+            async with scripted(answer(SNAPSHOT), turn, answer(COMPLETED)) as server, make(server.url) as client:
+                assert await client.wait_run("r", 0.5) == COMPLETED
+            assert len(server.asked) == 3
+
+        await unless_it_stalls(wait)
 
     async def test_no_number_is_no_time(self, make: MakeClient) -> None:
         async with scripted() as server, make(server.url) as client:

@@ -233,7 +233,7 @@ class TestUpload:
                 await client.upload_wheel(NAME, bytes(20_000_000))
             assert raised.value.response.json() == {"detail": "wheel too large"}
             await client.close()
-            await asyncio.wait_for(left.wait(), 30)
+            await asyncio.wait_for(left.wait(), 120)
 
 
 def sent(data: bytes = DATA, promised: bytes = DATA, length: int | None = None) -> Any:

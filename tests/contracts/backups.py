@@ -30,7 +30,7 @@ async def back_up(
     config: NatsBackendConfig, streams: Streams, archive: FolderArchive, ledger: LedgerFile | None = None
 ) -> Manifest:
     facts = {"backup_id": str(uuid.uuid4()), "made_by": "tests"}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         return await backup(config, streams, archive, facts, time.time, _nobody, ledger)
 
 
@@ -45,7 +45,7 @@ async def put_back(
     replicas: int | None = None,
     ledger: LedgerFile | None = None,
 ) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         plan = await plan_restore(
             config, streams, archive, tuple(only), may_replace=may_replace, may_disturb=may_disturb, ledger=ledger
         )
@@ -174,7 +174,7 @@ class StreamsContract:
         runs = f"KV_{config.runs_kv_bucket}"
 
         async def places_after(place: int) -> list[int]:
-            async with asyncio.timeout(30), aclosing(streams.changes(runs, place)) as changes:
+            async with asyncio.timeout(200), aclosing(streams.changes(runs, place)) as changes:
                 return [change.sequence async for change in changes]
 
         assert await places_after(0) == places
@@ -186,7 +186,7 @@ class StreamsContract:
     ) -> None:
         await store.put_job("before")
         told: list[Change] = []
-        async with asyncio.timeout(30), streams.new_jobs(config.work_stream) as jobs:
+        async with asyncio.timeout(200), streams.new_jobs(config.work_stream) as jobs:
             await store.put_job("one")
             await store.put_job("two")
             await jobs.end()

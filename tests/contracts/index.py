@@ -333,10 +333,10 @@ class IndexContract:
         await index.close()
 
     async def test_who_wrote_a_revision_can_wait_for_it(self, index: Index) -> None:
-        waits = [asyncio.create_task(index.applied(revision, 5)) for revision in (1, 5, 5, 6)]
+        waits = [asyncio.create_task(index.applied(revision, 200)) for revision in (1, 5, 5, 6)]
         began = time.monotonic()
         assert not await index.applied(5, 0.1)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 100
         await feed(index, Stored(a_run(), 5))
         assert await asyncio.gather(*waits[:3]) == [True, True, True]
         assert not waits[3].done()

@@ -197,11 +197,11 @@ class LedgerContract(LedgerSteps):
         def look_twice(tx: LedgerTx) -> tuple[PricedRun | None, PricedRun | None]:
             before = tx.runs.get(run.run_id)
             looked.set()
-            assert moved.wait(10)
+            assert moved.wait(60)
             return before, tx.runs.get(run.run_id)
 
         reading = asyncio.create_task(ledger.read(look_twice))
-        await asyncio.to_thread(looked.wait, 10)
+        await asyncio.to_thread(looked.wait, 60)
         await ledger.transact(lambda tx: tx.leases.start(run.run_id, run.version, LEASE))
         moved.set()
         assert await reading == (run, run)

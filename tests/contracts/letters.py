@@ -41,7 +41,7 @@ async def told(
 ) -> list[LetterChanges]:
     """What the feed tells until that is enough."""
     seen: list[LetterChanges] = []
-    async with asyncio.timeout(30), aclosing(letters.changes(after, epoch)) as feed:
+    async with asyncio.timeout(200), aclosing(letters.changes(after, epoch)) as feed:
         async for changes in feed:
             seen.append(changes)
             if enough(seen):
@@ -143,7 +143,7 @@ class LettersContract:
         there: set[int] = set()
         count = 1
         seen: list[LetterChanges] = []
-        async with asyncio.timeout(30), aclosing(letters.changes()) as feed:
+        async with asyncio.timeout(200), aclosing(letters.changes()) as feed:
             for _ in range(12):
                 while left(seen) != there or len(came(seen)) < count:
                     seen.append(await anext(feed))
@@ -158,7 +158,7 @@ class LettersContract:
 
     async def test_a_letter_deleted_before_it_was_told_of_does_not_stay(self, letters: Letters, queue: Queue) -> None:
         await self.buried(queue, *(a_letter() for _ in range(3)))
-        async with asyncio.timeout(30), aclosing(letters.changes()) as feed:
+        async with asyncio.timeout(200), aclosing(letters.changes()) as feed:
             seen = [await anext(feed)]
             while not is_true(seen):
                 seen.append(await anext(feed))

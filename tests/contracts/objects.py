@@ -50,7 +50,7 @@ async def put_admitted(
 
 
 async def read_all(objects: Objects, info: ObjectInfo) -> bytes:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         return b"".join([chunk async for chunk in objects.read(info)])
 
 
@@ -116,7 +116,7 @@ class ObjectsContract:
 
     async def test_an_object_deleted_while_it_is_read_is_not_found(self, objects: Objects) -> None:
         made = await put(objects, "one", os.urandom(10_000_000))
-        async with asyncio.timeout(30), aclosing(objects.read(made)) as chunks:
+        async with asyncio.timeout(200), aclosing(objects.read(made)) as chunks:
             await anext(chunks)
             await objects.delete("one")
             with pytest.raises(ObjectNotFound):
@@ -150,7 +150,7 @@ class ObjectsContract:
                 sent += 1
                 yield b"x" * 100_000
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             with pytest.raises(TooLarge):
                 await objects.put("one", endless(), 1_000_000)
         assert sent == 11
@@ -313,7 +313,7 @@ class ObjectsContract:
 
         putting = asyncio.create_task(objects.put("one", hanging(), 1_000_000))
         await half_way.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             while not (found := await objects.strays(-60)) or found[0].size_bytes < 3 * _CHUNK_BYTES:
                 await asyncio.sleep(0.005)
         (stray,) = found

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.ports.queue.port import Delivery, Intake, Queue, Reply
+from unhurried import unhurried
 from waiting import eventually, soon
 
-__all__ = ["ACK_WAIT_SECONDS", "Hand", "QueueContract", "a_job", "opened"]
+__all__ = ["ACK_WAIT_SECONDS", "Hand", "MakeQueue", "QueueContract", "a_job", "opened"]
 
-#: What the adapter's fixture has to set as the ack timer.
-ACK_WAIT_SECONDS = 1.0
+#: What the adapter's fixture `queue` has to set as the ack timer: longer than any test takes.
+ACK_WAIT_SECONDS = 60.0
+#: The adapter's fixture `make_queue`: the same queue with another ack timer, for tags that nobody has served yet.
+MakeQueue = Callable[[float], Queue]
 
 
 def a_job(tag: str = "a", **more: object) -> Job:
@@ -55,6 +58,12 @@ async def none_left(queue: Queue, *tags: str) -> bool:
         return await intake.take(0.1) is None
 
 
+async def has_none(queue: Queue, tag: str) -> bool:
+    """Neither waiting nor in anybody's hand."""
+    stock = await queue.stock(tag)
+    return (stock.waiting, stock.in_hand) == (frozenset(), frozenset())
+
+
 class QueueContract:
     """An adapter passes all of it or does not ship."""
 
@@ -62,7 +71,7 @@ class QueueContract:
         job = a_job(params={"text": "日本語"}, tags=("x",), revision=3)
         await queue.put(job)
         async with opened(queue, ["a"]) as intake:
-            delivery = await intake.take(5)
+            delivery = await intake.take(60)
         assert delivery is not None
         assert decode_job(delivery.data) == job
         assert (delivery.tag, delivery.count) == ("a", 1)
@@ -74,7 +83,7 @@ class QueueContract:
         await queue.put(job)
         await queue.put(job)
         async with opened(queue, ["a"]) as intake:
-            delivery = await intake.take(5)
+            delivery = await intake.take(60)
             assert delivery is not None
             assert await intake.take(0.1) is None
 
@@ -83,27 +92,27 @@ class QueueContract:
         for reply in (Reply.ACK, Reply.DROP):
             await queue.put(a_job())
             async with opened(queue, ["a"]) as intake:
-                delivery = await intake.take(5)
+                delivery = await intake.take(60)
                 assert delivery is not None
                 await delivery.answer(reply)
-                assert await intake.take(ACK_WAIT_SECONDS + 0.5) is None
+                await eventually(lambda: has_none(queue, "a"))
 
     async def test_a_job_put_off_comes_again_after_its_delay_and_is_counted(self, queue: Queue) -> None:
         """FLOW-319"""
         await queue.put(a_job())
         async with opened(queue, ["a"]) as intake:
-            delivery = await intake.take(5)
+            delivery = await intake.take(60)
 
             async def put_off() -> None:
                 nonlocal delivery
                 assert delivery is not None
                 count = delivery.count
                 await delivery.answer(Reply.LATER, 0.3)
-                delivery = await intake.take(5)
+                delivery = await intake.take(60)
                 assert delivery is not None
                 assert delivery.count == count + 1
 
-            await soon(put_off, ACK_WAIT_SECONDS, least=0.2)
+            await soon(put_off, ACK_WAIT_SECONDS / 2, least=0.2)
 
     async def test_the_oldest_job_of_a_tag_is_known_by_its_time(self, queue: Queue) -> None:
         assert (await queue.stock("a")).waiting_since is None
@@ -116,29 +125,34 @@ class QueueContract:
         assert (await queue.stock("a")).waiting_since == first
         assert (await queue.stock("b")).waiting_since is None
 
-    async def test_a_job_nobody_answers_for_comes_again(self, queue: Queue) -> None:
+    async def test_a_job_nobody_answers_for_comes_again(self, make_queue: MakeQueue) -> None:
         """FLOW-308"""
+        queue = make_queue(1.0)
         await queue.put(a_job())
         async with opened(queue, ["a"]) as intake:
-            first = await intake.take(5)
+            first = await intake.take(60)
             assert first is not None
             await first.answer(Reply.NOTHING)
-            again = await intake.take(ACK_WAIT_SECONDS * 5)
+            again = await intake.take(60)
             assert again is not None
             assert again.count == 2
 
-    async def test_a_held_job_is_not_delivered_again(self, queue: Queue) -> None:
+    async def test_a_held_job_is_not_delivered_again(self, make_queue: MakeQueue) -> None:
         """FLOW-312"""
-        await queue.put(a_job())
-        hand = Hand()
-        async with opened(queue, ["a"], hand) as intake:
-            await intake.want(2)
-            await hand.holds(1)
-            until = time.monotonic() + 2.5 * ACK_WAIT_SECONDS
-            while time.monotonic() < until:
-                await hand.deliveries[0].hold()
-                await asyncio.sleep(ACK_WAIT_SECONDS / 4)
-            assert len(hand.deliveries) == 1
+
+        async def scene(scale: float) -> None:
+            queue, hand, tag = make_queue(scale), Hand(), f"for-{scale:.0f}-s"
+            await queue.put(a_job(tag))
+            async with opened(queue, [tag], hand) as intake:
+                await intake.want(2)
+                await hand.holds(1)
+                until = time.monotonic() + 2.5 * scale
+                while time.monotonic() < until:
+                    await hand.deliveries[0].hold()
+                    await asyncio.sleep(scale / 4)
+                assert len(hand.deliveries) == 1
+
+        await unhurried(scene)
 
     async def test_an_intake_takes_no_more_than_is_wanted(self, queue: Queue) -> None:
         jobs = [a_job() for _ in range(20)]
@@ -185,14 +199,18 @@ class QueueContract:
     async def test_a_waiting_intake_hears_of_every_tag_at_once(self, queue: Queue) -> None:
         hand = Hand()
         async with opened(queue, ["a", "b"], hand) as intake:
-            await intake.want(4)
+            await intake.want(30)
             assert await none_left(queue, "c")  # by now the first pulls are parked
-            for count, tag in enumerate(("b", "a", "a", "b"), start=1):
-                began = time.monotonic()
-                await queue.put(a_job(tag))
-                await hand.holds(count)
-                assert time.monotonic() - began < 1.9, "not by the next question, which comes after 2 s"
-        assert sorted(delivery.tag for delivery in hand.deliveries) == ["a", "a", "b", "b"]
+            put: list[str] = []
+            for tag in ("b", "a", "a", "b"):
+
+                async def put_one(tag: str = tag) -> None:
+                    put.append(tag)
+                    await queue.put(a_job(tag))
+                    await hand.holds(len(put))
+
+                await soon(put_one, 1.9)  # not by the next question, which comes after 2 s
+        assert [delivery.tag for delivery in hand.deliveries] == put
 
     async def test_a_tag_gets_no_job_of_another(self, queue: Queue) -> None:
         await queue.put(a_job("b"))
@@ -208,7 +226,7 @@ class QueueContract:
             await asyncio.sleep(2.5)  # longer than one question to a queue lives; nobody ticks
             await queue.put(a_job("a"))
             await queue.put(a_job("c"))
-            await hand.holds(2, 1.9)
+            await hand.holds(2)
             assert intake.heard_at > heard
 
     async def test_who_wants_nothing_gets_nothing(self, queue: Queue) -> None:
@@ -220,7 +238,7 @@ class QueueContract:
             job = a_job()
             await queue.put(job)
             async with opened(queue, ["a"]) as other:
-                taken = await other.take(5)
+                taken = await other.take(60)
             assert taken is not None
             assert decode_job(taken.data) == job
         assert hand.deliveries == []
@@ -232,14 +250,14 @@ class QueueContract:
                 for seconds in (0.0, 0.3):
                     began = time.monotonic()
                     assert await intake.take(seconds) is None
-                    assert seconds <= time.monotonic() - began < seconds + 10
+                    assert seconds <= time.monotonic() - began < seconds + 60
 
     async def test_take_returns_one_job_of_two_tags_and_leaves_the_other(self, queue: Queue) -> None:
         """FLOW-365"""
         await queue.put(a_job("a"))
         await queue.put(a_job("b"))
         async with opened(queue, ["a", "b"]) as intake:
-            first, second = await intake.take(1), await intake.take(1)
+            first, second = await intake.take(60), await intake.take(60)
             assert first is not None
             assert second is not None
             assert {first.tag, second.tag} == {"a", "b"}
@@ -249,19 +267,19 @@ class QueueContract:
         for tags in (["a"], ["a", "b"]):
             async with opened(queue, tags) as intake:
                 began = time.monotonic()
-                take = asyncio.create_task(intake.take(5))
+                take = asyncio.create_task(intake.take(200))
                 await asyncio.sleep(0.2)
                 await queue.put(a_job(tags[-1]))
                 delivery = await take
                 assert delivery is not None
-                assert time.monotonic() - began < 4  # and not when the 5 s are over
+                assert time.monotonic() - began < 100  # and not when the time is over
                 await delivery.answer(Reply.ACK)
 
     async def test_a_cancelled_take_leaves_the_job_to_others(self, queue: Queue) -> None:
         for _ in range(20):
             await queue.put(a_job())
             async with opened(queue, ["a"]) as intake:
-                take = asyncio.create_task(intake.take(5))
+                take = asyncio.create_task(intake.take(60))
                 await asyncio.sleep(0.001)
                 take.cancel()
                 await asyncio.wait({take})
@@ -299,7 +317,7 @@ class QueueContract:
         rest = Hand()
         async with opened(queue, ["a", "b"], rest) as intake:
             await intake.want(len(jobs))
-            await rest.holds(len(jobs) - len(hand.deliveries), ACK_WAIT_SECONDS / 2)
+            await rest.holds(len(jobs) - len(hand.deliveries), ACK_WAIT_SECONDS / 8)  # on a busy machine, twice as long
         assert sorted(hand.ids + rest.ids) == sorted(job.run_id for job in jobs)
 
     async def test_dead_letters_are_counted(self, queue: Queue) -> None:

@@ -10,9 +10,12 @@ import pytest_asyncio
 
 from doors_support import Door
 from gateways import Gateway, fresh_gateway
+from patient_gateways import impatient_gateways, patient_gateways
 from priced_gateways import PricedDoor, fresh_priced_gateway
 from pyoco_server.ports.nats.link import Link, open_link
 from sites import Site, open_site
+
+__all__ = ["impatient_gateways", "patient_gateways"]
 
 
 @pytest.fixture

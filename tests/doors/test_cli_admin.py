@@ -39,7 +39,7 @@ class Ended:
 async def admin(config: NatsBackendConfig, *arguments: str, cwd: Path | None = None) -> Ended:
     command = ["-m", "pyoco_server.admin_cli", *arguments]
     process = await started(command, env=environment(config), cwd=cwd or Path.cwd())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         out, err = await process.communicate()
     assert process.returncode is not None
     assert out is not None

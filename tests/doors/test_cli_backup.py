@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import sqlite3
 import stat
@@ -80,7 +81,7 @@ class Admin:
         return await self.end(await self.start(*arguments, **variables))
 
     async def end(self, process: asyncio.subprocess.Process | WarmProcess) -> Ended:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             out, err = await process.communicate()
         said = (err or b"").decode()
         assert "Traceback" not in said, said  # FLOW-429
@@ -367,22 +368,35 @@ async def test_an_interrupted_backup_leaves_nothing(admin: Admin, number: signal
     """FLOW-425"""
     for _ in range(100):  # it takes a while, and the server is held in the middle of it
         await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
-    process = await admin.start("backup", "--to", "monday")
-    part = admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part"
-    await eventually(part.exists)
-    ended = await admin.interrupt(process, number)
+    for _ in range(10):
+        ended = await admin.interrupt(await in_the_middle_of_a_backup(admin), number)
+        if ended.code != 0:
+            break
+        shutil.rmtree(admin.folder / "monday")  # on a busy machine we may look too late
     assert ended.code == 130
     assert list(admin.folder.iterdir()) == []
+
+
+async def in_the_middle_of_a_backup(admin: Admin) -> WarmProcess:
+    """It has begun with the largest stream, and may have come to its end."""
+    folder = admin.folder / "monday"
+    process = await admin.start("backup", "--to", "monday")
+    signs = (folder / "OBJ_pyoco_wheels" / "stream.tar.s2.part", folder / "backup.json")
+    await eventually(lambda: any(sign.exists() for sign in signs))
+    return process
 
 
 async def test_a_killed_backup_is_none(admin: Admin) -> None:
     """kill -9: nothing can be tidied up, so the folder must say what it is."""
     for _ in range(100):
         await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
-    process = await admin.start("backup", "--to", "monday")
-    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists)
-    process.kill()
-    await process.communicate()
+    for _ in range(10):
+        process = await in_the_middle_of_a_backup(admin)
+        process.kill()
+        await process.communicate()
+        if process.returncode != 0:
+            break
+        shutil.rmtree(admin.folder / "monday")  # on a busy machine we may look too late
     ended = await admin("backup", "verify", "--from", "monday")
     assert ended.code == 1
     assert "has no backup.json: it is still being made, or was interrupted and is of no use" in ended.err
@@ -463,8 +477,11 @@ async def test_under_nohup_a_closed_terminal_ends_nothing(admin: Admin) -> None:
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=admin.folder, env=admin.environment
     )
-    await eventually((admin.folder / "monday" / "OBJ_pyoco_wheels" / "stream.tar.s2.part").exists)
-    process.send_signal(signal.SIGHUP)
+    folder = admin.folder / "monday"
+    signs = (folder / "OBJ_pyoco_wheels" / "stream.tar.s2.part", folder / "backup.json")
+    await eventually(lambda: any(sign.exists() for sign in signs))
+    with contextlib.suppress(ProcessLookupError):  # on a busy machine we may look too late
+        process.send_signal(signal.SIGHUP)
     assert (await admin.end(process)).code == 0
     assert (admin.folder / "monday" / "backup.json").is_file()
 
@@ -493,15 +510,18 @@ async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
         await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
     await admin.write("kept")
     await admin("backup", "--to", "monday")
-    await admin.forget()
-    process = await admin.start("restore", "--from", "monday")
 
     async def is_in_the_middle() -> bool:
         names = (await admin.link.api("STREAM.NAMES", {}, dict[str, Any]))["streams"] or []
         return "KV_pyoco_receipts" in names
 
-    await eventually(is_in_the_middle)
-    ended = await admin.interrupt(process, signal.SIGINT)
+    for _ in range(10):
+        await admin.forget()
+        process = await admin.start("restore", "--from", "monday")
+        await eventually(is_in_the_middle)
+        ended = await admin.interrupt(process, signal.SIGINT)
+        if ended.code != 0:
+            break  # otherwise we looked too late, on a busy machine
     assert ended.code == 130
     assert "not restored: " in ended.err
     assert "Start nothing yet: the same restore, run again, goes on from here." in ended.err

@@ -192,7 +192,7 @@ def modules_after(*arguments: str, **variables: str) -> list[str]:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         env={**os.environ, **variables},
         check=True,
     )
@@ -229,7 +229,7 @@ def test_a_call_does_without_the_command_line_that_httpx_brings() -> None:
         "shell.outcome(client.cli, 'x', ['--server', 'http://127.0.0.1:1', 'health'])\n"
         "print([m for m in ('httpx', 'rich', 'pygments') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "['httpx']"
 
 
@@ -237,7 +237,7 @@ def completions(line: str, **variables: str) -> list[str]:
     words = line.split(" ")
     asked = {"_PYOCO_CLIENT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     done = subprocess.run(
-        [COMMAND], capture_output=True, text=True, timeout=30, env={**os.environ, **asked, **variables}, check=True
+        [COMMAND], capture_output=True, text=True, timeout=120, env={**os.environ, **asked, **variables}, check=True
     )
     assert done.stderr == ""
     return [each.partition(",")[2] for each in done.stdout.splitlines() if each]
@@ -274,7 +274,7 @@ def test_the_completion_script_names_the_command(client: Client, shell: str) -> 
 
 def test_bash_takes_the_script() -> None:
     script = f'PATH={Path(COMMAND).parent}:$PATH; eval "$(pyoco-client completion bash)"; complete -p pyoco-client'
-    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert "_pyoco_client_completion" in done.stdout
 
 
@@ -282,7 +282,7 @@ def test_output_that_cannot_be_written_is_told_without_a_traceback() -> None:
     """FLOW-424, FLOW-429: a full disk"""
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+            [COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
         )
     assert (done.returncode, done.stderr) == (
         1,
@@ -298,7 +298,7 @@ def test_a_stream_that_is_closed_is_no_reason_to_stumble(words: str, code: int, 
         ["bash", "-c", f"{COMMAND} --server http://127.0.0.1:1 {words} {closed}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == code
@@ -320,5 +320,5 @@ def test_an_interrupt_while_modules_are_imported_shows_no_traceback(module: str,
         "from pyoco_server.doors.cli.client import main\n"
         "main()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client_commands import Client, process, terminal
 from grid_sites import GridSite, open_grid_site
+from pyoco_server.client import waiting as client_waiting
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +76,8 @@ def test_a_program_that_fails_ends_with_2_and_what_there_is_comes_all_the_same(c
     assert (tmp_path / "partial.txt").read_bytes() == b"half"
 
 
-def test_a_run_that_does_not_end_in_time_ends_with_1(client: Client) -> None:
+def test_a_run_that_does_not_end_in_time_ends_with_1(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_waiting, "_LOOK_SECONDS_MIN", 60.0)  # a busy machine needs longer for the first look
     ended = client("exec", "never", "--timeout-sec", "0.3")
     assert (ended.code, ended.out) == (1, "")
     assert "is still PENDING" in ended.err
@@ -108,7 +113,7 @@ def test_what_a_program_prints_cannot_take_over_a_terminal(site: GridSite) -> No
 
 def test_in_a_pipe_output_is_as_the_program_wrote_it(site: GridSite) -> None:
     with process(site.url, "exec", "escapes", "--wait") as running:
-        out, _ = running.communicate(timeout=60)
+        out, _ = running.communicate(timeout=120)
     assert out == "\x1b[31mred\n"
 
 
@@ -169,8 +174,13 @@ def test_a_failed_job_is_explained_and_requeued(client: Client) -> None:
     assert why[0] == "It failed (EXIT_NONZERO): exit code 3"
     assert "no" in why[1]
     assert any("pyoco-client artifacts" in line for line in why)
-    page = client("dlq", "list", "--client-id", name, "--exec", "fails").result
-    (letter,) = page["items"]
+
+    def letters() -> list[Any]:
+        found: list[Any] = client("dlq", "list", "--client-id", name, "--exec", "fails").result["items"]
+        return found
+
+    asyncio.run(eventually(lambda: len(letters()) > 0))  # it follows the end of its run, and a list its stream
+    (letter,) = letters()
     assert client("dlq", "show", letter["id"]).result["redrivable"] is True
     again = client("dlq", "requeue", letter["id"]).result
     assert again == client("dlq", "requeue", letter["id"]).result

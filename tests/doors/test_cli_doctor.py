@@ -112,7 +112,7 @@ def edited(stream: str, **settings: Any) -> Callable[[Link], Awaitable[object]]:
 def test_without_nats_it_says_so_soon_and_how_to_mend_it(doctor: Doctor, unused_port: int) -> None:
     began = time.monotonic()
     said = doctor("--nats-url", f"nats://u:secret@127.0.0.1:{unused_port}", "--json")
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     assert said.code == 1
     found = said.about("nats.reachable")
     assert found["level"] == "danger"
@@ -466,7 +466,7 @@ def test_on_a_terminal_there_are_colours_and_a_fix_in_one_piece(tmp_path: Path) 
         while piece := os.read(ours, 4096):
             said += piece
     os.close(ours)
-    assert process.wait(20) == 1
+    assert process.wait(120) == 1
     assert b"\x1b[1;31mdanger" in said
     assert b"correct it, or remove it for the default\r\n" in said
 
@@ -515,7 +515,7 @@ def test_all_that_up_starts_is_well(doctor: Doctor, tmp_path: Path) -> None:
             cwd=ROOT,
         )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while "everything is up" not in out.read_text():
             assert up.poll() is None, out.read_text()
             assert time.monotonic() < deadline
@@ -523,7 +523,7 @@ def test_all_that_up_starts_is_well(doctor: Doctor, tmp_path: Path) -> None:
         url = re.search(r'"url": "([^"]+)"', out.read_text())
         assert url is not None
         arguments = ("--data-dir", str(tmp_path / "data"), "--server", url[1], "--json", "--strict")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while (said := doctor(*arguments)).code and time.monotonic() < deadline:
             time.sleep(0.2)  # worker and keeper come a moment after the gateway
         bad = [each for each in said.document["findings"] if each["level"] != "ok"]
@@ -531,4 +531,4 @@ def test_all_that_up_starts_is_well(doctor: Doctor, tmp_path: Path) -> None:
         assert said.levels("nats.sync") == said.levels("worker.alive") == said.levels("keeper.alive") == {"ok"}
     finally:
         up.send_signal(signal.SIGTERM)
-        up.wait(30)
+        up.wait(120)

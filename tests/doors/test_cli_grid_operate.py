@@ -113,7 +113,7 @@ def test_the_state_of_a_group_is_shown(grid: Operator) -> None:
     group = found["groups"][name]
     assert name == grid.group
     assert {name: (each["queued"], each["inflight"]) for name, each in group["queues"].items()} == {"calcA": (1, 1)}
-    assert 0 <= group["queues"]["calcA"]["oldest_age_seconds"] < 120
+    assert 0 <= group["queues"]["calcA"]["oldest_age_seconds"] < 300
     (job,) = group["inflight"].values()
     assert (job["exec"], job["client"], job["worker"], job["attempt"]) == ("calcA", "clientA", "w1", 1)
     assert (group["client_cap"], group["client_inflight"]) == ({"clientA": 7}, {"clientA": 1})

@@ -50,7 +50,7 @@ async def bury(queue: PackQueue, *bodies: bytes) -> None:
     """Handed out three times and never acknowledged."""
     for body in bodies:
         await queue.send(body, an_id())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while (await queue.depth())[1] < len(bodies):
             for delivery in await queue.receive(10, 1):
                 await queue.nack(delivery, 0)
@@ -72,7 +72,7 @@ def test_letters_are_listed_and_sent_again(place: NatsBackendConfig, capsys: pyt
     assert [each["bytes"] for each in listed if not each["readable"]] == [7]
 
     async def sent_again() -> dict[str, int]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 found: dict[str, int] = await asyncio.to_thread(lambda: admin(capsys, "packs", "redrive", "--all")[1])
                 if found["sent"]:
@@ -80,7 +80,7 @@ def test_letters_are_listed_and_sent_again(place: NatsBackendConfig, capsys: pyt
                 await asyncio.sleep(0.2)
 
     assert asyncio.run(sent_again())["sent"] == 1
-    received = with_queue(place, lambda queue: queue.receive(1, 5))
+    received = with_queue(place, lambda queue: queue.receive(1, 20))
     assert [each.body for each in received] == [encode(message)]
 
 

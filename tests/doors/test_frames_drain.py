@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +16,7 @@ from grid_peers import ClientPeer, OpenDoor, Peer, WorkerPeer, grid_config, open
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.states import RunState
+from pyoco_server.doors.frames import door as door_module
 from pyoco_server.doors.frames.assigning import Assigning
 from pyoco_server.doors.frames.redirects import Redirects
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
-    grid = grid_config(exec_drain_sec=20.0, exec_worker_down_delay_sec=0.2, exec_run_heartbeat_sec=0.3)
+    grid = grid_config(exec_drain_sec=120.0, exec_worker_down_delay_sec=0.2, exec_run_heartbeat_sec=0.3)
     async with open_door(nats_url, grid) as opened:
         yield opened
 
@@ -61,8 +64,8 @@ async def test_a_door_that_drains_sends_everybody_to_another_one_and_waits_for_t
         await silent.send(Type.HELLO_CLIENT, HelloClient(client_id="late").to_payload())
         assert (await silent.not_leader()).reason == "draining"
         assert await silent.ended() == []
-        [record] = [each for each in door.door.house.programs.doors.all() if each.addr == f"127.0.0.1:{second.port}"]
-        assert record.state is DoorState.DRAINING
+        doors, address = door.door.house.programs.doors, f"127.0.0.1:{second.port}"
+        await eventually(lambda: [each.state for each in doors.all() if each.addr == address] == [DoorState.DRAINING])
         # The worker attaches at the other door first, then leaves. Its program was started once.
         async with await WorkerPeer.connect(door) as moved:
             await moved.hello("moves-on")
@@ -76,15 +79,25 @@ async def test_a_door_that_drains_sends_everybody_to_another_one_and_waits_for_t
             await worker.close()
             await client.close()
             await silent.close()
-            await asyncio.wait_for(draining, 15)
+            await asyncio.wait_for(draining, 120)
             assert await moved.settled(job) == "recorded"
         run = await door.run(ack.run_id)
         assert (run.status, run.attempt, run.program.lost) == (RunState.COMPLETED, 1, 0)
 
 
-async def test_a_door_that_drains_still_takes_reports_and_claims_nothing(nats_url: str) -> None:
+async def test_a_door_that_drains_still_takes_reports_and_claims_nothing(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GRID-41: with nowhere else to go, everybody stays until the time is over."""
-    async with open_door(nats_url, grid_config(exec_drain_sec=1.5)) as door:
+    times: list[asyncio.Timeout] = []
+
+    def timeout(seconds: float) -> asyncio.Timeout:
+        found = asyncio.timeout(seconds)
+        times.extend([found] if seconds == 600.0 else [])
+        return found
+
+    monkeypatch.setattr(door_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"timeout": timeout}))
+    async with open_door(nats_url, grid_config(exec_drain_sec=600.0)) as door:
         client, worker = await ClientPeer.connect(door), await WorkerPeer.connect(door)
         await client.hello(cap=1)
         await worker.hello(credit=5)
@@ -101,7 +114,9 @@ async def test_a_door_that_drains_still_takes_reports_and_claims_nothing(nats_ur
         assert await worker.settled(job, output_archive=archive) == "recorded"
         assert (await client.result()).output_archive == archive
         assert await worker.is_silent()
-        await asyncio.wait_for(draining, 30)
+        [time_to_drain] = times
+        time_to_drain.reschedule(asyncio.get_running_loop().time())
+        await asyncio.wait_for(draining, 120)
         await door.door.stop()
         assert await client.ended() == await worker.ended() == []
         await client.close()
@@ -257,8 +272,12 @@ async def test_one_connection_too_many_gets_a_word_and_the_end(
             _, error = await third.error("TOO_MANY_CONNECTIONS")
             assert (error.retry, error.retry_after_ms) == (True, 5000)
             assert await third.ended() == []
-        closed = [fields_of(each) for each in caplog.records if each.getMessage() == "a connection ended"]
-        assert [(each["reason"], each["role"]) for each in closed] == [("too_many_connections", "new")]
+
+        def closed() -> list[tuple[Any, Any]]:
+            told = [fields_of(each) for each in caplog.records if each.getMessage() == "a connection ended"]
+            return [(each["reason"], each["role"]) for each in told]
+
+        await eventually(lambda: closed() == [("too_many_connections", "new")])
         await second.close()
         await eventually(lambda: door.server.connections == 1)
         async with await ClientPeer.connect(door) as fourth:

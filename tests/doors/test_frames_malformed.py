@@ -41,8 +41,8 @@ _NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
-    """With short timers: those of the contract take a minute."""
-    grid = grid_config(exec_hello_sec=0.6, exec_frame_sec=0.6, exec_idle_sec=20.0, exec_max_conns_per_ip=500)
+    """With long timers: a busy machine may be late with a frame."""
+    grid = grid_config(exec_hello_sec=120.0, exec_frame_sec=120.0, exec_idle_sec=120.0, exec_max_conns_per_ip=500)
     async with open_door(nats_url, grid) as opened:
         yield opened
 
@@ -129,21 +129,22 @@ async def test_the_end_of_a_stream_is_logged_for_what_it_was(
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    ("data", "timer", "reason"),
     [
-        pytest.param(b"", "hello_timeout", id="nothing at all"),
-        pytest.param(bytes.fromhex("27000000") + b"\x0c" * 10, "frame_timeout", id="half a frame"),
+        pytest.param(b"", "exec_hello_sec", "hello_timeout", id="nothing at all"),
+        pytest.param(bytes.fromhex("27000000") + b"\x0c" * 10, "exec_frame_sec", "frame_timeout", id="half a frame"),
     ],
 )
 async def test_a_peer_that_stalls_is_closed_without_a_word(
-    door: OpenDoor, caplog: pytest.LogCaptureFixture, data: bytes, reason: str
+    nats_url: str, caplog: pytest.LogCaptureFixture, data: bytes, timer: str, reason: str
 ) -> None:
-    """GRID-33, GRID-34, GRID-196"""
+    """GRID-33, GRID-34, GRID-196: with one timer that is short; those of the contract take a minute"""
     caplog.set_level(logging.INFO)
-    async with await Peer.connect(door) as peer:
+    timers = {"exec_hello_sec": 120.0, "exec_frame_sec": 120.0, "exec_idle_sec": 120.0, timer: 0.6}
+    async with open_door(nats_url, grid_config(**timers)) as door, await Peer.connect(door) as peer:
         await peer.raw(data)
-        assert await peer.ended(10) == []
-    await closes(caplog, reason)
+        assert await peer.ended() == []
+        await closes(caplog, reason)
     line = next(each for each in caplog.records if fields_of(each).get("reason") == reason)
     assert {"peer", "role", "id", "bytes_read", "frames_read"} <= fields_of(line).keys()
 
@@ -597,4 +598,4 @@ async def test_the_door_still_serves(door: OpenDoor) -> None:
     await eventually(lambda: not door.door.sessions)
     assert door.door.house.in_work.in_use == door.door.house.reports_in_work.in_use == 0
     assert len(door.door.house.board) == 0
-    assert door.server.connections == 0
+    await eventually(lambda: door.server.connections == 0)

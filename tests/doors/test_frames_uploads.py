@@ -184,10 +184,10 @@ async def test_outputs_cut_to_fit_are_whole_when_they_were_sent_before(door: Ope
 
 async def test_a_silent_upload_is_dropped(door: OpenDoor, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """GRID-144"""
-    monkeypatch.setattr(receiving, "SILENCE_SECONDS", 0.0)
     worker, job, data = scene.worker, scene.job, bytes(2000)
     await worker.put(job, "output.zip", data, part=data[:1000])
     await worker.next(Type.OBJECT_ACK)
+    monkeypatch.setattr(receiving, "SILENCE_SECONDS", 0.0)
     side = door.door.house.workers[worker.worker_id]
     await eventually(lambda: not side._receiving._begun)
     await worker.put(job, "output.zip", data, offset=1000, part=data[1000:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 
@@ -38,14 +39,14 @@ async def port() -> AsyncIterator[int]:
 
 async def ask(port: int, *pieces: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    hearing = asyncio.create_task(reader.read(4096))  # before it speaks: who is told off meanwhile is cut off as well
     try:
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-        async with asyncio.timeout(30):
-            return await reader.read(4096)
-    except ConnectionError:  # told off while still speaking
-        return await reader.read(4096)
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+        async with asyncio.timeout(120):
+            return await hearing
     finally:
         writer.close()
 

@@ -37,8 +37,8 @@ SCHEMA = DOCUMENT["paths"]["/attention"]["get"]["responses"]["200"]["content"]["
 @pytest.fixture
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        assert await state(gateway).feeder.caught_up(5)
-        assert await state(gateway).letter_feeder.caught_up(5)
+        assert await state(gateway).feeder.caught_up(60)
+        assert await state(gateway).letter_feeder.caught_up(60)
         yield gateway
 
 
@@ -104,6 +104,7 @@ async def test_a_deployment_that_is_well_tells_nothing(gateway: Gateway) -> None
 
 
 async def test_runs_that_nobody_will_take_are_told_with_what_to_do(gateway: Gateway) -> None:
+    began = time.time()
     await put(gateway, 1, age=40, tag="gpu")
     await put(gateway, 2, age=10, tag="gpu")
     await put(gateway, 3, age=10, tag="new")
@@ -116,7 +117,7 @@ async def test_runs_that_nobody_will_take_are_told_with_what_to_do(gateway: Gate
 
     await eventually(counts_both)
     assert (item["level"], item["facts"]["tag"]) == ("danger", "gpu")
-    assert item["facts"]["oldest_at"] == pytest.approx(time.time() - 40, abs=10)
+    assert began - 40 <= item["facts"]["oldest_at"] <= time.time() - 40
     assert item["message"].endswith("pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu")
     await announce(gateway, "anna", tags=("gpu",))
     await tells(gateway)
@@ -148,7 +149,7 @@ async def test_a_silent_workers_runs_are_told_until_others_have_them(gateway: Ga
 
 async def test_runs_without_a_heartbeat_are_told_once(gateway: Gateway) -> None:
     """FLOW-30. Those of a silent worker are told with it"""
-    await put(gateway, 1, age=20, owner=BERT)
+    await put(gateway, 1, age=1, owner=BERT)
     stale = await put(gateway, 2, age=40, owner=BERT)
     lost = await put(gateway, 3, age=50, owner=ANNA)
     await announce(gateway, "anna", age=50, running=(lost,))
@@ -158,6 +159,8 @@ async def test_runs_without_a_heartbeat_are_told_once(gateway: Gateway) -> None:
 
 async def test_runs_that_were_handed_back_wait_for_a_worker_as_others_do(gateway: Gateway) -> None:
     """FLOW-30: nobody executes them, so no heartbeat is missing; they are of a tag, and that has no worker"""
+
+    began = time.time()
 
     def back(run: Run) -> Run:
         return hand_back(run, time.time() - 40)
@@ -172,7 +175,7 @@ async def test_runs_that_were_handed_back_wait_for_a_worker_as_others_do(gateway
 
     await eventually(counts_all)
     [item] = await look(gateway)
-    assert item["facts"]["oldest_at"] == pytest.approx(time.time() - 40, abs=10)
+    assert began - 40 <= item["facts"]["oldest_at"] <= time.time() - 40
     await announce(gateway, "bert", tags=("gpu",))
     await tells(gateway)
 
@@ -286,18 +289,23 @@ async def test_what_takes_too_long_is_not_waited_for_by_the_rest(
 ) -> None:
     await in_trouble(gateway)
     monkeypatch.setattr("pyoco_server.actions.attend._SECONDS_MAX", 0.5)
-    trouble = Trouble(meanwhile={call: lambda: asyncio.sleep(20)})
+    trouble = Trouble(meanwhile={call: lambda: asyncio.sleep(600)})
     state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "letter_index", "registry")
-    async with asyncio.timeout(30):
-        assert {item["kind"] for item in await look(gateway)} == {"index_behind", *LEFT[call]}
+
+    async def is_told() -> bool:
+        """On a busy machine the rest may be slow as well, now and then."""
+        return {item["kind"] for item in await look(gateway)} == {"index_behind", *LEFT[call]}
+
+    async with asyncio.timeout(200):
+        await eventually(is_told)
 
 
 class TestTenants:
     @pytest.fixture
     async def closed(self, link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
         async with fresh_gateway(link, nats_url, tmp_path / "closed", http_auth_mode="api_key") as gateway:
-            assert await state(gateway).feeder.caught_up(5)
-            assert await state(gateway).letter_feeder.caught_up(5)
+            assert await state(gateway).feeder.caught_up(60)
+            assert await state(gateway).letter_feeder.caught_up(60)
             yield gateway
 
     async def key(self, gateway: Gateway, tenant: str) -> dict[str, str]:
@@ -332,7 +340,7 @@ class TestTenants:
 async def test_an_outage_is_told_and_ends_by_itself(own_nats_server: NatsServer, tmp_path: Path) -> None:
     """What is in memory is told all the same, at once; lists are not true, so `/queues` says so (FLOW-47)"""
     async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
-        assert await state(gateway).feeder.caught_up(5)
+        assert await state(gateway).feeder.caught_up(60)
         await put(gateway, 1, age=60, tag="gpu")
         await tells(gateway, "tag_without_worker")
         await asyncio.to_thread(own_nats_server.kill)
@@ -341,7 +349,7 @@ async def test_an_outage_is_told_and_ends_by_itself(own_nats_server: NatsServer,
         [item] = await look(gateway)
         assert (item["kind"], item["level"], item["facts"]) == ("nats_down", "danger", {})
         assert (await gateway.client.get("/metrics/recent")).status_code == 200
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         assert (await gateway.client.get("/queues")).status_code == 503
         await asyncio.to_thread(own_nats_server.start)
 

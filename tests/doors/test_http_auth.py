@@ -149,7 +149,7 @@ class TestEntrance:
         )
         body = b'{"hidden":true}'
         ask = b"%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body)
-        async with listening(gateway.app, "h11") as port, asyncio.timeout(30):
+        async with listening(gateway.app, "h11") as port, asyncio.timeout(120):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(ask)
             answer = await reader.read()

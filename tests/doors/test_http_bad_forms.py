@@ -201,7 +201,7 @@ class TestYaml:
         problems = check_refusal(answer)
         assert answer.json()["detail"] == "invalid request"
         assert loc is None or loc in [problem["loc"] for problem in problems]
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
 
     async def test_the_gateway_imports_no_task_code(self, door: Door) -> None:
         """FLOW-167"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from burials import bury_letters
 from contracts.letters import a_letter
 from gateways import Gateway, submit
+from pyoco_server.ports.index.port import Mark
 from waiting import eventually
 
 
@@ -35,12 +37,19 @@ async def comes_back(gateway: Gateway, path: str) -> httpx.Response:
 
 
 async def test_lists_of_runs_come_back_by_themselves(
-    gateway: Gateway, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    gateway: Gateway, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`/ready` says so meanwhile. Nobody submits or works."""
     wanted = [await submit(gateway, flow_name=f"f{n}") for n in range(12)]
     before = (await comes_back(gateway, "/runs?limit=50")).json()
     assert {each["run_id"] for each in before} == set(wanted)
+    real, was_seen = gateway.backend.index.open, asyncio.Event()
+
+    async def open_later() -> Mark:
+        await was_seen.wait()
+        return await real()
+
+    monkeypatch.setattr(gateway.backend.index, "open", open_later)
     cut_off(tmp_path, gateway.config.runs_kv_bucket)
     assert (await gateway.client.get("/runs?limit=50&flow=f3")).status_code == 503
 
@@ -49,6 +58,7 @@ async def test_lists_of_runs_come_back_by_themselves(
         return answer.status_code == 503 and answer.json()["index"] is False and answer.json()["nats"] is True
 
     await eventually(says_so)
+    was_seen.set()
     assert (await comes_back(gateway, "/ready")).json()["index"] is True
     assert (await gateway.client.get("/runs?limit=50")).json() == before
     assert "built anew" in caplog.text

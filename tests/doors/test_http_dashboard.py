@@ -77,7 +77,7 @@ class TestAFile:
             for path in paths:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET /static/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(120):
                     answer = await reader.read()
                 writer.close()
                 assert answer.startswith(b"HTTP/1.1 404 "), (path, answer)
@@ -146,7 +146,11 @@ class TestAFile:
         assert len(tags) == len({tag for _, tag in tags}) == 2, "two forms, two tags"
 
     async def test_is_looked_at_without_its_bytes(self, gateway: Gateway) -> None:
-        async with listening(gateway.app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        address = "http://127.0.0.1"
+        async with (
+            listening(gateway.app) as port,
+            httpx.AsyncClient(base_url=f"{address}:{port}", timeout=60) as client,
+        ):
             for path in ("/", "/static/main.js"):
                 whole, head = await client.get(path), await client.head(path)
                 assert (head.status_code, head.content) == (200, b"")

@@ -24,6 +24,7 @@ from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.http_api import create_app
+from pyoco_server.loops import key_uses
 from pyoco_server.ports.nats.link import Link
 from servers import config_for
 from waiting import eventually
@@ -213,7 +214,7 @@ class TestEveryWayIn:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 method = b"OPTIONS" if target == b"*" else b"GET"
                 writer.write(b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % (method, target))
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(120):
                     answer = await reader.read()
                 writer.close()
                 status = b"400" if target == b"*" else b"401"
@@ -230,7 +231,7 @@ class TestEveryWayIn:
                         reader, writer = await asyncio.open_connection("127.0.0.1", port)
                         target = way % rest
                         writer.write(b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % (method, target))
-                        async with asyncio.timeout(30):
+                        async with asyncio.timeout(120):
                             answer = await reader.read()
                         writer.close()
                         assert answer.startswith(b"HTTP/1.1 %s " % status), (method, target, answer)
@@ -343,7 +344,10 @@ class TestAKey:
         await eventually(is_written)
         assert [each.key_id for each in await gateway.backend.keys.all()] == [record.key_id]
 
-    async def test_that_was_used_says_so_when_the_gateway_stops(self, gateway: Gateway, tmp_path: Path) -> None:
+    async def test_that_was_used_says_so_when_the_gateway_stops(
+        self, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(key_uses, "_LAST_SECONDS", 60.0)  # a busy machine needs longer
         headers, record = await a_key(gateway)
 
         async def is_written(since: float) -> bool:
@@ -465,4 +469,4 @@ class TestBadKeys:
             await gateway.client.get("/runs", headers=BAD)
         began = time.monotonic()
         assert (await gateway.client.get("/runs", headers=BAD)).status_code == 403
-        assert 0.1 <= time.monotonic() - began < 10
+        assert 0.1 <= time.monotonic() - began < 60

@@ -29,7 +29,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> int:
 async def test_a_sender_that_does_not_stop_is_cut_off(door: Door, little: int) -> None:
     """FLOW-84: it is told at once, and nobody swallows its gigabytes."""
     sent = 0
-    async with listening(door.gateway.app) as port, asyncio.timeout(30):
+    async with listening(door.gateway.app) as port, asyncio.timeout(120):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -45,7 +45,7 @@ async def test_a_sender_that_does_not_stop_is_cut_off(door: Door, little: int) -
 
 
 async def test_a_sender_that_waits_is_left_after_a_while(door: Door) -> None:
-    async with listening(door.gateway.app) as port, asyncio.timeout(30):
+    async with listening(door.gateway.app) as port, asyncio.timeout(120):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD)
         assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
@@ -53,8 +53,11 @@ async def test_a_sender_that_waits_is_left_after_a_while(door: Door) -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_who_sends_first_and_listens_then_hears_the_answer(door: Door, declared: bool) -> None:
+async def test_who_sends_first_and_listens_then_hears_the_answer(
+    door: Door, declared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most clients are like that: after a reset they would have no answer at all."""
+    monkeypatch.setattr(lingering, "SECONDS_MAX", 60.0)  # a busy machine needs longer to send all of it
     size = JSON_BYTES_MAX + 40 * len(PIECE)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -64,7 +67,7 @@ async def test_who_sends_first_and_listens_then_hears_the_answer(door: Door, dec
     headers = {"Content-Length": str(size)} if declared else {}
     async with listening(door.gateway.app) as port:
         url = f"http://127.0.0.1:{port}/runs"
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             answer = await client.post(url, content=pieces(), headers=headers)
             assert (answer.status_code, answer.json()) == (413, error(2, "request body too large"))
             assert answer.headers["connection"] == "close"
@@ -74,7 +77,7 @@ async def test_who_sends_first_and_listens_then_hears_the_answer(door: Door, dec
 async def test_a_blocking_client_hears_it_even_when_it_is_cut_off(door: Door, little: int) -> None:
     def post(port: int) -> httpx.Response:
         pieces = (PIECE for _ in range(100 * little // len(PIECE)))
-        return httpx.post(f"http://127.0.0.1:{port}/runs", content=pieces, timeout=30)
+        return httpx.post(f"http://127.0.0.1:{port}/runs", content=pieces, timeout=120)
 
     async with listening(door.gateway.app) as port:
         answer = await asyncio.to_thread(post, port)

@@ -176,7 +176,7 @@ class TestWalks:
         async with open_gateway(elsewhere) as other:
             await eventually(lambda: _is_ready(other))
             await write(gateway, replace(runs[2], updated_at=50.0))
-            assert await other.backend.index.applied((await stored(gateway, runs[2].run_id)).revision, 10)
+            assert await other.backend.index.applied((await stored(gateway, runs[2].run_id)).revision, 60)
             more, cursor = await page(other, limit=3, cursor=cursor)
             items += more
         async with open_gateway(elsewhere) as other:  # from what it had stored

@@ -26,7 +26,7 @@ from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
 from servers import NatsServer, config_for
-from waiting import eventually
+from waiting import eventually, soon
 
 Values = dict[tuple[str, ...], float]
 
@@ -158,18 +158,25 @@ class TestRuns:
         await shows(gateway, "pyoco_queue_depth", 2, "gpu")
         text = await text_of(gateway)
         assert values(text, "pyoco_queue_depth") == {("gpu",): 2.0, ("cpu",): 1.0}
-        ages = values(text, "pyoco_queue_oldest_age_seconds")
-        assert ages == {("gpu",): pytest.approx(300, abs=5), ("cpu",): pytest.approx(7, abs=5)}
+        ages, late = values(text, "pyoco_queue_oldest_age_seconds"), time.time() - now
+        assert ages.keys() == {("gpu",), ("cpu",)}
+        assert 300 <= ages["gpu",] <= 300 + late
+        assert 7 <= ages["cpu",] <= 7 + late
         await claimed(gateway, "00000000-0000-4000-8000-000000000002")
         await shows(gateway, "pyoco_queue_depth", None, "cpu")
         assert values(await text_of(gateway), "pyoco_queue_oldest_age_seconds").keys() == {("gpu",)}
 
     async def test_the_lag_of_lists_is_small_when_all_is_well(self, gateway: Gateway) -> None:
-        for _ in range(5):
-            await submit(gateway)
+        async def is_small() -> bool:
+            """On a busy machine not each time."""
             lag = await figure(gateway, "pyoco_index_lag_seconds")
             assert lag is not None
-            assert 0 <= lag < 1
+            assert lag >= 0
+            return lag < 1
+
+        for _ in range(5):
+            await submit(gateway)
+            await eventually(is_small)
 
 
 class TestEnds:
@@ -331,9 +338,11 @@ class TestTrouble:
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")
             await asyncio.to_thread(own_nats_server.kill)
             await eventually(lambda: not gateway.backend.is_up())
-            began = time.monotonic()
-            check_away(await gateway.client.get("/metrics"))
-            assert time.monotonic() - began < 5
+
+            async def ask_in_vain() -> None:
+                check_away(await gateway.client.get("/metrics"))
+
+            await soon(ask_in_vain, 5.0)
             await asyncio.to_thread(own_nats_server.start)
             await eventually(partial(is_answered, gateway))
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")

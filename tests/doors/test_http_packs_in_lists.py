@@ -32,7 +32,7 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
         state: State = gateway.app.state.gateway
-        assert await state.feeder.caught_up(5)
+        assert await state.feeder.caught_up(60)
         yield gateway
 
 

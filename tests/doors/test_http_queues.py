@@ -30,7 +30,7 @@ from waiting import eventually
 @pytest.fixture
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        assert await state(gateway).feeder.caught_up(5)
+        assert await state(gateway).feeder.caught_up(60)
         yield gateway
 
 
@@ -83,6 +83,7 @@ def test_each_worker_is_looked_at_once_however_many_tags_it_has() -> None:
 
 class TestQueues:
     async def test_the_longest_come_first_and_tags_that_only_workers_have_last(self, gateway: Gateway) -> None:
+        began = time.time()
         assert (await get(gateway, "/queues"))["items"] == []
         for tag in ("a", "b", "b"):
             await submit(gateway, tag=tag)
@@ -90,7 +91,7 @@ class TestQueues:
         await announce(gateway, "two", tags=("b",), slots=1, running=("r2", "r3"))
         await announce(gateway, "silent", 1000, tags=("a", "nobody"), slots=9)
         body = await get(gateway, "/queues")
-        assert body["at"] == pytest.approx(time.time(), abs=5)
+        assert began <= body["at"] <= time.time()
         items = {item["tag"]: item for item in body["items"]}
         assert list(items) == ["b", "a", "idle", "z"]
         assert {name: items["b"][name] for name in ("depth", "workers_alive", "slots", "slots_busy")} == {
@@ -122,7 +123,7 @@ class TestQueues:
 
     async def test_runs_that_were_handed_back_wait_there_too(self, gateway: Gateway) -> None:
         """Not those of a moment ago: the next worker takes them as it comes"""
-        ages = {"late": 50.0, "new": 1.0}
+        began, ages = time.time(), {"late": 50.0, "new": 0.0}
         for tag, age in ages.items():
             run_id = await submit(gateway, tag=tag)
             await submit(gateway, tag="late" if tag == "late" else "other")
@@ -133,7 +134,7 @@ class TestQueues:
             state(gateway).written(written.revision)
         items = (await get(gateway, "/queues"))["items"]
         assert {item["tag"]: item["depth"] for item in items} == {"late": 2, "other": 1}
-        assert items[0]["oldest_age_seconds"] == pytest.approx(50, abs=10)
+        assert 50 <= items[0]["oldest_age_seconds"] <= 50 + time.time() - began
 
     async def test_there_are_at_most_a_thousand(self, gateway: Gateway) -> None:
         await submit(gateway, tag="waits")

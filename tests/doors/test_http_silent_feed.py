@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from gateways import Gateway, claimed, error, submit
-from gateways import ids as listed
 from pyoco_server.actions.watch import Watch, Watching, watch
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.state import State
@@ -73,6 +72,17 @@ async def answers(gateway: Gateway, path: str, status: int) -> httpx.Response:
     return found[-1]
 
 
+async def lists(gateway: Gateway, run_ids: list[str]) -> None:
+    """These runs are shown, and no others."""
+
+    async def are_these() -> bool:
+        answer = await gateway.client.get(LISTS)
+        return answer.status_code == 200 and {run["run_id"] for run in answer.json()} == set(run_ids)
+
+    await eventually(are_these)
+
+
+@pytest.mark.usefixtures("impatient_gateways")
 @pytest.mark.parametrize("path", [LISTS, LETTERS])
 async def test_a_silent_feed_makes_lists_unavailable_until_it_is_heard_again(
     gateway: Gateway, link: Link, path: str
@@ -107,52 +117,51 @@ async def test_a_quiet_feed_is_not_a_silent_one(gateway: Gateway) -> None:
     assert found == {200}
 
 
+@pytest.mark.usefixtures("impatient_gateways")
 async def test_a_consumer_that_is_lost_and_made_anew_is_no_silence(
     gateway: Gateway, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound is wider than what the feed needs to notice and to mend it."""
+    """The bound is wider than what the feed needs to notice and to mend it. A busy machine may be silent itself, now
+    and then but not each time."""
     monkeypatch.undo()
-    await answers(gateway, LISTS, 200)
-    async with dead_feed(gateway, link, runs_stream(gateway)):
-        """Only for a moment."""
-    found = set()
-    for _ in range(60):
-        found.add((await gateway.client.get(LISTS)).status_code)
-        await asyncio.sleep(0.1)
+    for _ in range(5):
+        await answers(gateway, LISTS, 200)
+        async with dead_feed(gateway, link, runs_stream(gateway)):
+            """Only for a moment."""
+        found = set()
+        for _ in range(60):
+            found.add((await gateway.client.get(LISTS)).status_code)
+            await asyncio.sleep(0.1)
+        if found == {200}:
+            break
     assert found == {200}
-    run_id = await submit(gateway)
-    assert await listed(gateway) == [run_id]
+    await lists(gateway, [await submit(gateway)])
 
 
+@pytest.mark.usefixtures("impatient_gateways")
 async def test_a_list_without_the_gateways_own_last_write_is_no_answer(
-    gateway: Gateway, link: Link, caplog: pytest.LogCaptureFixture
+    gateway: Gateway, link: Link, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read your writes, or be told that it cannot be: long before the silence is noticed."""
+    monkeypatch.setattr(feed, "SILENCE_SECONDS", 600.0)
     await answers(gateway, LISTS, 200)
     async with dead_feed(gateway, link, runs_stream(gateway)):
         run_id = await submit(gateway)
         answer = await gateway.client.get(LISTS)
         assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
         assert "lists do not show what was written last" in caplog.text
-    await answers(gateway, LISTS, 200)
-    assert await listed(gateway) == [run_id]
+    await lists(gateway, [run_id])
 
 
+@pytest.mark.usefixtures("impatient_gateways")
 async def test_a_bucket_made_anew_is_listed_though_its_revisions_are_small(gateway: Gateway, link: Link) -> None:
     """What was written to the old one is waited for once, and then forgotten."""
-    for _ in range(5):
-        await submit(gateway)
-    assert len(await listed(gateway)) == 5
+    await lists(gateway, [await submit(gateway) for _ in range(5)])
     await link.api(f"STREAM.DELETE.{runs_stream(gateway)}", {}, dict[str, Any])
     await ensure(link, resources_of(gateway.config))
 
-    async def is_empty() -> bool:
-        answer = await gateway.client.get(LISTS)
-        return bool(answer.status_code == 200 and answer.json() == [])
-
-    await eventually(is_empty)
-    run_id = await submit(gateway)
-    assert await listed(gateway) == [run_id]
+    await lists(gateway, [])
+    await lists(gateway, [await submit(gateway)])
 
 
 async def test_a_watcher_is_told_the_truth_by_the_leader(gateway: Gateway, link: Link) -> None:
@@ -166,7 +175,7 @@ async def test_a_watcher_is_told_the_truth_by_the_leader(gateway: Gateway, link:
     async with dead_feed(gateway, link, runs_stream(gateway)):
         await eventually(lambda: not state.hub.is_current)
         await claimed(gateway, run_id)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (event := await watching.next()) is not None and event.kind != "snapshot":
                 """A heartbeat that was due."""
         assert event is not None
@@ -188,7 +197,7 @@ async def test_a_watch_ends_when_the_leader_cannot_be_asked_either(
     monkeypatch.setattr(own._link, "patience", type(own._link.patience)(0.2, 0.2, 0.2))
     async with dead_feed(gateway, link, runs_stream(gateway)):
         await link.api(f"STREAM.DELETE.{runs_stream(gateway)}", {}, dict[str, Any])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while await watching.next() is not None:
                 """What was on its way."""
     watching.close()

@@ -31,7 +31,7 @@ Waiting = dict[str, Any]
 @pytest.fixture
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        assert await gateway.app.state.gateway.feeder.caught_up(5)
+        assert await gateway.app.state.gateway.feeder.caught_up(60)
         yield gateway
 
 
@@ -118,13 +118,14 @@ class TestReasons:
             3,
             1,
         ]
+        asked_at = time.time()
         told = await waiting(gateway, third)
         assert (told["reason"], told["position_capped"]) == ("queue", False)
         oldest = told["oldest_ahead"]
         at = (await stored(gateway, first)).run.submitted_at
         assert oldest.keys() == {"run_id", "submitted_at", "age_seconds"}
         assert (oldest["run_id"], oldest["submitted_at"]) == (first, at)
-        assert 0 <= oldest["age_seconds"] == pytest.approx(time.time() - at, abs=2)
+        assert asked_at - at <= oldest["age_seconds"] <= time.time() - at
         await claimed(gateway, first)
 
         async def moved_up() -> bool:
@@ -250,6 +251,7 @@ class TestBestEffort:
         await waiting(gateway, await submit(gateway))
         assert asked == [1000]
 
+    @pytest.mark.usefixtures("impatient_gateways")
     async def test_nobody_waits_long_for_an_explanation(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -261,7 +263,7 @@ class TestBestEffort:
         monkeypatch.setattr(gateway.backend.index, "ahead", never)
         began = time.monotonic()
         assert "waiting" not in await shown(gateway, run_id)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
 
     async def test_an_index_that_is_not_whole_yet_is_not_asked(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
@@ -278,7 +280,7 @@ class TestTenants:
     @pytest.fixture
     async def closed(self, link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
         async with fresh_gateway(link, nats_url, tmp_path / "closed", http_auth_mode="api_key") as gateway:
-            assert await gateway.app.state.gateway.feeder.caught_up(5)
+            assert await gateway.app.state.gateway.feeder.caught_up(60)
             yield gateway
 
     async def key(self, gateway: Gateway, tenant: str) -> dict[str, str]:
@@ -289,6 +291,7 @@ class TestTenants:
     async def test_another_tenants_run_ahead_is_told_by_its_age_alone(self, closed: Gateway) -> None:
         """FLOW-273, FLOW-275: places are shared, names are not"""
         anna, bert = await self.key(closed, "anna"), await self.key(closed, "bert")
+        began = time.time()
         theirs = await put(closed, 1, age=50, tenant_id="anna")
         mine = await put(closed, 2, age=40, tenant_id="bert")
         later = await put(closed, 3, age=30, tenant_id="bert")
@@ -299,7 +302,8 @@ class TestTenants:
         await eventually(are_ahead)
         answer = await closed.client.get(f"/runs/{later}", headers=bert)
         told = answer.json()["waiting"]["oldest_ahead"]
-        assert told == {"age_seconds": pytest.approx(50, abs=5)}
+        assert told.keys() == {"age_seconds"}
+        assert 50 <= told["age_seconds"] <= 50 + time.time() - began
         assert [word for word in (theirs, "anna") if word in answer.text] == []
         assert (await waiting(closed, theirs, **anna))["oldest_ahead"] is None
 

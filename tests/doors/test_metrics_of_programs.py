@@ -271,7 +271,7 @@ class TestMeter:
         meter.duplicate()
         async with (
             metrics_server("127.0.0.1", 0, lambda: render_figures(meter.figures())) as port,
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
         ):
             answer = await client.get("/metrics")
             assert (answer.status_code, answer.headers["content-type"]) == (

@@ -55,21 +55,30 @@ async def served(app: Any, http: Any = BoundedHttp, keep_alive: int = 1) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def connected(port: int, sent: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """`sent` is on its way before the server knows of the connection: a busy machine cannot be late with it."""
+    one = socket.create_connection(("127.0.0.1", port))
+    one.sendall(sent)
+    reader, writer = await asyncio.open_connection(sock=one)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             yield reader, writer
     finally:
         writer.close()
 
 
-async def last_words(port: int, *pieces: bytes) -> bytes:
-    """Everything until the server closes."""
-    async with connected(port) as (reader, writer):
-        for piece in pieces:
-            writer.write(piece)
-        return await reader.read()
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the server closes. When it has not read all that was sent, that is a reset."""
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := await reader.read(65_536):
+            said += piece
+    return said
+
+
+async def last_words(port: int, sent: bytes = b"") -> bytes:
+    async with connected(port, sent) as (reader, _):
+        return await rest_of(reader)
 
 
 @pytest.fixture
@@ -97,7 +106,7 @@ class TestHeads:
 
     async def test_a_head_that_drips_gains_no_time(self, gateway: Gateway) -> None:
         async with served(gateway.app) as port, connected(port) as (reader, writer):
-            answer = asyncio.create_task(reader.read())
+            answer = asyncio.create_task(rest_of(reader))
             writer.write(HALF)
             while not answer.done():
                 writer.write(b"a")
@@ -114,7 +123,7 @@ class TestHeads:
         seen: list[BoundedHttp] = []
 
         class Seen(BoundedHttp):
-            HEAD_SECONDS_MAX = 30.0
+            HEAD_SECONDS_MAX = 600.0
 
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
@@ -133,12 +142,13 @@ class TestHeads:
 
     async def test_an_idle_connection_is_kept(self, gateway: Gateway) -> None:
         """For as long as uvicorn keeps one."""
-        async with served(gateway.app, keep_alive=75) as port, connected(port) as (reader, writer):
+        async with served(gateway.app, keep_alive=600) as port, connected(port, HEALTH) as (reader, writer):
             for _ in range(3):
-                writer.write(HEALTH)
                 assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
                 await last_words(port)  # a whole limit goes by
                 await last_words(port)
+                writer.write(HEALTH)
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
 
     async def test_an_answer_under_way_is_not_cut(self) -> None:
         """The next head waits behind it, and has its time afterwards."""
@@ -149,12 +159,11 @@ class TestHeads:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
             await send({"type": "http.response.body", "body": b"}"})
 
-        async with served(slow) as port, connected(port) as (reader, writer):
-            writer.write(HEALTH + HALF)
+        async with served(slow) as port, connected(port, HEALTH + HALF) as (reader, _):
             for _ in range(3):
                 await last_words(port)
             go.set()
-            answer = await reader.read()
+            answer = await rest_of(reader)
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"}HTTP/1.1 408 " in answer
 
@@ -163,11 +172,10 @@ class TestHeads:
         refused = b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n"
         async with served(gateway.app) as port:
             for head, rest in ((refused, b"x"), (HEALTH, b"\r\n")):
-                async with connected(port) as (reader, writer):
-                    writer.write(head)
+                async with connected(port, head) as (reader, writer):
                     await reader.readuntil(b"}")
                     writer.write(rest)
-                    await reader.read()
+                    await rest_of(reader)
 
 
 @pytest.mark.usefixtures("bodies")
@@ -183,23 +191,27 @@ class TestBodies:
 
     async def test_a_body_that_keeps_coming_is_taken(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each piece has the whole time."""
-        monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 1.0)
-        async with served(gateway.app) as port, connected(port) as (reader, writer):
-            began = time.monotonic()
-            writer.write(SENT)
-            for at in range(0, len(RUN), 3):
-                await asyncio.sleep(0.25)
+        monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 600.0)
+        clocks: list[float] = []
+
+        def timeout(seconds: float) -> asyncio.Timeout:
+            clocks.append(seconds)
+            return asyncio.timeout(seconds)
+
+        monkeypatch.setattr(requests, "asyncio", SimpleNamespace(Event=asyncio.Event, timeout=timeout))
+        async with served(gateway.app) as port, connected(port, SENT) as (reader, writer):
+            for count, at in enumerate(range(0, len(RUN), 3), 1):
+                await eventually(lambda count=count: len(clocks) == count)  # type: ignore[misc]
                 writer.write(RUN[at : at + 3])
             assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
-            assert time.monotonic() - began > 1.0
+        assert clocks == [600.0] * 6
 
     @pytest.mark.parametrize("http", [BoundedHttp, "httptools", "h11"])
     async def test_a_body_that_is_there_needs_no_clock(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, http: Any
     ) -> None:
         monkeypatch.setattr(requests, "asyncio", SimpleNamespace(Event=asyncio.Event))
-        async with served(gateway.app, http) as port, connected(port) as (reader, writer):
-            writer.write(SENT + RUN)
+        async with served(gateway.app, http) as port, connected(port, SENT + RUN) as (reader, _):
             assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
 
 
@@ -243,33 +255,40 @@ class TestStop:
         assert (await asking).json() == error(3, "gateway is stopping")
 
     def test_a_half_sent_body_does_not_hold_up_the_stop(self, own_nats_server: NatsServer, tmp_path: Path) -> None:
-        """Our 503, no word of a defect in the log, and well before the time that supervisors give."""
-        out = tmp_path / "out"
-        command = [str(SCRIPTS / "pyoco-server"), "gateway", "--port", "0", "--nats-url", own_nats_server.url]
-        with out.open("wb") as stdout:
-            process = subprocess.Popen(command, stdout=stdout, cwd=tmp_path)
-        try:
-            port = _port_of(process, out)
-            with socket.create_connection(("127.0.0.1", port), timeout=15) as sender:
-                sender.sendall(SENT.replace(b"Host: x", b"Host: x\r\nExpect: 100-continue"))
-                assert sender.recv(4096).startswith(b"HTTP/1.1 100 ")  # somebody waits for the body
-                sender.sendall(RUN[:5])
-                process.send_signal(signal.SIGTERM)
-                began = time.monotonic()
-                head, _, body = b"".join(iter(lambda: sender.recv(4096), b"")).partition(b"\r\n\r\n")
-            assert process.wait(10) == 0
-            assert time.monotonic() - began < 8
-            assert head.startswith(b"HTTP/1.1 503 ")
-            assert b"retry-after: 1" in head
-            assert b"connection: close" in head
-            assert json.loads(body) == error(3, "gateway is stopping")
-            lines = [json.loads(line) for line in out.read_text().splitlines()]
-            assert not [line for line in lines if "exc_traceback" in line]
-            (told,) = (line for line in lines if line["message"] == "a request was given up: the gateway stops")
-            assert (told["level"], told["path"]) == ("INFO", "/runs")
-        finally:
-            process.kill()
-            process.wait()
+        """Our 503, no word of a defect in the log, and well before the time that supervisors give; a busy machine may
+        need longer now and then, but not each time."""
+        assert any(_stopped_half_way(own_nats_server.url, tmp_path) < 8 for _ in range(5))
+
+
+def _stopped_half_way(nats_url: str, folder: Path) -> float:
+    """How many seconds a gateway needs to stop while somebody sends no more."""
+    out = folder / "out"
+    command = [str(SCRIPTS / "pyoco-server"), "gateway", "--port", "0", "--nats-url", nats_url]
+    with out.open("wb") as stdout:
+        process = subprocess.Popen(command, stdout=stdout, cwd=folder)
+    try:
+        port = _port_of(process, out)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as sender:
+            sender.sendall(SENT.replace(b"Host: x", b"Host: x\r\nExpect: 100-continue"))
+            assert sender.recv(4096).startswith(b"HTTP/1.1 100 ")  # somebody waits for the body
+            sender.sendall(RUN[:5])
+            process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            head, _, body = b"".join(iter(lambda: sender.recv(4096), b"")).partition(b"\r\n\r\n")
+        assert process.wait(60) == 0
+        took = time.monotonic() - began
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in head
+        assert b"connection: close" in head
+        assert json.loads(body) == error(3, "gateway is stopping")
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        assert not [line for line in lines if "exc_traceback" in line]
+        (told,) = (line for line in lines if line["message"] == "a request was given up: the gateway stops")
+        assert (told["level"], told["path"]) == ("INFO", "/runs")
+        return took
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _with_keys(gateway: Gateway) -> GatewayBackend:
@@ -277,7 +296,7 @@ def _with_keys(gateway: Gateway) -> GatewayBackend:
 
 
 def _port_of(process: subprocess.Popen[bytes], out: Path) -> int:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         assert process.poll() is None
         assert time.monotonic() < deadline

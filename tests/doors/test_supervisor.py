@@ -28,7 +28,7 @@ def console() -> Iterator[Console]:
 
 
 def part(script: str, name: str = "child", **more: Any) -> Part:
-    values: dict[str, Any] = {"stops": 0, "stop_seconds": 5.0, **more}
+    values: dict[str, Any] = {"stops": 0, "stop_seconds": 60.0, **more}
     return Part(name=name, command=lambda: [sys.executable, "-c", script], environment=lambda: os.environ, **values)
 
 
@@ -36,19 +36,23 @@ async def test_a_child_that_ends_again_and_again_stops_everything(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervising, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(supervising, "_DEATHS_SECONDS", 120.0)  # a busy machine is slow to start them
     supervisor = Supervisor([part("raise SystemExit(7)")], console)
     supervisor.start()
-    with pytest.raises(PyocoError, match="child ended 5 times within 30 s, last: exit status 7"):
-        await asyncio.wait_for(supervisor.failed(), 20)
+    with pytest.raises(PyocoError, match="child ended 5 times within 120 s, last: exit status 7"):
+        await asyncio.wait_for(supervisor.failed(), 120)
     await supervisor.stop()
 
 
-async def test_a_first_start_that_fails_for_a_reason_is_not_tried_again(console: Console) -> None:
+async def test_a_first_start_that_fails_for_a_reason_is_not_tried_again(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "_FIRST_SECONDS", 120.0)  # a busy machine is slow to start it
     said = "import sys; sys.stderr.write('ERR-PYOCO-0018: no such thing\\n'); raise SystemExit(1)"
     supervisor = Supervisor([part(said)], console)
     supervisor.start()
     with pytest.raises(UsageError, match="child did not start; what it said stands above"):
-        await asyncio.wait_for(supervisor.failed(), 20)
+        await asyncio.wait_for(supervisor.failed(), 120)
     await supervisor.stop()
 
 
@@ -79,7 +83,7 @@ async def test_they_are_stopped_in_order_and_the_others_wait_for_the_base(consol
 
 async def test_of_several_bases_most_have_to_be_there(console: Console, tmp_path: Path) -> None:
     """A cluster that has lost one node of three still carries the others."""
-    sleeps, ready = "import time; time.sleep(60)", [asyncio.Event() for _ in range(3)]
+    sleeps, ready = "import time; time.sleep(600)", [asyncio.Event() for _ in range(3)]
     bases = [
         part(sleeps, f"base-{number}", until_ready=event.wait, is_base=True, stop_seconds=1.0)
         for number, event in enumerate(ready)
@@ -109,7 +113,7 @@ async def test_of_several_bases_most_have_to_be_there(console: Console, tmp_path
 async def test_whoever_is_back_is_told_of_with_its_new_pid(console: Console) -> None:
     heard: list[tuple[str, int]] = []
     supervisor = Supervisor(
-        [part("import time; time.sleep(60)", stop_seconds=1.0)], console, lambda name, pid: heard.append((name, pid))
+        [part("import time; time.sleep(600)", stop_seconds=1.0)], console, lambda name, pid: heard.append((name, pid))
     )
     supervisor.start()
     await eventually(lambda: "child" in supervisor.pids())
@@ -130,7 +134,7 @@ async def test_a_stop_in_the_middle_of_anything_leaves_nobody(console: Console) 
         supervisor = Supervisor(parts, console)
         supervisor.start()
         await asyncio.sleep(pause)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await supervisor.stop()
         for child in supervisor._children:
             assert child._process is None or child._process.returncode is not None

@@ -55,9 +55,11 @@ async def test_polling_does_not_block_submitting(priced_door: PricedDoor) -> Non
 async def test_a_bucket_fills_with_time(priced_door: PricedDoor) -> None:
     """PRICED-172"""
     payer = await limited(priced_door, 60)
-    for _ in range(60):
-        await priced_door.get(payer, "x")
-    assert (await priced_door.get(payer, "x")).status_code == 429
+    statuses = [(await priced_door.get(payer, "x")).status_code]
+    while statuses[-1] == 404 and len(statuses) < 600:
+        statuses.append((await priced_door.get(payer, "x")).status_code)
+    assert statuses[-1] == 429
+    assert len(statuses) > 60  # it fills while it is emptied: on a busy machine there are more
     with priced_door.later(2):
         assert (await priced_door.get(payer, "x")).status_code == 404
 

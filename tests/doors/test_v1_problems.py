@@ -294,7 +294,7 @@ class TestOddRequests:
         app = priced_door.gateway.app
         with priced_door.with_priced(replace(priced_door.priced, ledger=held)):  # type: ignore[arg-type]
             asking = asyncio.create_task(priced_door.get(payer, "x"))
-            await asyncio.wait_for(held.asked.wait(), 5)
+            await asyncio.wait_for(held.asked.wait(), 120)
             app.state.stopping = True
             try:
                 asking.cancel()

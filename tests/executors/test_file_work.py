@@ -24,13 +24,13 @@ async def test_a_cancel_waits_for_its_end(fails: bool) -> None:
 
     def work() -> None:
         began.set()
-        go_on.wait(30)
+        go_on.wait(100)
         is_over.set()
         if fails:
             raise OSError
 
     task = asyncio.create_task(file_work(work))
-    await asyncio.to_thread(began.wait, 30)
+    await asyncio.to_thread(began.wait, 100)
     for _ in range(3):
         task.cancel()
         await asyncio.sleep(0)

@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pyoco_server.core.job import Job, encode_job
@@ -130,7 +130,7 @@ async def executor(slots: int = 1, environment: Environment = NO_WHEELS, **more:
 
 
 async def begun(hosts: HostExecutor, what: Work) -> Execution:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while True:
             execution: Execution | None = await hosts.begin(what, lambda: None)
             if execution is not None:
@@ -138,7 +138,7 @@ async def begun(hosts: HostExecutor, what: Work) -> Execution:
 
 
 async def outcome_of(hosts: HostExecutor, what: Work) -> Outcome:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         return await (await begun(hosts, what)).outcome()
 
 
@@ -170,21 +170,16 @@ class TestTheNextRun:
 
     async def test_waits_for_nobody(self, tmp_path: Path) -> None:
         """At no moment of a renewal is a slot without a host: whoever begins has one at once."""
-        starting = time.monotonic()
         async with executor(slots=1, environment=an_environment(tmp_path, "1.0")) as hosts:
-            starts_in = time.monotonic() - starting
             await told(hosts)
             seen: list[str] = []
-            slowest = 0.0
             renewing = asyncio.ensure_future(hosts.renew(an_environment(tmp_path, "2.0")))
             while not renewing.done() or len(seen) < 3:
-                began = time.monotonic()
+                assert hosts._has_live_host(), "it would have to wait for a host"
                 execution = await hosts.begin(calling("tell"), lambda: None)
-                slowest = max(slowest, time.monotonic() - began)
                 assert execution is not None
                 seen.append(output_of(await execution.outcome()))
             assert seen == sorted(seen)  # never back to the old one
-            assert slowest < starts_in, "it had to wait for a host"
             assert await told(hosts) == "2.0"
 
     async def test_has_wheels_that_came_before_the_first_host(self, tmp_path: Path) -> None:
@@ -199,6 +194,7 @@ class TestTheNextRun:
     async def test_is_the_same_when_nothing_has_changed(self, tmp_path: Path) -> None:
         environment = an_environment(tmp_path, "1.0")
         async with executor(environment=environment) as hosts:
+            await eventually(lambda: hosts._idle.qsize() == 2)  # a spare that comes later would be the next to be taken
             before = output_of(await outcome_of(hosts, calling("who")))
             await hosts.renew(Environment(environment.paths, environment.modules))
             assert output_of(await outcome_of(hosts, calling("who"))) == before
@@ -438,8 +434,8 @@ class TestAtOnce:
         await hosts.start()
         renewing = asyncio.ensure_future(hosts.renew(an_environment(tmp_path, "2.0")))
         await asyncio.sleep(seconds)
-        pids = {host.pid for host in hosts._hosts}
-        async with asyncio.timeout(30):
+        processes = [psutil.Process(host.pid) for host in hosts._hosts if psutil.pid_exists(host.pid)]
+        async with asyncio.timeout(100):
             await hosts.stop()
         await asyncio.wait({renewing})
         assert renewing.exception() is None or isinstance(renewing.exception(), UsageError)
@@ -447,9 +443,7 @@ class TestAtOnce:
         with pytest.raises(UsageError):
             await hosts.renew(an_environment(tmp_path, "3.0"))
         assert hosts._hosts == set()
-        for pid in pids:
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
+        assert not any(process.is_running() for process in processes)
 
     async def test_a_renewal_that_is_given_up_leaves_all_as_it_was(self, tmp_path: Path) -> None:
         async with executor(slots=2, environment=an_environment(tmp_path, "1.0")) as hosts:

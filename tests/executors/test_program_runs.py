@@ -495,4 +495,4 @@ async def test_times_are_told(site: ProgramSite) -> None:
         assert report.ended_at is not None
         assert report.run_seconds is not None
         assert before <= report.started_at <= report.ended_at <= time.time()
-        assert 0.2 <= report.run_seconds < 30
+        assert 0.2 <= report.run_seconds < 200

@@ -27,6 +27,12 @@ from waiting import eventually
 DEAF = 'trap "" TERM; (trap "" TERM; sleep 600; sleep 600) & echo deaf > deaf; while :; do sleep 1; done\n'
 
 
+#: As the sample, and it leaves a word where nothing is kept.
+FORKER = "for n in 1 2 3 4 5; do sleep 600 & done; echo started; echo ready > tmp/ready; wait\n"
+#: Who listens to SIGTERM may be on a busy machine.
+PATIENT = {"kill_seconds": 100.0}
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> ProgramSite:
     site = ProgramSite(tmp_path)
@@ -43,9 +49,11 @@ async def begun(executor: LocalPrograms, work: ProgramWork, count: int = 1) -> P
 
 async def test_a_cancelled_program_is_gone_with_all_its_children(site: ProgramSite) -> None:
     """GRID-98, GRID-112, GRID-160, P21: outputs so far are kept, no process is left"""
-    async with site.executor() as executor:
+    (site.exe / "forker.sh").write_text(FORKER)
+    async with site.executor(change=PATIENT) as executor:
         work = site.work("forker", "5")
         execution = await begun(executor, work, 6)
+        await eventually((site.jobs / work.job_id / "a1" / "tmp" / "ready").exists)
         execution.cancel()
         execution.cancel()
         outcome = await execution.outcome()
@@ -60,19 +68,26 @@ async def test_one_that_does_not_listen_is_killed_after_the_grace(site: ProgramS
     """GRID-99, GRID-112: SIGTERM, then SIGKILL"""
     deaf = site.program("deaf.sh", DEAF)
     async with site.executor(change={"kill_seconds": 0.6}) as executor:
-        works = [site.work(deaf), site.work(deaf, timeout_sec=1.0)]
-        cancelled, late = [executor.begin(work) for work in works]
-        await eventually(lambda: all((site.jobs / work.job_id / "a1" / "deaf").exists() for work in works))
+        work = site.work(deaf)
+        execution = executor.begin(work)
+        await eventually((site.jobs / work.job_id / "a1" / "deaf").exists)
         began = time.monotonic()
-        cancelled.cancel()
-        for execution, code in ((cancelled, ErrorCode.CANCELLED), (late, ErrorCode.RUN_TIMEOUT)):
-            outcome = await execution.outcome()
-            assert (outcome.report.error_code, outcome.report.exit_code) == (code, -signal.SIGKILL)
-            assert time.monotonic() - began >= 0.6
-            assert outcome.archive is not None
-            outcome.archive.discard()
-        assert (outcome.report.run_seconds or 0) >= 1.6
-        assert [pid for work in works for pid in processes_with(work.job_id)] == []
+        execution.cancel()
+        outcome = await execution.outcome()
+        assert (outcome.report.error_code, outcome.report.exit_code) == (ErrorCode.CANCELLED, -signal.SIGKILL)
+        assert time.monotonic() - began >= 0.6
+        assert outcome.archive is not None
+        outcome.archive.discard()
+        assert processes_with(work.job_id) == []
+        for seconds in (1.0, 5.0, 25.0):  # a busy machine may need longer until it is deaf
+            work = site.work(deaf, timeout_sec=seconds)
+            outcome = await executor.begin(work).outcome()
+            if outcome.archive is not None:
+                outcome.archive.discard()
+                break
+        assert (outcome.report.error_code, outcome.report.exit_code) == (ErrorCode.RUN_TIMEOUT, -signal.SIGKILL)
+        assert (outcome.report.run_seconds or 0) >= seconds + 0.6
+        assert processes_with(work.job_id) == []
         assert site.left() == []
     assert (site.settings().kill_seconds, site.settings().linger_seconds) == (5.0, 2.0)
 
@@ -81,7 +96,7 @@ async def test_one_that_listens_may_say_goodbye(site: ProgramSite) -> None:
     """GRID-112: CANCELLED whatever its exit code, with its outputs"""
     text = "trap 'echo bye; echo kept > kept; exit 3' TERM\necho ready > ready\nwhile :; do sleep 0.01; done\n"
     polite = site.program("polite.sh", text)
-    async with site.executor() as executor:
+    async with site.executor(change=PATIENT) as executor:
         work = site.work(polite)
         execution = executor.begin(work)
         await eventually((site.jobs / work.job_id / "a1" / "ready").exists)
@@ -96,7 +111,7 @@ async def test_one_that_listens_may_say_goodbye(site: ProgramSite) -> None:
 async def test_a_program_that_runs_too_long_is_stopped(site: ProgramSite) -> None:
     """GRID-99: FAILED, RUN_TIMEOUT; halted ones hear of it, too"""
     halted = site.program("halted.sh", "kill -STOP $$\n")
-    async with site.executor() as executor:
+    async with site.executor(change=PATIENT) as executor:
         for name, args in (("sleepn", ["600"]), (halted, [])):
             report = (await site.run(executor, name, *args, timeout_sec=1.0)).report
             assert (report.status, report.error_code) == (RunState.FAILED, ErrorCode.RUN_TIMEOUT)
@@ -111,12 +126,14 @@ async def test_what_a_program_leaves_running_is_ended_with_it(site: ProgramSite)
     runaway = site.program(
         "runaway.py",
         "import os, time, sys\n"
+        "said, says = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    while True:\n"
         "        time.sleep(0.01)\n"
-        "        try: os.write(1, b'x' * 1000)\n"
+        "        try: os.write(1, b'x' * 1001); os.write(says, b'x')\n"
         "        except OSError: pass\n"
+        "os.read(said, 1)\n"
         "print('done', flush=True)\n",
     )
     async with site.executor(change={"linger_seconds": 0.5}) as executor:

@@ -35,21 +35,21 @@ def work(flow_name: str, text: str | None = None, **params: Any) -> Work:
 
 
 async def outcome_of(threads: ThreadExecutor, what: Work) -> Outcome:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         return await (await threads.begin(what, lambda: None)).outcome()
 
 
-async def test_a_flow_runs_beside_the_event_loop(threads: ThreadExecutor) -> None:
+async def test_a_flow_runs_beside_the_event_loop(threads: ThreadExecutor, tmp_path: Path) -> None:
     """FLOW-370"""
     freed: list[str] = []
-    execution = await threads.begin(work("sleeps", seconds=0.2), lambda: freed.append(threading.current_thread().name))
-    ticks = 0
+    what = work("waits_for", path=str(tmp_path / "gate"))
+    execution = await threads.begin(what, lambda: freed.append(threading.current_thread().name))
     outcome = asyncio.ensure_future(execution.outcome())
-    while not outcome.done():
-        ticks += 1
+    for _ in range(5):
         await asyncio.sleep(0.01)
-    assert isinstance(outcome.result(), Completed)
-    assert ticks > 5
+        assert not outcome.done()
+    (tmp_path / "gate").touch()
+    assert isinstance(await outcome, Completed)
     assert freed == [threading.main_thread().name]
 
 
@@ -64,15 +64,16 @@ async def test_whatever_a_task_throws_or_returns_is_an_outcome(threads: ThreadEx
         assert isinstance(await outcome_of(threads, work("returns", what=what)), Completed), what
 
 
-async def test_what_follows_what_is_told_with_the_progress_and_the_end(threads: ThreadExecutor) -> None:
+async def test_what_follows_what_is_told_with_the_progress_and_the_end(threads: ThreadExecutor, tmp_path: Path) -> None:
     graph = {"first": (), "second": ("first",)}
-    execution = await threads.begin(work("steps", pause=0.2), lambda: None)
+    execution = await threads.begin(work("steps", gate=str(tmp_path / "gate")), lambda: None)
 
     async def is_told() -> bool:
         progress = await execution.progress()
         return progress is not None and progress.graph == graph
 
     await eventually(is_told)
+    (tmp_path / "gate").touch()
     assert (await execution.outcome()).progress.graph == graph
     failed = await outcome_of(threads, work("fails"))
     assert failed.progress.graph == {"fails": ()}
@@ -118,7 +119,7 @@ async def test_a_cancel_is_asked_for_and_a_kill_is_not_possible(threads: ThreadE
     await eventually(runs)
     assert not execution.kill()
     execution.ask_cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         assert isinstance(await execution.outcome(), Cancelled)
 
 

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import venv
 import zipfile
 from collections.abc import AsyncGenerator, Iterator
@@ -75,7 +74,7 @@ def around(
 class Bringer:
     """An installer, and the bytes it asks for."""
 
-    def __init__(self, shelf: Shelf, index: str = "none", timeout_seconds: float = 60.0) -> None:
+    def __init__(self, shelf: Shelf, index: str = "none", timeout_seconds: float = 200.0) -> None:
         self.shelf = shelf
         self.installer = Installer(shelf, Pip(timeout_seconds, index), lambda: NOW)
         self.reads = 0
@@ -496,19 +495,21 @@ async def test_a_cancel_waits_until_what_was_made_is_in_its_place(
 ) -> None:
     """Or what is in its place would be removed half by whoever cleans up."""
     wheel, content = registered(modules={f"my_tasks/m{n}.py": "" for n in range(50)})
-    real, began = shelf.put, threading.Event()
+    real, began, go_on = shelf.put, threading.Event(), threading.Event()
 
     def slow(made: Path, place: Path) -> None:
         began.set()
-        time.sleep(0.2)
+        go_on.wait(100)
         real(made, place)
 
     monkeypatch.setattr(shelf, "put", slow)
     bringing = asyncio.create_task(Bringer(shelf)(wheel, content))
-    await asyncio.to_thread(began.wait, 30)
+    await asyncio.to_thread(began.wait, 100)
     bringing.cancel()
     await asyncio.sleep(0)
     bringing.cancel()  # somebody is in a hurry
+    await asyncio.sleep(0)
+    go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await bringing
     [home] = shelf.envs.iterdir()

@@ -11,8 +11,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyoco_server.doors.cli.grid.stage import HOST, free_ports
+from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.embedded import die_with, find_command, jetstream_answers
+from servers import free_port
 from waiting import eventually
 
 __all__ = ["Node", "Nodes", "configuration"]
@@ -75,7 +76,7 @@ class Node:
         """kill -9, and gone."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(60)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -99,7 +100,7 @@ class Node:
 class Nodes:
     def __init__(self, folder: Path, count: int = 1) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(2 * count)
+        ports = [free_port() for _ in range(2 * count)]
         routes = ports[count:] if count > 1 else []
         self.all = [Node(f"n{place + 1}", folder, ports[place], routes) for place in range(count)]
         for place, node in enumerate(self.all):

@@ -37,13 +37,13 @@ from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.frames.messages import SubmitAck
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.run import Run
-from pyoco_server.doors.cli.grid.stage import HOST, free_ports
+from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.errors import Unavailable
 from pyoco_server.grid_client import GridClient, GridMultiClient, JobRequest, JobResult, LinkSettings
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events import jetstream as events_in_jetstream
 from pyoco_server.ports.programs import Programs
-from servers import quick_folder
+from servers import free_port, quick_folder
 from waiting import eventually
 
 __all__ = [
@@ -80,6 +80,8 @@ echo "end $JOB_ID $ATTEMPT $EXEC_NAME $CLIENT_ID $(date +%s.%N)" >> "{side}"
 echo "done"
 exit "${{2:-0}}"
 """
+#: As that; but it ends when its scene's gate is opened, and not before.
+_GATED = _MARKED.replace('sleep "${{1:-0}}"', 'until [ -e "{gate}" ]; do sleep 0.05; done')
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,11 @@ class _Gateway(GridProcess):
 
     def until_ready(self) -> None:
         self.address = f"{HOST}:{self._arguments[-1]}"
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while True:
             assert self.is_alive, f"{self.name} has ended: {self.stderr[-2000:]}"
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"http://{self.address}/ready", timeout=2).status_code == 200:
+                if httpx.get(f"http://{self.address}/ready", timeout=20).status_code == 200:
                     return
             assert time.monotonic() < deadline, f"{self.name} was not ready in time"
             time.sleep(0.05)
@@ -200,7 +202,7 @@ class Scene:
         return native
 
     def open_gateway(self, *, waits: bool = True) -> GridProcess:
-        (port,) = free_ports(1)
+        port = free_port()
         name = f"gateway-{len(self.gateways) + 1}"
         data = self.folder / name
         data.mkdir()
@@ -225,11 +227,15 @@ class Scene:
         )
 
     def http(self, place: int = 0, **more: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=f"http://{self.gateways[place].address}", **{"timeout": 30, **more})
+        return httpx.AsyncClient(base_url=f"http://{self.gateways[place].address}", **{"timeout": 100, **more})
 
     @staticmethod
     def job(*args: object, exec_name: str = "marked", job_id: str = "", **more: Any) -> JobRequest:
         return JobRequest(exec_name=exec_name, args=tuple(map(str, args)), job_id=job_id or str(uuid.uuid4()), **more)
+
+    def open_gate(self) -> None:
+        """Jobs of the program `gated` end from now on."""
+        (self.folder / "gate").touch()
 
     # What is there.
 
@@ -260,9 +266,7 @@ class Scene:
         before: dict[str, Any] = {}
         async with self.http() as http:
             while True:
-                answer = await http.get("/dlq", params={"limit": _LETTERS_MAX, **before})
-                answer.raise_for_status()
-                page = answer.json()
+                page = await _told(http, "/dlq", {"limit": _LETTERS_MAX, **before})
                 found += page["items"]
                 if page.get("next") is None:
                     return found
@@ -301,6 +305,20 @@ class Scene:
             totals = await backend.programs.queue.totals()
             assert totals.messages == 0, f"{totals.messages} messages are left in the queue"
         return runs
+
+
+async def _told(http: httpx.AsyncClient, path: str, query: dict[str, Any]) -> dict[str, Any]:
+    """As soon as the gateway tells: on a busy machine it may not have heard NATS for a while."""
+    answers: list[httpx.Response] = []
+
+    async def is_told() -> bool:
+        answers.append(await http.get(path, params=query))
+        return answers[-1].status_code != 503
+
+    await eventually(is_told)
+    answers[-1].raise_for_status()
+    found: dict[str, Any] = answers[-1].json()
+    return found
 
 
 @contextlib.contextmanager
@@ -347,7 +365,8 @@ async def scene(
     exec_dir.mkdir()
     for sample in SAMPLES.glob("*.sh"):
         (exec_dir / sample.name).write_bytes(sample.read_bytes())
-    (exec_dir / "marked.sh").write_text(_MARKED.format(side=folder / "marks"), encoding="utf-8")
+    for name, text in (("marked", _MARKED), ("gated", _GATED)):
+        (exec_dir / f"{name}.sh").write_text(text.format(side=folder / "marks", gate=folder / "gate"), encoding="utf-8")
     with contextlib.ExitStack() as stack:
         # Quick ones keep what NATS writes in memory; the real ones on a disk.
         below = folder / "nats" if IS_FULL else stack.enter_context(quick_folder())
@@ -405,7 +424,7 @@ async def submit_all(
 
 
 async def run_jobs(
-    client: GridMultiClient, requests: Sequence[JobRequest], seconds: float = 60.0, over: float = 0.0
+    client: GridMultiClient, requests: Sequence[JobRequest], seconds: float = 250.0, over: float = 0.0
 ) -> dict[str, JobResult]:
     """The one result of each JobId, as the caller gets it."""
     async with asyncio.timeout(seconds):

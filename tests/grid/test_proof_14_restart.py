@@ -18,7 +18,7 @@ _RUNNING = 10
 _LETTERS = 3
 
 
-@pytest.mark.timeout(size(300, 1_200))
+@pytest.mark.timeout(size(900, 1_200))
 async def test_after_everything_was_killed_all_that_was_accepted_is_there(tmp_path: Path) -> None:
     """P14: GRID-177, GRID-172"""
     await everything_killed(tmp_path, queued=size(40, 500))

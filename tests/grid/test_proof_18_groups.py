@@ -23,6 +23,10 @@ from waiting import eventually
 _IMPATIENT = Pace(sleep=lambda seconds: asyncio.sleep(min(seconds, 1.0)))
 
 
+#: Of all jobs, so many end when they are told to: some of them are in each group.
+_GATED = 6
+
+
 async def test_a_group_that_is_lost_costs_no_job_and_gives_no_result_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -46,13 +50,16 @@ async def lost_group(
             )
             await stack.enter_async_context(client)
             await eventually(lambda: all(each.state == "live" for each in client.stats().groups))
-            futures = await submit_all(
-                client, [groups[0].job(f"{found.chance.uniform(0.2, longest):.2f}") for _ in range(jobs)]
-            )
+            asks = [groups[0].job(exec_name="gated") for _ in range(_GATED)]
+            asks += [groups[0].job(f"{found.chance.uniform(0.2, longest):.2f}") for _ in range(jobs)]
+            futures = await submit_all(client, asks)
             # In the middle: some of its jobs have their results, some run, some wait.
             await eventually(lambda: client.stats().groups[1].results >= jobs // 15)
+            await eventually(lambda: bool(groups[1].marks.running()))
             killed_at = time.time()
             _kill(groups[1])
+            for each in (groups[0], groups[2]):  # there, not in the one that is lost: what was left there is cancelled
+                each.open_gate()
             await eventually(lambda: client.stats().failovers > 0)
             moved_after = time.time() - killed_at
             moved = client.stats().failovers

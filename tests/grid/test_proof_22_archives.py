@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 
 from grid.report import proof
 from grid.sizes import full_only
@@ -26,6 +27,7 @@ _RANDOM = 'head -c "$1" /dev/urandom > out.bin\nsha256sum out.bin | cut -c 1-64\
 
 
 @full_only  # its quick form: test_files_of_any_size_come_out_as_they_went_in
+@pytest.mark.usefixtures("cold_processes")  # their memory is looked at
 async def test_archives_around_the_size_of_a_frame_and_far_above_arrive_whole(tmp_path: Path) -> None:
     """P22: GRID-143, GRID-144, GRID-145"""
     with proof("P22", "archives") as found:

@@ -10,6 +10,7 @@ from grid.sizes import size
 from grid.stage import GROUP, Scene, run_jobs, scene
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.program_events.port import EventName
+from waiting import eventually
 
 _FILES_MAX = 64 * 2**20
 _FAILING = 10
@@ -30,7 +31,13 @@ async def many_jobs(folder: Path, *, jobs: int) -> None:
                 results = await run_jobs(client, asks, 2_000)
             ended_badly = [result for result in results.values() if result.status != "COMPLETED"]
             assert len(ended_badly) == _FAILING
-            letters = await grid.letters()
+            letters: list[dict[str, Any]] = []
+
+            async def are_told() -> bool:
+                letters[:] = await grid.letters()
+                return len(letters) >= _FAILING
+
+            await eventually(are_told)
             assert len(letters) == _FAILING
             await grid.assert_exact(results, letters=letters, seconds=300)
             await _told_once(grid, jobs)

@@ -61,8 +61,8 @@ async def test_tls_keys_and_acl_let_in_whom_they_should_and_nobody_else(tmp_path
                 found.note(cells=len(cells), by_command=IS_FULL)
                 await _caps_and_workers(doors["keys"], backend)
             await _exposed(grid)
-            reasons = {line.get("reason") for door in doors.values() for line in door.log}
-            assert {"tls_error", "auth_failed", "key_revoked"} <= reasons
+            wanted = {"tls_error", "auth_failed", "key_revoked"}
+            await eventually(lambda: wanted <= {line.get("reason") for door in doors.values() for line in door.log})
             _assert_no_secret(grid)
 
 
@@ -168,7 +168,8 @@ def _tls(cell: Cell) -> dict[str, str]:
 
 async def _answer(door: GridProcess, cell: Cell) -> str:
     tls = client_context(**_tls(cell)) if cell.ca is not None else None
-    settings = LinkSettings(tls=tls, connect_timeout=3.0)
+    # Who is to get in, or to be told why not, has the time that a busy machine needs for it.
+    settings = LinkSettings(tls=tls, connect_timeout=3.0 if cell.answer == "UNREACHABLE" else 60.0)
     try:
         async with GridClient(door.host, door.port, cell.client_id, token=cell.key, settings=settings) as client:
             result = await client.run(JobRequest(exec_name=cell.exec_name))

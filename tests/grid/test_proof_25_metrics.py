@@ -15,7 +15,8 @@ from grid.sizes import size
 from grid.stage import GROUP, Scene, run_jobs, scene, submit_all
 from grid_peers import WorkerPeer
 from pyoco_server.core.programs.percentile import p95
-from pyoco_server.doors.cli.grid.stage import HOST, free_ports
+from pyoco_server.doors.cli.grid.stage import HOST
+from servers import free_port
 from waiting import eventually
 
 _LINE = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")
@@ -38,7 +39,7 @@ async def exact_metrics(folder: Path, *, jobs: int, failures: int, dead: int) ->
         }
         async with contextlib.AsyncExitStack() as stack:
             grid = await stack.enter_async_context(scene(folder, doors=0, gateways=1, env=settings))
-            (own_port,) = free_ports(1)
+            own_port = free_port()
             door = grid.open_door("--metrics-port", own_port)
             client = await stack.enter_async_context(grid.client("anna", desired=8))
             silent = await stack.enter_async_context(await WorkerPeer.connect(door.port))
@@ -123,7 +124,7 @@ class Metrics:
 
 
 async def _read(url: str) -> Metrics:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         return Metrics((await http.get(url)).text)
 
 

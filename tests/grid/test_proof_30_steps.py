@@ -18,8 +18,8 @@ from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene
 from grid_processes import GridProcess
 from pyoco_server.actions.programs.reach import POINTS
 from pyoco_server.core.programs.names import run_id_of
-from pyoco_server.doors.cli.grid.stage import free_ports
 from pyoco_server.grid_client import GridClient, JobRequest
+from servers import free_port
 from waiting import eventually
 
 #: What is left behind is found within seconds.
@@ -32,7 +32,7 @@ _QUICK: Final = {
 }
 #: More than what travels in the queue: it is stored as an object.
 _FILES: Final = {"in.txt": b"x" * 20_000}
-_DEATH_SECONDS = 60.0
+_DEATH_SECONDS = 120.0
 _END_SECONDS = 120.0
 _AT_NATIVES = tuple(point for point in POINTS if point.startswith(("claim.", "finish.")))
 _AT_GATEWAYS = tuple(point for point in POINTS if point.startswith(("submit.", "cancel.")))
@@ -142,7 +142,7 @@ async def _native_dies(grid: Scene, point: str) -> Mapping[str, str]:
 
 async def _gateway_dies(grid: Scene, point: str) -> Mapping[str, str]:
     """Who gets no answer asks again, elsewhere: always safe (GRID-49)."""
-    (port,) = free_ports(1)
+    port = free_port()
     options = ("pyoco_server.http_api:create_app", "--factory", "--log-level", "warning", "--port", str(port))
     victim = _mortal(grid, point, *options, PYOCO_DATA_DIR=str(_data_dir(grid, point)))
     victim.start(waits=False)

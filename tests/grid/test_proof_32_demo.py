@@ -15,10 +15,10 @@ from grid.report import proof
 from left_behind import standing_in
 from pyoco_server.embedded import die_with
 
-_SECONDS = 240
+_SECONDS = 540
 
 
-@pytest.mark.timeout(300)  # a busy machine needs a minute for it
+@pytest.mark.timeout(600)  # a busy machine needs minutes for it
 def test_the_demonstration_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     """P32: GRID-191"""
     folder = tmp_path / "demo"
@@ -38,7 +38,7 @@ def test_the_demonstration_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
         assert shown.stdout.count("COMPLETED") == 6
         assert "kill -9" in shown.stdout
         assert list(folder.iterdir()) == []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while left := standing_in(folder):
             assert time.monotonic() < deadline, left
             time.sleep(0.05)

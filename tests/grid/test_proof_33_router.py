@@ -18,15 +18,19 @@ from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.cli.grid.stage import HOST, free_ports
+from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.grid_client import GridClient, LinkSettings, Pace
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.runs.port import Stored
-from servers import quick_folder
+from servers import free_port, quick_folder
 from waiting import eventually
 
 #: It knocks again within a second: routers come back sooner than its usual pace would find out.
 _IMPATIENT = Pace(sleep=lambda seconds: asyncio.sleep(min(seconds, 1.0)))
+
+
+#: Of each client's jobs, so many end when they are told to: some of them are in either group.
+_GATED = 4
 
 
 async def test_routers_that_are_killed_and_a_lost_group_cost_no_job(tmp_path: Path) -> None:
@@ -63,11 +67,14 @@ async def killed_routers(folder: Path, *, jobs: int, every: float, seconds: floa
             )  # of the second it hears from the first
             await stack.enter_async_context(client)
             asks = [groups["g1"].job(f"{found.chance.uniform(0.2, size(0.8, 2.0)):.2f}") for _ in range(jobs)]
+            asks[:0] = [groups["g1"].job(exec_name="gated") for _ in range(_GATED)]
             killing = asyncio.create_task(_kill_routers(routers.all, found, every, seconds))
             submitting = asyncio.create_task(submit_all(client, asks, over=seconds / 2))
             await eventually(lambda: client.stats().groups[0].results >= jobs // 6, 120)
+            await eventually(lambda: bool(groups["g2"].marks.running()))  # those that wait for its gate are there
             killed_at = time.time()
             _kill(groups["g2"])
+            groups["g1"].open_gate()
             async with asyncio.timeout(600):
                 futures = await submitting
                 results = await asyncio.gather(*futures.values())
@@ -122,7 +129,7 @@ def _group(folder: Path) -> contextlib.AbstractAsyncContextManager[Scene]:
 @contextlib.asynccontextmanager
 async def _routers(folder: Path, groups: dict[str, Scene], grace: float) -> AsyncIterator[Routers]:
     folder.mkdir()
-    ports = free_ports(2)
+    ports = [free_port() for _ in range(2)]
     backends = [part for name, group in groups.items() for part in ("--backend", f"{name}={group.addresses[0]}")]
     with contextlib.ExitStack() as stack:
         nodes = Nodes(stack.enter_context(quick_folder()))

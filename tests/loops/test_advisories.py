@@ -43,7 +43,7 @@ async def given_up(backend: Backend, count: int = 1) -> list[str]:
     run_ids = [(await submit(backend, Caller(), a_submission())).run.run_id for _ in range(count)]
     intake = await backend.queue.open_intake(["default"], lambda _: None)
     for _ in range(2 * count):
-        delivery = await intake.take(5)
+        delivery = await intake.take(30)
         assert delivery is not None
         if delivery.count == 1:
             await delivery.answer(Reply.LATER)
@@ -105,13 +105,13 @@ async def test_a_record_that_cannot_be_read_hides_no_other(
 async def test_it_goes_on_after_an_outage_of_nats(own_nats_server: NatsServer) -> None:
     config = quick(config_for(own_nats_server.url))
     patience = Patience(down_seconds=0.2, unanswered_seconds=1.0, answer_seconds=0.5)
-    async with wiring.open_backend(config, "keeper", patience) as backend:
-        keeper = Advisories(backend, wait_seconds=0.2)
+    async with wiring.open_backend(config, "keeper", patience) as hasty, opened_backend(config) as backend:
+        keeper = Advisories(hasty, wait_seconds=0.2)
         await keeper.start()
         [first] = await given_up(backend)
         await eventually(lambda: all_ended(backend, [first]))
         await asyncio.to_thread(own_nats_server.restart)
-        await eventually(backend.is_up)
+        await eventually(lambda: hasty.is_up() and backend.is_up())
         run_ids: list[str] = []
 
         async def accepted() -> bool:

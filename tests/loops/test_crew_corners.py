@@ -117,10 +117,11 @@ class TestAJobThatSomebodyElseWorksOn:
     ) -> None:
         """So that a dead worker's run is taken over as soon as may be, and a job's deliveries are not used up."""
         job = await a_job(backend)
-        then = time.time() - age
-        held = await claim_run(replace(backend, clock=lambda: then), job, BERT, first_delivery=True)
+        now = time.time()
+        held = await claim_run(replace(backend, clock=lambda: now - age), job, BERT, first_delivery=True)
         assert isinstance(held, Held)
-        slow = replace(backend, config=replace(backend.config, run_heartbeat_interval_sec=heartbeat))
+        config = replace(backend.config, run_heartbeat_interval_sec=heartbeat)
+        slow = replace(backend, config=config, clock=lambda: now)
         hand, puppet = Hand(job, 2), Puppet(Completed())
         await crew_of(slow, puppet).work(hand, lambda: None)
         [(reply, delay)] = hand.answers

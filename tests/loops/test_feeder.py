@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
+from unhurried import unhurried
 from waiting import eventually
 
 
@@ -72,13 +74,22 @@ async def feed() -> Feed:
     return Feed()
 
 
-@pytest.fixture
-async def feeder(feed: Feed, index: SlowIndex) -> AsyncIterator[IndexFeeder]:
+@contextlib.asynccontextmanager
+async def feeding(feed: Feed, index: SlowIndex) -> AsyncIterator[IndexFeeder]:
     feeder = IndexFeeder(feed, index)  # type: ignore[arg-type]  # as much of a store as it needs
     await feeder.start()
-    yield feeder
-    feed.may_end.set()
-    await feeder.stop()
+    try:
+        yield feeder
+    finally:
+        feed.may_end.set()
+        index.may_write.set()
+        await feeder.stop()
+
+
+@pytest.fixture
+async def feeder(feed: Feed, index: SlowIndex) -> AsyncIterator[IndexFeeder]:
+    async with feeding(feed, index) as feeder:
+        yield feeder
 
 
 async def test_the_index_is_whole_once_all_that_was_there_is_written(
@@ -94,7 +105,7 @@ async def test_the_index_is_whole_once_all_that_was_there_is_written(
     await index.is_writing.wait()
     assert not await feeder.caught_up(0)
     index.may_write.set()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     assert index.was_whole == 1
     feed.tell(Stored(a_run(), 7))
     await eventually(lambda: index.applied(7, 0))
@@ -107,7 +118,7 @@ async def test_another_store_is_read_from_its_beginning_before_lists_count_as_tr
 ) -> None:
     """A write that was under way when the store changed does not make the lists of the new one true."""
     feed.tell(Stored(a_run(), 40))
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     index.may_write.clear()
     index.is_writing.clear()
     feed.tell(Stored(a_run(), 41))
@@ -124,7 +135,7 @@ async def test_another_store_is_read_from_its_beginning_before_lists_count_as_tr
     await eventually(only_the_new_one)
     assert not await feeder.caught_up(0)
     feed.tell(Removed(run.run_id, 2), caught_up=True, epoch="other")
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     assert await ids(index) == []
     assert index.was_whole == 2
 
@@ -136,82 +147,90 @@ async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
     feeder = IndexFeeder(feed, index := SqliteIndex(tmp_path / "index.db"))  # type: ignore[arg-type]
     await feeder.start()
     feed.tell(*(Stored(run, n + 1) for n, run in enumerate(runs)))
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     first = await index.page(RunFilter(), 2)
     await feeder.stop()
     feeder = IndexFeeder(feed, index := SqliteIndex(tmp_path / "index.db"))  # type: ignore[arg-type]
     await feeder.start()
     feed.tell(Stored(a_run(run_id=runs[1].run_id, updated_at=NOW + 99), 9))
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     assert feed.asked == [(0, ""), (6, "e")]
     second = await index.page(RunFilter(), 9, first.next)
     assert [line.run_id for line in second.items] == [run.run_id for run in runs[3::-1]]
     await feeder.stop()
 
 
-async def test_a_feed_that_went_silent_makes_no_list_true(
-    feed: Feed, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_feed_that_went_silent_makes_no_list_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was true once. What has been stored since then nobody knows."""
-    monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
-    feed.tell()
-    assert await feeder.caught_up(5)
-    for _ in range(8):
-        await asyncio.sleep(0.05)
-        feed.on_heard()
-        assert await feeder.caught_up(0)
-    await asyncio.sleep(0.3)
-    assert not await feeder.caught_up(0)
-    waiting = asyncio.create_task(feeder.caught_up(5))
-    await asyncio.sleep(0)
-    feed.tell(Stored(a_run(), 1), caught_up=False)  # back, and still behind
-    await asyncio.sleep(0.15)
-    assert not await feeder.caught_up(0)
-    assert not waiting.done()
-    feed.tell(Stored(a_run(), 2))
-    assert await waiting
+
+    async def scene(scale: float) -> None:
+        monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2 * scale)
+        feed, index = Feed(), SlowIndex(tmp_path / f"{scale}.db")
+        async with feeding(feed, index) as feeder:
+            feed.tell()
+            assert await feeder.caught_up(60)
+            for _ in range(8):
+                await asyncio.sleep(0.05 * scale)
+                feed.on_heard()
+                assert await feeder.caught_up(0)
+            await asyncio.sleep(0.3 * scale)
+            assert not await feeder.caught_up(0)
+            waiting = asyncio.create_task(feeder.caught_up(60))
+            await asyncio.sleep(0)
+            feed.tell(Stored(a_run(), 1), caught_up=False)  # back, and still behind
+            await asyncio.sleep(0.15 * scale)
+            assert not await feeder.caught_up(0)
+            assert not waiting.done()
+            feed.tell(Stored(a_run(), 2))
+            assert await waiting
+
+    await unhurried(scene)
 
 
-async def test_what_was_heard_counts_once_it_is_written(
-    feed: Feed, index: SlowIndex, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_heard_counts_once_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that cannot be written is as far behind as one that hears nothing."""
-    monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
-    feed.tell()
-    assert await feeder.caught_up(5)
-    index.may_write.clear()
-    feed.tell(Stored(a_run(), 1))
-    await index.is_writing.wait()
-    for _ in range(8):
-        feed.on_heard()
-        await asyncio.sleep(0.05)
-    assert not await feeder.caught_up(0)
-    index.may_write.set()
-    feed.on_heard()
-    assert await feeder.caught_up(5)
-    index.may_write.clear()
-    index.is_writing.clear()
-    feed.tell(Stored(a_run(), 2))
-    await index.is_writing.wait()
-    await asyncio.sleep(0.3)
-    index.may_write.set()
-    await asyncio.sleep(0.1)
-    assert not await feeder.caught_up(0), "what is written now was heard long ago"
-    feed.on_heard()
-    assert await feeder.caught_up(5)
-    assert index.was_whole == 1
+
+    async def scene(scale: float) -> None:
+        monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2 * scale)
+        feed, index = Feed(), SlowIndex(tmp_path / f"{scale}.db")
+        async with feeding(feed, index) as feeder:
+            feed.tell()
+            assert await feeder.caught_up(60)
+            index.may_write.clear()
+            feed.tell(Stored(a_run(), 1))
+            await index.is_writing.wait()
+            for _ in range(8):
+                feed.on_heard()
+                await asyncio.sleep(0.05 * scale)
+            assert not await feeder.caught_up(0)
+            index.may_write.set()
+            feed.on_heard()
+            assert await feeder.caught_up(60)
+            index.may_write.clear()
+            index.is_writing.clear()
+            feed.tell(Stored(a_run(), 2))
+            await index.is_writing.wait()
+            await asyncio.sleep(0.3 * scale)
+            index.may_write.set()
+            await asyncio.sleep(0.1 * scale)
+            assert not await feeder.caught_up(0), "what is written now was heard long ago"
+            feed.on_heard()
+            assert await feeder.caught_up(60)
+            assert index.was_whole == 1
+
+    await unhurried(scene)
 
 
 async def test_a_feeder_that_was_stopped_has_to_catch_up_again(
     feed: Feed, index: SlowIndex, feeder: IndexFeeder
 ) -> None:
     feed.tell()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     await feeder.stop()
     await feeder.start()
     assert not await feeder.caught_up(0)
     feed.tell()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
 
 
 async def test_damage_that_a_reader_finds_is_mended_while_nothing_is_written(
@@ -220,7 +239,7 @@ async def test_damage_that_a_reader_finds_is_mended_while_nothing_is_written(
     """Lists count as untrue at once, however long the feed takes to end, and until all has been told again."""
     stored = [Stored(a_run(), n + 1) for n in range(300)]
     feed.tell(*stored)
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     for ending in ("", "-wal"):
         (tmp_path / f"index.db{ending}").write_bytes(b"")
     feed.may_end.clear()
@@ -237,7 +256,7 @@ async def test_damage_that_a_reader_finds_is_mended_while_nothing_is_written(
     await eventually(lambda: index.applied(9, 0))
     assert not await feeder.caught_up(0)
     feed.tell(*stored[9:])
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     assert len((await index.page(RunFilter(), 1000)).items) == 300
 
 
@@ -245,7 +264,7 @@ async def test_lists_are_untrue_from_the_moment_a_write_fails(
     feed: Feed, index: SlowIndex, feeder: IndexFeeder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed.tell()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
 
     async def fails(*_: object) -> None:
         raise Unavailable("no space left")
@@ -257,4 +276,4 @@ async def test_lists_are_untrue_from_the_moment_a_write_fails(
     assert len(feed.asked) == 1, "it is opened again later"
     await eventually(lambda: len(feed.asked) == 2)
     feed.tell(Stored(a_run(), 1))
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)

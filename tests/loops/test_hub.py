@@ -44,11 +44,19 @@ def words_alive() -> int:
 
 
 async def wakes(follower: Follower) -> bool:
-    """Whether it is awake before it has waited for a moment."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + 0.05
-    await follower.wait(until)
-    return loop.time() < until
+    """Whether somebody wakes it. If nobody does, it is not waited for for long."""
+    loop, is_left = asyncio.get_running_loop(), False
+
+    def leave() -> None:
+        nonlocal is_left
+        if follower._waiter is not None and not follower._waiter.done():
+            is_left = True
+            follower.wake()
+
+    timer = loop.call_later(0.05, leave)
+    await follower.wait(loop.time() + 600)
+    timer.cancel()
+    return not is_left
 
 
 class TestFeed:

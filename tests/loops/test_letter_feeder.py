@@ -21,6 +21,7 @@ from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
+from unhurried import unhurried
 from waiting import eventually
 
 
@@ -58,7 +59,7 @@ async def test_the_index_follows_what_comes_and_what_goes(
 ) -> None:
     feeder = LetterFeeder(letters, index)
     await feeder.start()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     for number in range(3):
         await queue.bury(a_letter(), f"{number}")
     await shows(index, 3, 2, 1)
@@ -91,7 +92,7 @@ async def test_a_restart_reads_what_is_new_and_drops_what_went_meanwhile(
 
     again = LetterFeeder(Noting(letters._link, _config(letters), 0.05), index)
     await again.start()
-    assert await again.caught_up(5)
+    assert await again.caught_up(60)
     assert await letter_ids(index) == [5, 4, 2], "true means that what went is not shown either"
     assert [after for after, _ in asked] == [4]
     await again.stop()
@@ -144,7 +145,7 @@ async def test_a_damaged_index_is_built_anew(
         damaged.write(b"\xff" * (file.stat().st_size - 4096))
     await queue.bury(a_letter(), "the one that finds out")
     await shows(index, *range(41, 0, -1))
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     assert "built anew" in caplog.text
     await feeder.stop()
 
@@ -171,12 +172,12 @@ async def test_damage_that_a_reader_finds_is_mended_while_no_letter_comes(
                 yield changes(*some_letters(9))
                 await asyncio.Event().wait()
             finally:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(200):
                     await may_end.wait()
 
     feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
     await feeder.start()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     may_tell.clear()
     for ending in ("", "-wal"):
         (tmp_path / f"letters.db{ending}").write_bytes(b"")
@@ -189,7 +190,7 @@ async def test_damage_that_a_reader_finds_is_mended_while_no_letter_comes(
     await eventually(lambda: starts == [0, 0])
     assert not await feeder.caught_up(0)
     may_tell.set()
-    assert await feeder.caught_up(5)
+    assert await feeder.caught_up(60)
     assert await letter_ids(index) == list(range(9, 0, -1))
     await feeder.stop()
 
@@ -237,32 +238,39 @@ async def test_trouble_with_a_write_is_repeated_from_the_mark(
 
 
 async def test_word_of_what_went_is_no_sign_that_what_came_is_heard(
-    index: SqliteLetterIndex, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is looked at by another way than its letters come: that one may be cut off alone."""
-    monkeypatch.setattr(feed, "SILENCE_SECONDS", 0.2)
-    heard: list[Callable[[], None]] = []
 
-    class Feed:
-        async def changes(
-            self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
-        ) -> AsyncGenerator[LetterChanges, None]:
-            heard.append(on_heard)
-            on_heard()
-            yield changes(*some_letters(9))
-            for letter_id in range(1, 9):
-                await asyncio.sleep(0.05)
-                yield changes(gone={letter_id})
-            await asyncio.Event().wait()
+    async def scene(scale: float) -> None:
+        monkeypatch.setattr(feed, "SILENCE_SECONDS", 0.2 * scale)
+        heard: list[Callable[[], None]] = []
 
-    feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
-    await feeder.start()
-    assert await feeder.caught_up(5)
-    await shows(index, 9)
-    assert not await feeder.caught_up(0)
-    heard[0]()
-    assert await feeder.caught_up(0)
-    await feeder.stop()
+        class Feed:
+            async def changes(
+                self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+            ) -> AsyncGenerator[LetterChanges, None]:
+                heard.append(on_heard)
+                on_heard()
+                yield changes(*some_letters(9))
+                for letter_id in range(1, 9):
+                    await asyncio.sleep(0.05 * scale)
+                    yield changes(gone={letter_id})
+                await asyncio.Event().wait()
+
+        index = SqliteLetterIndex(tmp_path / f"{scale}.db")
+        feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
+        await feeder.start()
+        try:
+            assert await feeder.caught_up(5 * scale)
+            await shows(index, 9)
+            assert not await feeder.caught_up(0)
+            heard[0]()
+            assert await feeder.caught_up(0)
+        finally:
+            await feeder.stop()
+
+    await unhurried(scene)
 
 
 async def test_an_index_that_cannot_be_opened_stops_the_start(letters: JetStreamLetters, tmp_path: Path) -> None:
@@ -288,7 +296,7 @@ async def test_ten_tasks_start_and_stop_it_at_random_and_afterwards_nothing_runs
             await asyncio.sleep(chance.choice([0, 0, 0.002]))
             assert len(running()) <= 1
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         await asyncio.gather(*(meddle() for _ in range(10)))
         await feeder.stop()
     assert running() == set()

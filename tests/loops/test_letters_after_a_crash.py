@@ -149,7 +149,7 @@ async def test_a_worker_whose_run_a_keeper_has_ended_writes_no_second_letter(lin
 
 async def taken(backend: Backend, data: bytes) -> Leftover:
     intake = await backend.queue.open_intake(["default"], lambda _: None)
-    delivery = await intake.take(5)
+    delivery = await intake.take(60)
     assert delivery is not None
     await intake.close()
     assert delivery.data == data

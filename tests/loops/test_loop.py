@@ -87,7 +87,7 @@ async def test_ten_tasks_start_and_stop_it_at_random_and_afterwards_nothing_runs
             await asyncio.sleep(chance.choice([0, 0, 0.0005]))
             assert len(running()) <= 1
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         await asyncio.gather(*(meddle() for _ in range(10)))
         await loop.stop()
     assert running() == set()
@@ -117,7 +117,7 @@ async def test_a_turn_that_hangs_is_cut_off() -> None:
     await eventually(lambda: loop.turns >= 2)
     began = time.monotonic()
     await loop.stop()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 async def test_a_nudge_brings_the_next_turn_forward_and_a_stop_does_not_wait_for_it() -> None:
@@ -128,4 +128,4 @@ async def test_a_nudge_brings_the_next_turn_forward_and_a_stop_does_not_wait_for
     await eventually(lambda: loop.turns == 2)
     began = time.monotonic()
     await loop.stop()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60

@@ -86,7 +86,7 @@ async def test_a_put_that_goes_on_slowly_survives_any_number_of_turns(backend: B
             stored = found[0].last_sequence
             await sweeper.turn()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         if is_admitted:
             made = await store.put_admitted("one", slow(), 10**6, None, lambda _: None)
         else:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from contracts.inputs import pieces
-from pack_scenes import FOR_EVER, QUICK, Scene, check_failed, open_scene
+from pack_scenes import FOR_EVER, LEASE_SECONDS, QUICK, Scene, check_failed, open_scene
 from priced_stacks import ACME, an_ask
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.envelope import PackResult
@@ -262,7 +262,7 @@ async def test_a_run_that_is_lost_while_it_reads_leaves_no_files(scene: Scene) -
         assert len(left(scene)) == 1
     row = await scene.row(run)
     assert (row.status, row.stage) == (Status.PROCESSING, Stage.OPEN)
-    scene.stack.skew.move(10)
+    scene.stack.skew.move(LEASE_SECONDS + 10)
     await scene.stack.keep()
 
 
@@ -273,7 +273,7 @@ class TestScratch:
             "from pyoco_server.ports.inputs.scratch import Scratch\n"
             "async def main():\n"
             "    async with Scratch(pathlib.Path(sys.argv[1])).room() as room:\n"
-            "        (room / 'a').write_bytes(b'x'); print(room, flush=True); time.sleep(60)\n"
+            "        (room / 'a').write_bytes(b'x'); print(room, flush=True); time.sleep(600)\n"
             "asyncio.run(main())\n"
         )
         command = [sys.executable, "-c", program, str(tmp_path)]
@@ -302,7 +302,7 @@ class TestScratch:
             async with scratch.room() as room:
                 (room / "a").write_bytes(b"x")
                 inside.set()
-                await asyncio.sleep(60)
+                await asyncio.sleep(600)
 
         staying = asyncio.create_task(stay())
         await inside.wait()

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
-from pack_scenes import CREDIT, FEE, FOR_EVER, Scene, Watched, check_failed, is_gone, open_scene, pack_processes
+from pack_scenes import (
+    CREDIT,
+    FEE,
+    FOR_EVER,
+    LEASE_SECONDS,
+    Scene,
+    Watched,
+    check_failed,
+    is_gone,
+    open_scene,
+    pack_processes,
+)
 from priced_stacks import an_ask
 from pyoco_server.core.packs import PACKS
+from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Stage, Status
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.packs.pool import PackHosts
@@ -24,6 +37,7 @@ from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.reaper import Reaper
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.pack_queue.port import Delivery
+from unhurried import unhurried
 from waiting import eventually
 
 
@@ -35,15 +49,38 @@ async def scene(
         yield scene
 
 
+class Quick(Protocol):
+    """A scene with leases of so many seconds, renewed three times as often."""
+
+    def __call__(self, lease_seconds: float) -> contextlib.AbstractAsyncContextManager[Scene]: ...
+
+
+@pytest.fixture
+def quick(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quick:
+    def of(lease_seconds: float) -> contextlib.AbstractAsyncContextManager[Scene]:
+        folder = tmp_path / f"{lease_seconds}"
+        folder.mkdir()
+        return open_scene(request, folder, monkeypatch, int(lease_seconds), int(lease_seconds / 3))
+
+    return of
+
+
 class TestALease:
-    async def test_outlives_a_long_pack_by_its_heartbeats(self, scene: Scene) -> None:
+    async def test_outlives_a_long_pack_by_its_heartbeats(self, quick: Quick) -> None:
         """PRICED-122: the message stays invisible, too."""
-        run = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=4)
-        async with scene.worker(2):
-            await eventually(scene.begun().exists)
-            check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", "the pack took longer than 4 s")
-        assert len(scene.queue.asked("extend")) >= 2
-        assert len(scene.queue.asked("ack")) == 1, "it was delivered once"
+
+        async def play(scale: float) -> None:
+            async with quick(3 * scale) as scene:
+                seconds = int(4 * scale)
+                run = await scene.submit("sleeps", timebox_sec=seconds)
+                async with scene.worker(2) as worker:
+                    await _is_done_with(worker, run)
+                    told = f"the pack took longer than {seconds} s"
+                    check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", told)
+                assert len(scene.queue.asked("extend")) >= 2
+                assert len(scene.queue.asked("ack")) == 1, "it was delivered once"
+
+        await unhurried(play)
 
     async def test_that_is_lost_ends_the_pack_and_nothing_else(self, scene: Scene) -> None:
         """PRICED-123: nothing is uploaded or claimed, the message is acknowledged, the slot goes on."""
@@ -51,7 +88,7 @@ class TestALease:
         async with scene.worker() as worker:
             await eventually(scene.begun().exists)
             assert worker.running == (run.run_id,)
-            scene.stack.skew.move(10)
+            scene.stack.skew.move(LEASE_SECONDS + 10)
             await Reaper(scene.stack.priced).turn()
             check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
             assert (await scene.ended(next_one)).status is Status.COMPLETED
@@ -65,7 +102,7 @@ class TestALease:
         """PRICED-18, PRICED-120, PRICED-126, PRICED-155: the object stays, and nothing points to it."""
 
         async def reaped() -> None:
-            scene.stack.skew.move(10)
+            scene.stack.skew.move(LEASE_SECONDS + 10)
             await Reaper(scene.stack.priced).turn()
 
         scene.stack.points.meanwhile["worker.after_upload"] = reaped
@@ -77,27 +114,41 @@ class TestALease:
         assert await scene.stack.balance() == CREDIT - FEE
 
     async def test_outlives_a_ledger_that_is_away_for_less_than_its_time(
-        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+        self, quick: Quick, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """PRICED-123"""
-        monkeypatch.setattr(heartbeat_module, "_AGAIN_SECONDS", 0.1)
-        scene.ledger.down["transact_softly"] = 3
-        run = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=3)
-        async with scene.worker():
-            check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", "the pack took longer than 3 s")
 
-    async def test_is_taken_for_lost_when_the_ledger_is_away_for_longer(self, scene: Scene) -> None:
+        async def play(scale: float) -> None:
+            monkeypatch.setattr(heartbeat_module, "_AGAIN_SECONDS", 0.1 * scale)
+            async with quick(3 * scale) as scene:
+                scene.ledger.down["transact_softly"] = 3
+                seconds = int(4 * scale)
+                run = await scene.submit("sleeps", timebox_sec=seconds)
+                async with scene.worker() as worker:
+                    await _is_done_with(worker, run)
+                    told = f"the pack took longer than {seconds} s"
+                    check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", told)
+
+        await unhurried(play)
+
+    async def test_is_taken_for_lost_when_the_ledger_is_away_for_longer(self, quick: Quick) -> None:
         """PRICED-123"""
-        scene.ledger.down["transact_softly"] = FOR_EVER
-        run = await scene.submit(f"sleeps {scene.begun()}")
-        async with scene.worker() as worker:
-            await eventually(scene.begun().exists)
-            await eventually(lambda: worker.running == ())
-            await scene.settled()
-        assert (await scene.row(run)).stage is Stage.OPEN
-        scene.stack.skew.move(10)
-        await scene.stack.keep()
-        check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
+
+        async def play(scale: float) -> None:
+            async with quick(3 * scale) as scene:
+                scene.ledger.down["transact_softly"] = FOR_EVER
+                run = await scene.submit(f"sleeps {scene.begun()}")
+                async with scene.worker() as worker:
+                    await eventually(lambda: bool(worker.running))
+                    await eventually(lambda: worker.running == ())
+                    assert scene.begun().exists(), "it was lost before it had begun"
+                    await scene.settled()
+                assert (await scene.row(run)).stage is Stage.OPEN
+                scene.stack.skew.move(LEASE_SECONDS + 10)
+                await scene.stack.keep()
+                check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
+
+        await unhurried(play)
 
     async def test_that_is_lost_in_the_moment_of_the_outcome_is_lost(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
@@ -116,28 +167,33 @@ class TestALease:
         monkeypatch.setattr(heartbeat_module, "beat", beat)
         run = await scene.stack.started(await scene.submit())
         now = asyncio.get_running_loop().time()
-        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now - 2.9) as heart:
+        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now - LEASE_SECONDS + 0.1) as heart:
             assert await heart.while_mine(work()) is None
             assert heart.is_lost
 
-    async def test_that_is_lost_by_the_last_beat_is_lost(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_that_is_lost_by_the_last_beat_is_lost(self, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
         """PRICED-123: it was under way while the outcome came."""
-        answered = asyncio.Event()
 
-        async def beat(*_: object) -> bool:
-            await answered.wait()
-            return False
+        async def play(scale: float) -> None:
+            answered = asyncio.Event()
 
-        async def answer() -> None:
-            asyncio.get_running_loop().call_later(0.1, answered.set)
+            async def beat(*_: object) -> bool:
+                await answered.wait()
+                return False
 
-        monkeypatch.setattr(heartbeat_module, "beat", beat)
-        scene.stack.points.meanwhile["worker.after_upload"] = answer
-        run = await scene.stack.submitted(an_ask(inputs={"question": "sleeps", "seconds": 1.3}))
-        async with scene.worker():
-            await eventually(lambda: len(scene.queue.asked("ack")) == 1)
-        assert "worker.after_upload" in scene.stack.points.reached
-        assert (await scene.row(run)).stage is Stage.OPEN
+            async def answer() -> None:
+                asyncio.get_running_loop().call_later(0.1, answered.set)
+
+            monkeypatch.setattr(heartbeat_module, "beat", beat)
+            async with quick(3 * scale) as scene:
+                scene.stack.points.meanwhile["worker.after_upload"] = answer
+                run = await scene.stack.submitted(an_ask(inputs={"question": "sleeps", "seconds": 1.3 * scale}))
+                async with scene.worker():
+                    await eventually(lambda: len(scene.queue.asked("ack")) == 1)
+                assert "worker.after_upload" in scene.stack.points.reached
+                assert (await scene.row(run)).stage is Stage.OPEN
+
+        await unhurried(play)
 
     @pytest.mark.parametrize("fails", [False, True])
     async def test_is_not_lost_by_a_queue_that_does_not_answer(
@@ -224,8 +280,8 @@ class TestStopping:
     async def test_lets_what_runs_finish_and_receives_nothing_more(self, scene: Scene) -> None:
         """PRICED-125"""
         run, other = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=1), await scene.submit()
-        async with scene.worker(drain_seconds=10):
-            await eventually(scene.begun().exists)
+        async with scene.worker(drain_seconds=200) as worker:
+            await eventually(lambda: worker.running == (run.run_id,))
         check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", "the pack took longer than 1 s")
         assert (await scene.row(other)).status is Status.QUEUED
         assert pack_processes() == []
@@ -240,7 +296,7 @@ class TestStopping:
         row = await scene.row(run)
         assert (row.status, row.stage) == (Status.PROCESSING, Stage.OPEN)
         assert scene.queue.asked("ack") == []
-        scene.stack.skew.move(10)
+        scene.stack.skew.move(LEASE_SECONDS + 10)
         await scene.stack.keep()
         check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
 
@@ -270,7 +326,7 @@ class TestStopping:
                 await (worker.start() if chance.random() < 0.5 else worker.stop(chance.choice((0.0, 0.01))))
                 await asyncio.sleep(chance.random() * 0.01)
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             await asyncio.gather(*(fiddle() for _ in range(10)))
             await worker.stop()
             await worker.stop()
@@ -289,6 +345,12 @@ class TestStopping:
         with pytest.raises(UsageError):
             await worker.start()
         await worker.stop()
+
+
+async def _is_done_with(worker: PackWorker, run: PricedRun) -> None:
+    """Whatever has come of it: it may be lost, and then nobody ends it."""
+    await eventually(lambda: worker.running == (run.run_id,))
+    await eventually(lambda: worker.running == ())
 
 
 class Still:

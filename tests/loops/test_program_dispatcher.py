@@ -50,7 +50,7 @@ class TestTurns:
             stage.give(1)
             await eventually(lambda: len(stage.workers.started) == 30)
             assert (stage.workers.order, stage.workers.most) == ("ABC" * 10, 1)
-        assert await is_at_rest(backend)
+        await eventually(lambda: is_at_rest(backend))
 
     async def test_the_clients_of_a_program_have_theirs_too(self, backend: Backend) -> None:
         """GRID-59"""
@@ -97,7 +97,7 @@ class TestCredits:
             await eventually(lambda: len(stage.workers.started) == 100)
             await eventually(lambda: stage.workers.credits == 2)
             assert (stage.workers.most, len(stage.holdings)) == (2, 0)
-        assert await is_at_rest(backend)
+        await eventually(lambda: is_at_rest(backend))
 
     async def test_without_a_credit_nothing_leaves_the_queue(self, backend: Backend) -> None:
         """GRID-62"""
@@ -165,7 +165,7 @@ class TestCaps:
             await asyncio.gather(*(stage.stop() for stage in stages))
             assert (tally.most["clientA"], [stage.workers.credits for stage in stages]) == (3, [10, 10, 10])
             await eventually(lambda: is_at_rest(other))
-        assert await is_at_rest(backend)
+        await eventually(lambda: is_at_rest(backend))
 
     async def test_a_client_at_its_cap_delays_nobody(self, backend: Backend) -> None:
         """GRID-61, P7: hundreds of queued jobs of one client with a cap of one, then one of another"""
@@ -183,7 +183,7 @@ class TestCaps:
                 await stage.finish(stage.workers.running[run_id])
                 stage.give(1)
 
-            await soon(another, 3.0)
+            await soon(another, 10.0)
             assert stage.workers.tally.most["clientA"] == 1
             await stage.finish(next(iter(stage.workers.running.values())))
 
@@ -201,16 +201,18 @@ class TestCaps:
                 await programs_of(other).slots.free(held)
                 began = time.monotonic()
                 await eventually(lambda: run_id in stage.workers.running)
-                assert time.monotonic() - began < 10
+                assert time.monotonic() - began < 60
                 await stage.finish(stage.workers.running[run_id])
 
-    async def test_a_lowered_cap_is_waited_for_and_a_raised_one_is_used(self, backend: Backend) -> None:
+    async def test_a_lowered_cap_is_waited_for_and_a_raised_one_is_used(self, backend: Backend, group: str) -> None:
         """GRID-76"""
         await cap(backend, "clientA", 3)
         await asyncio.gather(*(submitted(backend) for _ in range(6)))
         async with a_stage(backend, count=10) as stage:
             await eventually(lambda: len(stage.workers.running) == 3)
             await cap(backend, "clientA", 1)
+            slots = programs_of(backend).slots
+            await eventually(lambda: (known := slots.cap(group, "clientA")) is not None and known.cap == 1)
             first, second, third = list(stage.workers.running.values())
             await stage.finish(first)
             await stage.finish(second)
@@ -259,14 +261,15 @@ class TestWithoutAWord:
                 await stage.finish(attempt)
 
     async def test_all_that_somebody_dead_had_in_hand_is_taken_at_once(self, backend: Backend) -> None:
-        """P28: not one of them with each look at an idle lane, which would take a minute"""
-        await cap(backend, "clientA", 60)
-        run_ids = {await submitted(backend) for _ in range(60)}
+        """P28: not one of them with each look at an idle lane, which would take minutes"""
+        count = 150
+        await cap(backend, "clientA", count)
+        run_ids = set(await asyncio.gather(*(submitted(backend) for _ in range(count))))
         queue = programs_of(backend).queue
         (lane,) = queue.lanes(programs_of(backend).config.exec_group)
-        for delivery in await queue.take(lane, 60):
+        for delivery in await queue.take(lane, count):
             await delivery.answer(Reply.LATER)
-        async with a_stage(backend, count=60) as stage:
+        async with a_stage(backend, count=count) as stage:
             await eventually(lambda: set(stage.workers.running) == run_ids)
             await asyncio.gather(*(stage.finish(attempt) for attempt in list(stage.workers.running.values())))
 

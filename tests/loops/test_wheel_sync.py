@@ -27,6 +27,7 @@ from pyoco_server.loops import wheel_jobs, wheel_stage, wheel_sync
 from pyoco_server.loops.wheel_stage import Patience
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
+from unhurried import unhurried
 from waiting import eventually
 from wheels import build_wheel
 
@@ -112,6 +113,13 @@ async def worker(prepared: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[W
             yield worker
             await worker.sync.stop()
             assert not list((tmp_path / "wheels" / ".tmp").iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes its time for a real pip."""
+    monkeypatch.setattr(wheel_jobs, "_PATIENCE_SECONDS", 200.0)
+    monkeypatch.setattr(wheel_sync, "_START_SECONDS", 200.0)
 
 
 def failures(report: SyncReport) -> dict[str, str]:
@@ -508,7 +516,7 @@ async def test_a_pip_that_hangs_holds_up_neither_the_others_nor_the_end(
     assert pips_in(worker.shelf.directory) == 1
     began = time.monotonic()
     await sync.stop()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert pips_in(worker.shelf.directory) == 0
 
 
@@ -521,7 +529,7 @@ async def test_it_stops_at_once_in_the_middle_of_a_pass(worker: Worker, silent_i
     await eventually(lambda: pips_in(worker.shelf.directory) == 1, 30)
     began = time.monotonic()
     await asyncio.gather(sync.stop(), sync.stop())
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert pips_in(worker.shelf.directory) == 0
     await sync.start()
     await eventually(lambda: pips_in(worker.shelf.directory) == 1, 30)
@@ -529,17 +537,22 @@ async def test_it_stops_at_once_in_the_middle_of_a_pass(worker: Worker, silent_i
 
 async def test_a_pass_is_due_when_the_interval_is_over(worker: Worker) -> None:
     """FLOW-229, FLOW-364"""
-    sync = worker.begin(wheel_sync_interval_sec=0.3)
-    first = await sync.sync_if_due()
-    await worker.put()
-    assert await sync.sync_if_due() == first
 
-    async def is_installed() -> bool:
-        return (await sync.sync_if_due()).installed == (MY_1,)
+    async def scene(scale: float) -> None:
+        version = f"{scale:.1f}"
+        sync = worker.begin(wheel_sync_interval_sec=0.3 * scale)
+        began = time.monotonic()
+        first = await sync.sync_if_due()
+        await worker.put(version=version)
+        assert await sync.sync_if_due() == first
 
-    began = time.monotonic()
-    await eventually(is_installed, 30)
-    assert time.monotonic() - began > 0.25
+        async def is_installed() -> bool:
+            return (await sync.sync_if_due()).installed == (f"my_tasks-{version}-py3-none-any.whl",)
+
+        await eventually(is_installed)
+        assert time.monotonic() - began > 0.25 * scale
+
+    await unhurried(scene)
 
 
 async def test_a_wheel_cannot_offer_modules_of_the_standard_library(worker: Worker) -> None:
@@ -557,7 +570,7 @@ async def test_an_installation_of_an_upload_that_is_gone_is_ended_for_the_next(
     await worker.put(requires=["lonely-lib"])
     worker.begin(wheel_index=silent_index)
     assert (await worker.sync.sync()).installed == ()
-    monkeypatch.setattr(wheel_jobs, "_PATIENCE_SECONDS", 30.0)
+    monkeypatch.setattr(wheel_jobs, "_PATIENCE_SECONDS", 200.0)
     await worker.put()
     report = await worker.sync.sync()
     assert (report.status, report.installed) == ("ok", (MY_1,))
@@ -635,7 +648,7 @@ async def test_a_worker_starts_with_what_it_has_when_its_wheels_take_too_long(
     sync = worker.begin()
     began = time.monotonic()
     report = await sync.first_sync()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert report.status == "error"
     assert "the worker starts with what it has" in failures(report)["*"]
     assert sync.is_installing

@@ -118,7 +118,7 @@ async def test_a_resolver_that_never_comes_is_told(backend: Backend, passes: int
     wheels = Wheels(passes)
     worker = worker_of(backend, Hosts(wheels, is_broken=True), wheels)
     with pytest.raises(UsageError, match="resolver"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             await worker.start()
     await worker.stop("close", 0)
 

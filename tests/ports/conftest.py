@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import nats
 import pytest
@@ -13,7 +13,16 @@ from pyoco_server.config import grid_from_env
 from pyoco_server.ports.nats.client import QuickClient
 from pyoco_server.ports.nats.grid_resources import ensure_grid
 from pyoco_server.ports.nats.link import Link, open_link
+from pyoco_server.ports.redis import link as redis_link
 from servers import config_for, unique
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_with_redis() -> Iterator[None]:
+    """A machine that stands still for two seconds is no outage."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis_link, "_PATIENCE_SECONDS", 60)
+        yield
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ async def pulled(link: Link, stream: str, consumer: str) -> Raw:
     inbox, heard = link.nc.new_inbox(), asyncio.Queue[Raw]()
     await link.nc.listen(inbox, heard.put_nowait)
     await link.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", b"1", inbox)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         return await heard.get()
 
 
@@ -131,7 +131,7 @@ async def test_a_queues_consumers_come_back_and_begin_with_what_is_left(
     config = {
         "durable_name": "pyoco_worker_default",
         "ack_policy": "explicit",
-        "ack_wait": 77_000_000_000,
+        "ack_wait": 777_000_000_000,
         "max_deliver": 5,
         "filter_subject": f"{prepared.work_subject_prefix}.default",
     }
@@ -143,7 +143,7 @@ async def test_a_queues_consumers_come_back_and_begin_with_what_is_left(
     await back_up(prepared, streams, archive)
     await put_back(prepared, streams, archive, may_replace=True)
     info = await link.api(f"CONSUMER.INFO.{prepared.work_stream}.pyoco_worker_default", {}, dict[str, Any])
-    assert (info["config"]["ack_wait"], info["config"]["max_deliver"]) == (77_000_000_000, 5)
+    assert (info["config"]["ack_wait"], info["config"]["max_deliver"]) == (777_000_000_000, 5)
     again = await pulled(link, prepared.work_stream, "pyoco_worker_default")
     assert b"in hand" in again.data
     assert again.reply.split(".")[4] == "1"  # a first delivery
@@ -475,7 +475,7 @@ async def test_jobs_that_may_have_been_missed_make_no_backup(own_nats_server: Na
     streams = JetStreamStreams(link, config)
     async with streams.new_jobs(config.work_stream) as jobs:
         await asyncio.to_thread(own_nats_server.restart)
-        await link.until_up(10)
+        await link.until_up(60)
         await jobs.end()
         with pytest.raises(Unavailable, match="may have been missed"):
             async for _ in jobs.told():
@@ -490,7 +490,7 @@ async def test_a_copy_that_the_server_breaks_off_is_none(
     for number in range(200):
         await store.write(f"key{number}", os.urandom(100_000))
     monkeypatch.setattr(streams._link.nc, "publish", _say_nothing)
-    async with asyncio.timeout(30), streams.copy(f"KV_{prepared.runs_kv_bucket}", with_consumers=False) as copying:
+    async with asyncio.timeout(200), streams.copy(f"KV_{prepared.runs_kv_bucket}", with_consumers=False) as copying:
         with pytest.raises(BackupFailed, match="broke off the copy"):
             _ = [chunk async for chunk in copying.chunks]
 

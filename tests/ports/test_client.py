@@ -247,8 +247,12 @@ class TestListening:
 async def test_who_asks_for_tls_is_not_connected_in_plain_text(nats_url: str) -> None:
     """FLOW-533: not even to be told of a wrong password, which would have been sent by then."""
     address = nats_url.replace("nats://", "tls://somebody:secret@")
-    with pytest.raises(NotStored, match="asks for tls, and the server does not offer it") as raised:
-        await open_link(address, "test", connect_seconds=1.0)
+    for seconds in (1.0, 4.0, 16.0):  # a busy machine may be too slow for the first
+        with pytest.raises(NotStored) as raised:
+            await open_link(address, "test", connect_seconds=seconds)
+        if "asks for tls, and the server does not offer it" in str(raised.value):
+            break
+    assert "asks for tls, and the server does not offer it" in str(raised.value)
     assert "secret" not in str(raised.value)
 
 
@@ -260,12 +264,12 @@ async def test_a_connection_that_swallows_the_first_cancel_is_given_up_all_the_s
         nonlocal swallowed
         while swallowed < 2:
             try:
-                await asyncio.sleep(60)
+                await asyncio.sleep(600)
             except asyncio.CancelledError:
                 swallowed += 1
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         with pytest.raises(TimeoutError):
             await _within(stubborn(), 0.05)
     assert swallowed == 2
@@ -283,6 +287,6 @@ async def test_a_late_answer_to_a_ping_that_was_given_up_does_not_deafen_the_con
 
     with own_nats_server.frozen(), pytest.raises(nats.errors.FlushTimeoutError):
         await ask_in_vain()
-    await link.nc.flush(timeout=5)  # the read loop goes on: this is answered, on the same connection
+    await link.nc.flush(timeout=60)  # the read loop goes on: this is answered, on the same connection
     assert (link.is_up, link.connection) == (True, connection)
     await link.close()

@@ -148,7 +148,10 @@ class TestBunching:
             assert len(writes) == count
             assert nc._pending_data_size == 0
 
-    async def test_a_single_question_is_answered_within_milliseconds(self, nc: QuickClient, plain: Client) -> None:
+    async def test_a_single_question_waits_for_no_pause(
+        self, nc: QuickClient, plain: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nc, "PAUSE_SECONDS", HOUR)
         subject, inbox = unique("s"), unique("i")
         heard = await hear(nc, inbox)
 
@@ -158,14 +161,9 @@ class TestBunching:
         await plain.subscribe(subject, cb=answer)
         await settled(plain)
         nc.in_flight = 1
-        seconds = []
         for count in range(1, 31):
-            began = time.perf_counter()
             await nc.send(subject, b"x", inbox)
-            while len(heard) < count:
-                await asyncio.sleep(0)
-            seconds.append(time.perf_counter() - began)
-        assert min(seconds) < 0.005  # the best of many: others use this machine, too
+            await heard.has(count)
 
     async def test_a_forced_flush_waits_for_no_pause(
         self, nc: QuickClient, plain: Client, monkeypatch: pytest.MonkeyPatch

@@ -43,14 +43,14 @@ async def test_whoever_s_clock_is_wrong_goes_by_the_store_s(
     for wrong in (3600.0, -3600.0):
         monkeypatch.setattr(time, "time", lambda wrong=wrong: real() + wrong)
         async with open_clock(link, f"KV_{prepared.runs_kv_bucket}") as clock:
-            assert clock() == pytest.approx(real(), abs=2.0)
+            assert clock() == pytest.approx(real(), abs=20.0)
             monkeypatch.setattr(time, "time", lambda: real() + 1e6)
-            assert clock() == pytest.approx(real(), abs=2.0)
+            assert clock() == pytest.approx(real(), abs=20.0)
     assert sum("clock differs" in record.message for record in caplog.records) == 2
 
 
 async def test_it_is_nearly_the_machine_s_own_where_that_is_right(link: Link, prepared: NatsBackendConfig) -> None:
     async with open_clock(link, f"KV_{prepared.runs_kv_bucket}") as clock:
-        assert clock() == pytest.approx(time.time(), abs=0.5)
+        assert clock() == pytest.approx(time.time(), abs=5.0)
         moments = [clock() for _ in range(100)]
         assert moments == sorted(moments)

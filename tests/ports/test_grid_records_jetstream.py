@@ -160,7 +160,7 @@ async def test_without_a_connection_hints_and_events_vanish_in_silence(own_nats_
     hints, heard = NatsHints(link), list[str]()
     listening = await hints.listen("g", lambda _, word: heard.append(word))
     own_nats_server.kill()
-    await eventually(lambda: not link.is_up)
+    await eventually(lambda: not link.is_up and link.connection > 0)  # all has been told of the loss
     events = JetStreamEvents(link, EVENTS_STREAM)
     await hints.tell("g", Hint.DONE, "lost")
     for _ in range(3):

@@ -23,7 +23,8 @@ from servers import NatsServer, unique
 from waiting import eventually
 
 SECOND = 10**9
-IMPATIENT = Patience(down_seconds=0.5, unanswered_seconds=1.0, answer_seconds=0.5)
+#: Where nobody is there, nobody is waited for.
+HASTY = Patience(down_seconds=0.5)
 
 
 def store(link: Link, config: PricedConfig) -> JetStreamInputs:
@@ -68,7 +69,7 @@ async def test_inputs_are_kept_for_the_retention_and_no_shorter(
 async def test_a_put_that_fails_is_whole_or_not_there_and_may_be_repeated(
     inputs: Inputs, nats_url: str, priced: PricedConfig, tmp_path: Path, faults: list[str]
 ) -> None:
-    faulty: FaultyLink = await open_faulty_link(nats_url, IMPATIENT)
+    faulty: FaultyLink = await open_faulty_link(nats_url, HASTY)
     try:
         writer = store(faulty, priced)
         faulty.faults.extend(faults)
@@ -98,11 +99,12 @@ async def test_a_damaged_input_is_not_a_missing_one(
 async def test_an_outage_is_not_a_missing_input(
     own_nats_server: NatsServer, priced: PricedConfig, tmp_path: Path
 ) -> None:
-    link = await open_link(own_nats_server.url, "tests", IMPATIENT)
+    link = await open_link(own_nats_server.url, "tests", HASTY)
     inputs = store(link, priced)
     await inputs.start()
     await put(inputs, b"one")
     own_nats_server.kill()
+    await eventually(lambda: not link.is_up)
     began = time.monotonic()
     for doing in (
         inputs.head(KEY),
@@ -114,7 +116,7 @@ async def test_an_outage_is_not_a_missing_input(
     ):
         with pytest.raises(DependencyUnavailable):
             await doing
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert not (tmp_path / "copy").exists()
     own_nats_server.start()
     await eventually(lambda: link.is_up)

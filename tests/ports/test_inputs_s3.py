@@ -117,7 +117,7 @@ async def test_a_server_that_is_gone_says_so_in_time(client: S3Client, unused_po
             return_exceptions=True,
         )
         assert {type(each) for each in outcomes} == {DependencyUnavailable}
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
 
 
 async def test_a_bucket_that_is_gone_is_not_a_missing_input(inputs: S3Inputs, client: S3Client, tmp_path: Path) -> None:

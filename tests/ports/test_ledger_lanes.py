@@ -59,10 +59,10 @@ class Held:
 
     def _stand(self, _: LedgerTx) -> None:
         self._entered.set()
-        assert self._left.wait(20)
+        assert self._left.wait(100)
 
     async def __aenter__(self) -> Held:
-        await asyncio.to_thread(self._entered.wait, 20)
+        await asyncio.to_thread(self._entered.wait, 100)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -130,11 +130,11 @@ async def test_nobody_hears_of_a_result_before_it_is_committed(ledger: SqlLedger
 
     def second(_: LedgerTx) -> None:
         second_works.set()
-        assert go_on.wait(20)
+        assert go_on.wait(100)
 
     async with Held(ledger):
         tasks = await waiting(ledger.transact(a_reserved_run), ledger.transact(second))
-    await asyncio.to_thread(second_works.wait, 20)
+    await asyncio.to_thread(second_works.wait, 100)
     await asyncio.sleep(0.02)
     assert not tasks[0].done()
     assert raw("SELECT * FROM runs") == []
@@ -210,11 +210,11 @@ async def test_who_is_cancelled_too_late_has_done_it_whole(ledger: SqlLedger, ra
     def slow(tx: LedgerTx) -> None:
         a_reserved_run(tx)
         entered.set()
-        assert left.wait(20)
+        assert left.wait(100)
         a_reserved_run(tx)
 
     (task,) = await waiting(ledger.transact(slow))
-    await asyncio.to_thread(entered.wait, 20)
+    await asyncio.to_thread(entered.wait, 100)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -239,7 +239,7 @@ async def test_who_stops_waiting_is_out_of_the_line_at_once(
     """Each may hold a quarter of a megabyte of inputs, and ten thousand of them fit in."""
     assert ledger._writing is not None
     async with Held(ledger):
-        monkeypatch.setattr(sql, "_WRITE_SECONDS", 0.05 if how == "too late" else 15)
+        monkeypatch.setattr(sql, "_WRITE_SECONDS", 0.5 if how == "too late" else 15)
         tasks = await waiting(*(ledger.transact(a_reserved_run) for _ in range(5)))
         assert len(ledger._writing._waiting) == 5
         if how == "cancelled":

@@ -16,6 +16,7 @@ from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.letters import sqlite_query
 from pyoco_server.ports.letters.port import LetterFilter, StoredLetter
 from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
+from waiting import soon
 
 
 class TestSqliteLetterIndex(LetterIndexContract):
@@ -97,9 +98,11 @@ async def test_pages_and_counts_of_many_letters_are_quick(tmp_path: Path) -> Non
                 assert len((await index.page(each, 50)).items) == 50
                 took.append(time.perf_counter() - began)
             assert min(took) < 0.1, each
-        began = time.perf_counter()
-        assert sum(group.count for group in await index.counts("u1")) == await index.total("u1")
-        assert time.perf_counter() - began < 0.5
+
+        async def count() -> None:
+            assert sum(group.count for group in await index.counts("u1")) == await index.total("u1")
+
+        await soon(count, 0.5)
 
 
 class TestAFileOfNoUse:

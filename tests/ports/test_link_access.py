@@ -7,6 +7,7 @@ import base64
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -23,7 +24,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NotStored, SettingError, Unavailable
 from pyoco_server.ports.nats.access import Access, access_of
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Link, NotPermitted, open_link
+from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, open_link
 from url_sites import Authority
 from waiting import eventually
 
@@ -70,8 +71,10 @@ def _nkeys() -> ModuleType:
 
 
 @contextlib.asynccontextmanager
-async def linked(access: Access) -> AsyncIterator[Link]:
-    link = await open_link(access, "tests", connect_seconds=1.5)
+async def linked(
+    access: Access, connect_seconds: float = 60.0, patience: Patience | None = None
+) -> AsyncIterator[Link]:
+    link = await open_link(access, "tests", patience, connect_seconds)
     try:
         yield link
     finally:
@@ -80,11 +83,14 @@ async def linked(access: Access) -> AsyncIterator[Link]:
 
 async def refusal(access: Access) -> str:
     """What somebody is told who is not let in; and that takes seconds, not minutes."""
-    began = time.monotonic()
-    with pytest.raises(NotStored) as caught:
-        async with linked(access):
-            raise AssertionError("it was let in")
-    assert time.monotonic() - began < 20
+    for seconds in (1.5, 6.0, 24.0):  # a busy machine may be too slow to be refused in time
+        began = time.monotonic()
+        with pytest.raises(NotStored) as caught:
+            async with linked(access, seconds):
+                raise AssertionError("it was let in")
+        assert time.monotonic() - began < seconds + 60
+        if re.search(r"answers at \S+: ", str(caught.value)):  # and why
+            break
     return str(caught.value)
 
 
@@ -271,7 +277,8 @@ class TestTls:
             async with linked(Access(url=f"tls://127.0.0.1:{server.port}", tls_ca=str(authority.ca_file))) as link:
                 server.freeze()
                 await link.nc.force_reconnect()
-                await eventually(lambda: link.connection == 1, seconds=10.0)
+                # On a busy machine, four times as long: still less than the half minute of a TLS that waits.
+                await eventually(lambda: link.connection == 1, seconds=6.0)
 
     async def test_new_certificates_need_no_new_process(self, authority: Authority, tmp_path: Path) -> None:
         """The authority itself is replaced, and the server with it."""
@@ -310,7 +317,7 @@ class TestTls:
                 await eventually(lambda: "its certificate is refused" in link._why_not_in)
                 assert caplog.text.count("the certificates cannot be read again") == 1
                 ca.write_bytes(other.ca_file.read_bytes())
-                await eventually(lambda: link.nc.stats["reconnects"] == 1 and link.is_up, seconds=10.0)
+                await eventually(lambda: link.nc.stats["reconnects"] == 1 and link.is_up)
                 assert await link.api("INFO", {}, dict[str, Any])
 
 
@@ -381,16 +388,16 @@ class TestUsers:
     async def test_a_write_that_is_not_permitted_fails_at_once_and_is_told_of_once(
         self, tmp_path: Path, users: str, password_file: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A write without an answer is tried for fifteen seconds; nobody waits for this one."""
+        """A write without an answer is tried again and again, for minutes here; nobody waits for this one."""
         with configured_nats(tmp_path, users) as server:
             access = Access(
                 url=server.url, user="worker", password_file=str(password_file), inbox_prefix="_INBOX_worker"
             )
-            async with linked(access) as link:
+            async with linked(access, patience=Patience(unanswered_seconds=300.0)) as link:
                 began = time.monotonic()
                 for _ in range(3):
                     with pytest.raises(NotStored, match=r"does not permit this user to publish to \$KV\.mine\.Key"):
                         await Bucket(link, "mine").write("Key", b"{}", 0)
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 100
         assert caplog.text.count("NATS does not permit this") == 1
         assert _SECRET not in caplog.text

@@ -37,7 +37,7 @@ def state(link: Link) -> StoreState:
 
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Link]:
-    link = await open_link(url, "tests", QUICK)
+    link = await open_link(url, "tests")
     try:
         yield link
     finally:
@@ -67,8 +67,10 @@ async def test_a_server_at_its_limit_has_no_room_and_for_certain_stored_nothing(
     with configured_nats(tmp_path, jetstream="max_file_store: 100KB") as nats:
         async with opened(nats.url) as link:
             bucket, other = await make(link, "one"), await make(link, "two")
+            link.patience = Patience(unanswered_seconds=1.0)
             with pytest.raises(NoRoom, match=r"the store of NATS has no room for KV_one: .*10023") as told:
                 await fill(bucket)
+            link.patience = Patience()
             assert isinstance(told.value, NotStored)
             assert told.value.number == 32
             assert state(link) is StoreState.FULL
@@ -89,8 +91,10 @@ async def test_a_stream_that_cannot_write_to_its_disk_is_told_as_such_and_works_
         async with opened(server.url) as link:
             bucket, other = await make(link, "one"), await make(link, "two")
             await jam(server.url, tmp_path / "data", "KV_one", "$KV.one.fill")
+            link.patience = QUICK
             with pytest.raises(NoRoom, match="KV_one takes messages and neither stores nor refuses them") as told:
                 await bucket.write("k", b"1", 0)
+            link.patience = Patience()
             assert not isinstance(told.value, NotStored)
             await other.write("k", b"1", 0)
             assert state(link) is StoreState.STUCK
@@ -107,6 +111,7 @@ async def test_a_server_that_is_merely_slow_is_not_taken_for_a_full_one(tmp_path
     with configured_nats(tmp_path) as nats:
         async with opened(nats.url) as link:
             await make(link, "one")
+            link.patience = QUICK
             nats.freeze()
             late = asyncio.create_task(link.store("$KV.one.k", b"1"))
             before = link._count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -18,8 +19,9 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue import notices as adapter
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
-from pyoco_server.ports.queue.port import Notice, Notices, Reply
+from pyoco_server.ports.queue.port import Notice, Notices, Queue, Reply
 from servers import NatsServer, config_for
+from unhurried import a_world, unhurried
 from waiting import eventually
 
 ACK_WAIT = 0.5
@@ -30,8 +32,15 @@ def queue(link: Link, prepared: NatsBackendConfig) -> JetStreamQueue:
     return JetStreamQueue(link, _quick(prepared))
 
 
+_TIMERS: dict[str, Any] = {
+    "consumer_ack_wait_sec": ACK_WAIT,
+    "ack_progress_interval_sec": 0.1,
+    "consumer_max_deliver": 2,
+}
+
+
 def _quick(config: NatsBackendConfig) -> NatsBackendConfig:
-    return replace(config, consumer_ack_wait_sec=ACK_WAIT, ack_progress_interval_sec=0.1, consumer_max_deliver=2)
+    return replace(config, **_TIMERS)
 
 
 @pytest.fixture
@@ -41,19 +50,19 @@ async def notices(queue: JetStreamQueue) -> AsyncIterator[Notices]:
     await notices.close()
 
 
-async def exhaust(queue: JetStreamQueue, job: Job) -> None:
+async def exhaust(queue: Queue, job: Job) -> None:
     """Delivered as often as it may be, and never answered for. Nobody asks for more."""
     await queue.put(job)
     async with opened(queue, [job.tag]) as intake:
-        first = await intake.take(5)
+        first = await intake.take(60)
         assert first is not None
         await first.answer(Reply.LATER)
-        second = await intake.take(5)
+        second = await intake.take(60)
         assert second is not None
         assert second.count == 2
 
 
-async def stirred(notices: Notices, seconds: float = 5.0) -> Notice:
+async def stirred(notices: Notices, seconds: float = 30.0) -> Notice:
     """The next notice, however often the queue has to be stirred for it."""
     found: list[Notice] = []
 
@@ -75,11 +84,11 @@ class TestANotice:
         hand = Hand()
         async with opened(queue, ["a"], hand) as intake:
             for count in (1, 2):
+                began = time.monotonic()
                 await intake.want(1)
                 await hand.holds(count)
             await intake.want(1)
-            began = time.monotonic()
-            notice = await notices.take(30)
+            notice = await notices.take(60)
             assert notice is not None
             assert time.monotonic() - began > ACK_WAIT - 0.1
         assert notice.deliveries == 2
@@ -108,24 +117,29 @@ class TestANotice:
         await eventually(is_kept)
         await first.close()
         later = await queue.open_notices()
-        assert await later.take(2) is not None
+        assert await later.take(60) is not None
         await later.close()
 
     async def test_is_handed_to_one_keeper_and_again_to_another_when_that_one_dies(
-        self, queue: JetStreamQueue, monkeypatch: pytest.MonkeyPatch
+        self, link: Link, nats_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(adapter, "_ACK_WAIT_SECONDS", 2)
-        keepers = [await queue.open_notices() for _ in range(3)]
-        await exhaust(queue, a_job())
-        await stirred(keepers[0])  # and it says nothing more
-        others = await asyncio.gather(*(keeper.take(0.3) for keeper in keepers[1:]))
-        assert others == [None, None]
-        again = await asyncio.gather(*(keeper.take(3) for keeper in keepers[1:]))
-        [notice] = [each for each in again if each is not None]
-        await notice.settle()
-        assert await asyncio.gather(*(keeper.take(2.5) for keeper in keepers)) == [None] * 3
-        for keeper in keepers:
-            await keeper.close()
+        async def scene(scale: float) -> None:
+            monkeypatch.setattr(adapter, "_ACK_WAIT_SECONDS", int(2 * scale))
+            async with a_world(link, nats_url, **_TIMERS) as backend, contextlib.AsyncExitStack() as opened_ones:
+                keepers = [await backend.queue.open_notices() for _ in range(3)]
+                for keeper in keepers:
+                    opened_ones.push_async_callback(keeper.close)
+                await exhaust(backend.queue, a_job())
+                await stirred(keepers[0])  # and it says nothing more
+                others = await asyncio.gather(*(keeper.take(0.3) for keeper in keepers[1:]))
+                assert others == [None, None]
+                again = await asyncio.gather(*(keeper.take(3 * scale) for keeper in keepers[1:]))
+                got = [each for each in again if each is not None]
+                assert len(got) == 1
+                await got[0].settle()
+                assert await asyncio.gather(*(keeper.take(2.5 * scale) for keeper in keepers)) == [None] * 3
+
+        await unhurried(scene)
 
     async def test_that_is_put_off_comes_again_then(self, queue: JetStreamQueue, notices: Notices) -> None:
         await exhaust(queue, a_job())
@@ -151,8 +165,12 @@ class TestANotice:
             await link.store(subject, word)
             assert await notices.take(1) is None
         assert await notices.take(1) is None
-        info = await link.api(f"STREAM.INFO.{config.advisory_stream}", {}, dict[str, Any])
-        assert info["state"]["messages"] == 0
+
+        async def are_gone() -> bool:
+            info = await link.api(f"STREAM.INFO.{config.advisory_stream}", {}, dict[str, Any])
+            return bool(info["state"]["messages"] == 0)
+
+        await eventually(are_gone)
 
     async def test_without_the_stream_that_keeps_them_there_is_an_error(self, nats_url: str) -> None:
         link = await open_link(nats_url, "tests", Patience(unanswered_seconds=0.3, answer_seconds=0.2))
@@ -178,27 +196,36 @@ class TestStirring:
         async with opened(queue, ["a"], again) as intake:
             await intake.want(5)
             await again.holds(5)
-        counts = {decode_job(each.data).run_id: each.count for each in again.deliveries}
+        # The first time that each is taken: on a busy machine it may come once more.
+        counts = {decode_job(each.data).run_id: each.count for each in reversed(again.deliveries)}
         assert counts == {job.run_id: 2 if job in jobs[:3] else 1 for job in jobs}
 
-    async def test_reaches_a_job_behind_others_that_are_due(self, queue: JetStreamQueue, notices: Notices) -> None:
-        for _ in range(30):
-            await queue.put(a_job())
-        last = a_job()
-        hand = Hand()
-        async with opened(queue, ["a"], hand) as intake:
-            await intake.want(30)
-            await hand.holds(30)
-            await queue.put(last)
-            for count in (31, 32):
-                await intake.want(1)
-                await hand.holds(count)
-                if count == 31:
-                    await hand.deliveries[-1].answer(Reply.LATER)
-        await asyncio.sleep(ACK_WAIT)
-        leftover = await (await stirred(notices)).leftover()
-        assert leftover is not None
-        assert decode_job(leftover.data).run_id == last.run_id
+    async def test_reaches_a_job_behind_others_that_are_due(self, link: Link, nats_url: str) -> None:
+        async def scene(scale: float) -> None:
+            timers = _TIMERS | {"consumer_ack_wait_sec": ACK_WAIT * scale}
+            async with a_world(link, nats_url, **timers) as backend:
+                queue, last, hand = backend.queue, a_job(), Hand()
+                for _ in range(30):
+                    await queue.put(a_job())
+                async with opened(queue, ["a"], hand) as intake:
+                    await intake.want(30)
+                    await hand.holds(30)
+                    await queue.put(last)
+                    for count in (31, 32):
+                        await intake.want(1)
+                        await hand.holds(count)
+                        if count == 31:
+                            await hand.deliveries[-1].answer(Reply.LATER)
+                await asyncio.sleep(ACK_WAIT * scale)
+                notices = await queue.open_notices()
+                try:
+                    leftover = await (await stirred(notices)).leftover()
+                finally:
+                    await notices.close()
+                assert leftover is not None
+                assert decode_job(leftover.data).run_id == last.run_id
+
+        await unhurried(scene)
 
     async def test_leaves_a_tag_alone_that_a_worker_asks_for(
         self, link: Link, queue: JetStreamQueue, notices: Notices, monkeypatch: pytest.MonkeyPatch

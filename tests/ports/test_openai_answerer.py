@@ -104,12 +104,12 @@ def nothing_is_left() -> bool:
     """No thread waits for an answer, and so no connection is held."""
     left = [thread for thread in threading.enumerate() if thread.name == "answerer"]
     for thread in left:
-        thread.join(5)
+        thread.join(60)
     return not any(thread.is_alive() for thread in left)
 
 
 def ask(
-    url: str, seconds: float = 20.0, *, key: str = KEY, asked: Ask = ASK, cancelled: threading.Event | None = None
+    url: str, seconds: float = 60.0, *, key: str = KEY, asked: Ask = ASK, cancelled: threading.Event | None = None
 ) -> Answer:
     """However it ends, nothing of it is left, and that before anything is closed from outside."""
     with contextlib.closing(OpenAiAnswerer(url, "some-model", key)) as answerer:
@@ -119,7 +119,7 @@ def ask(
             assert nothing_is_left()
 
 
-def refused(kind: type[NoAnswer], url: str, seconds: float = 20.0, **more: Any) -> str:
+def refused(kind: type[NoAnswer], url: str, seconds: float = 60.0, **more: Any) -> str:
     with pytest.raises(NoAnswer) as caught:
         ask(url, seconds, **more)
     assert type(caught.value) is kind
@@ -340,7 +340,7 @@ def goes_on(handler: BaseHTTPRequestHandler) -> None:
 
 def is_silent(handler: BaseHTTPRequestHandler) -> None:
     server: Any = handler.server
-    server.over.wait(20)
+    server.over.wait(200)
 
 
 SLOW = [drips, drips_its_head, goes_on, is_silent]
@@ -349,19 +349,27 @@ SLOW = [drips, drips_its_head, goes_on, is_silent]
 @pytest.mark.parametrize("play", SLOW)
 def test_a_slow_server_is_left_before_the_time_is_over(play: Play) -> None:
     with serving(play) as server:
-        begin = time.monotonic()
-        assert "in time" in refused(AnswererUnavailable, server.url, seconds=1)
-        assert time.monotonic() - begin < 1
+        for seconds in (1, 4, 16):  # a busy machine may be too late
+            begin = time.monotonic()
+            assert "in time" in refused(AnswererUnavailable, server.url, seconds=seconds)
+            took = time.monotonic() - begin
+            if took < seconds:
+                break
+        assert took < seconds
 
 
 @pytest.mark.parametrize("play", [*SLOW, plays(503, Retry_After="5")], ids=[*(s.__name__ for s in SLOW), "pausing"])
 def test_a_cancel_is_heard_while_it_waits(play: Play) -> None:
-    cancelled = threading.Event()
     with serving(play) as server:
-        threading.Timer(0.1, cancelled.set).start()
-        begin = time.monotonic()
-        refused(NobodyWaits, server.url, cancelled=cancelled)
-        assert time.monotonic() - begin < 4
+        for _ in range(5):  # a busy machine may be late, but not each time
+            cancelled = threading.Event()
+            threading.Timer(0.1, cancelled.set).start()
+            begin = time.monotonic()
+            refused(NobodyWaits, server.url, cancelled=cancelled)
+            took = time.monotonic() - begin
+            if took < 4:
+                break
+        assert took < 4
 
 
 def test_a_cancel_is_heard_while_the_server_does_not_speak_of_tls() -> None:
@@ -377,7 +385,7 @@ def test_a_cancel_that_comes_before_the_connection_ends_it(monkeypatch: pytest.M
     real = socket.create_connection
 
     def slow(*arguments: Any, **more: Any) -> socket.socket:
-        looked_up.wait(20)
+        looked_up.wait(200)
         return real(*arguments, **more)
 
     monkeypatch.setattr(socket, "create_connection", slow)

@@ -162,7 +162,7 @@ class TestDeadLetters:
         await worker.close()
         assert len(faulty.faults) < 50
         assert await queue.depth() == (1, 0)
-        await eventually(lambda: is_buried(queue, body), 15)
+        await eventually(lambda: is_buried(queue, body))
 
     async def test_a_letter_stored_twice_is_one(
         self, queue: PackQueue, faulty: FaultyLink, priced: PricedConfig
@@ -279,7 +279,7 @@ class TestGivingUp:
 class TestOutages:
     async def test_everything_says_so_while_the_server_is_gone(self, own_nats_server: NatsServer) -> None:
         """PRICED-199"""
-        link = await open_link(own_nats_server.url, "tests", IMPATIENT)
+        link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=0.5))
         queue = JetStreamPackQueue(link, settings(), 1)
         await queue.start()
         await send(queue)
@@ -299,7 +299,7 @@ class TestOutages:
         ):
             with pytest.raises(DependencyUnavailable):
                 await doing
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         own_nats_server.start()
         await eventually(lambda: link.is_up, 30.0)
         await queue.ack(delivery)
@@ -317,22 +317,24 @@ class TestOutages:
         await link.close()
 
     async def test_a_silent_server_is_no_empty_queue(self, own_nats_server: NatsServer) -> None:
-        link = await open_link(own_nats_server.url, "tests", IMPATIENT)
+        link = await open_link(own_nats_server.url, "tests")
         queue = JetStreamPackQueue(link, settings(), 1)
         await queue.start()
+        link.patience = IMPATIENT
         with own_nats_server.frozen():
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 with pytest.raises(DependencyUnavailable):
                     await queue.receive(1, 20)
                 with pytest.raises(DependencyUnavailable):
                     await queue.ping()
+        link.patience = Patience()
         body = await send(queue)
-        assert (await one(queue, 20)).body == body
+        assert (await one(queue)).body == body
         await queue.close()
         await link.close()
 
     async def test_a_receive_outlives_a_restart(self, own_nats_server: NatsServer) -> None:
-        link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=15))
+        link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=100))
         queue = JetStreamPackQueue(link, settings(), 1)
         await queue.start()
         receiving = asyncio.create_task(queue.receive(1, 20))

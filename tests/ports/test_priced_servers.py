@@ -33,7 +33,7 @@ servers = [PostgresServer(), ValkeyServer(folder / "redis"), MotoServer(folder /
 for each in servers:
     each.start()
 print(servers[0].folder, *(each.pid for each in servers), flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -137,7 +137,7 @@ async def test_s3_gives_back_what_it_was_given(s3: S3Client, moto_server: MotoSe
 async def test_sqs_gives_back_what_it_was_given(sqs: SQSClient) -> None:
     queue = (await sqs.create_queue(QueueName="runs"))["QueueUrl"]
     await sqs.send_message(QueueUrl=queue, MessageBody="one")
-    answer = await sqs.receive_message(QueueUrl=queue, AttributeNames=["ApproximateReceiveCount"], WaitTimeSeconds=1)
+    answer = await sqs.receive_message(QueueUrl=queue, AttributeNames=["ApproximateReceiveCount"], WaitTimeSeconds=20)
     assert [message["Body"] for message in answer["Messages"]] == ["one"]
     assert answer["Messages"][0]["Attributes"]["ApproximateReceiveCount"] == "1"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contracts.queue import ACK_WAIT_SECONDS, Hand, QueueContract, a_job, opened
+from contracts.queue import ACK_WAIT_SECONDS, Hand, MakeQueue, QueueContract, a_job, opened
 from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter
@@ -24,8 +24,6 @@ from pyoco_server.ports.queue.port import Queue, Reply
 from servers import NatsServer, config_for
 from waiting import eventually
 
-_QUICK: dict[str, Any] = {"consumer_ack_wait_sec": ACK_WAIT_SECONDS, "ack_progress_interval_sec": ACK_WAIT_SECONDS / 2}
-
 
 async def messages_of(link: Link, stream: str) -> int:
     info = await link.api(f"STREAM.INFO.{stream}", {}, dict[str, Any])
@@ -34,8 +32,19 @@ async def messages_of(link: Link, stream: str) -> int:
 
 class TestJetStreamQueue(QueueContract):
     @pytest.fixture
-    def queue(self, link: Link, prepared: NatsBackendConfig) -> Queue:
-        return JetStreamQueue(link, replace(prepared, **_QUICK))
+    def make_queue(self, link: Link, prepared: NatsBackendConfig) -> MakeQueue:
+        def make(ack_wait_seconds: float) -> Queue:
+            timers: dict[str, Any] = {
+                "consumer_ack_wait_sec": ack_wait_seconds,
+                "ack_progress_interval_sec": ack_wait_seconds / 2,
+            }
+            return JetStreamQueue(link, replace(prepared, **timers))
+
+        return make
+
+    @pytest.fixture
+    def queue(self, make_queue: MakeQueue) -> Queue:
+        return make_queue(ACK_WAIT_SECONDS)
 
 
 class TestPutting:
@@ -134,7 +143,7 @@ async def test_a_job_delivered_too_often_comes_no_more(link: Link, prepared: Nat
     await queue.put(a_job())
     async with opened(queue, ["a"]) as intake:
         for count in (1, 2):
-            delivery = await intake.take(5)
+            delivery = await intake.take(60)
             assert delivery is not None
             assert delivery.count == count
             await delivery.answer(Reply.LATER)
@@ -169,7 +178,7 @@ class TestAServerThatGoesAway:
                 while len(hand.deliveries) < count:
                     await intake.tick()
                     await asyncio.sleep(0.05)
-                assert time.monotonic() - back < 15
+                assert time.monotonic() - back < 60
             assert len(hand.deliveries) == 3
 
     async def test_a_take_without_a_connection_says_so(
@@ -190,7 +199,7 @@ class TestAServerThatGoesAway:
         queue = JetStreamQueue(link, config)
         await queue.put(a_job())
         async with opened(queue, ["a"]) as intake:
-            delivery = await intake.take(5)
+            delivery = await intake.take(60)
             assert delivery is not None
             own_nats_server.kill()
             await eventually(lambda: not link.is_up)
@@ -207,7 +216,7 @@ class TestAServerThatGoesAway:
             own_nats_server.kill()
             await eventually(lambda: not link.is_up)
             began = time.monotonic()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
 
 
 async def test_many_jobs_pass_a_small_hand_each_once(link: Link, prepared: NatsBackendConfig) -> None:
@@ -225,7 +234,7 @@ async def test_many_jobs_pass_a_small_hand_each_once(link: Link, prepared: NatsB
         most = max(most, len(held))
 
     intake = await queue.open_intake(["a", "b"], take)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         while len(done.deliveries) < len(jobs):
             await intake.want(8 - len(held))
             await eventually(lambda: bool(held))

@@ -33,7 +33,7 @@ def bucket(link: Link, prepared: NatsBackendConfig) -> Bucket:
 
 @pytest.fixture
 async def faulty(nats_url: str) -> AsyncIterator[FaultyLink]:
-    link = await open_faulty_link(nats_url, Patience(unanswered_seconds=1.0))
+    link = await open_faulty_link(nats_url)
     yield link
     await link.close()
 

@@ -152,7 +152,7 @@ async def test_workers_are_not_listed_from_memory_while_nats_is_away(own_nats_se
         began = time.monotonic()
         with pytest.raises(Unavailable):
             await registry.all()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
         await asyncio.to_thread(own_nats_server.start)
         await eventually(lambda: link.is_up)
         assert await registry.all() == [record]  # it waits for the watch, and not for luck

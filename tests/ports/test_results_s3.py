@@ -184,7 +184,7 @@ class Signed:
 def answer_of(url: str) -> tuple[int, bytes]:
     """To a request without any credentials."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
     try:
         connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path)
         response = connection.getresponse()
@@ -257,7 +257,7 @@ class TestOutages:
                 return_exceptions=True,
             )
             assert {type(each) for each in outcomes} == {DependencyUnavailable}
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 60
 
     async def test_a_server_that_stands_still_says_so_in_time(
         self, results: S3Results, moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
@@ -268,7 +268,7 @@ class TestOutages:
             began = time.monotonic()
             outcomes = await asyncio.gather(results.head(KEY), results.ping(), return_exceptions=True)
             assert {type(each) for each in outcomes} == {DependencyUnavailable}
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 60
 
     async def test_a_bucket_that_is_gone_is_not_a_missing_result(self, results: S3Results, client: S3Client) -> None:
         """PRICED-211"""

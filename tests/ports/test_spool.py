@@ -66,7 +66,7 @@ async def test_it_is_not_closed_under_the_feet_of_its_thread(folder: Path) -> No
 
     def look(file: BinaryIO) -> None:
         began.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         seen.append(file.read())
 
     async def use() -> None:
@@ -90,7 +90,7 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(folder: Path, monkeypatch
 
     class Slow(io.FileIO):
         def write(self, data: Any) -> int:
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             return super().write(data)
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Slow(tempfile.mkstemp(dir=folder)[0], "r+b"))
@@ -182,6 +182,6 @@ asyncio.run(main())
 
 
 def test_kill_9_leaves_nothing(folder: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED, folder], timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", _KILLED, folder], timeout=100, check=False)
     assert done.returncode == -signal.SIGKILL
     assert not list(folder.iterdir())

@@ -51,11 +51,11 @@ async def test_a_question_of_several_statements_is_answered_from_one_instant(fil
     def twice(connection: sqlite3.Connection) -> tuple[int, int]:
         first = count(connection)
         has_looked.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(100)
         return first, count(connection)
 
     asking = asyncio.create_task(file.read(twice))
-    assert await asyncio.to_thread(has_looked.wait, 5)
+    assert await asyncio.to_thread(has_looked.wait, 60)
     await file.write(add)
     may_go_on.set()
     assert await asking == (0, 0)
@@ -140,7 +140,7 @@ async def test_a_reader_that_finds_the_file_cut_off_tells_it(path: Path, file: S
     assert not waiting.done()
     with pytest.raises(Unavailable, match="damaged"):
         await file.read(count)
-    await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(waiting, 60)
     assert await file.open() == Mark()
     assert await file.read(count) == 0
 
@@ -197,11 +197,11 @@ async def test_an_opening_that_is_given_up_leaves_nothing_open(path: Path, file:
 
     def takes_long(_: sqlite3.Connection) -> None:
         is_opening.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(100)
 
     slow = SqliteFile(path, LAYOUT, takes_long)
     opening = asyncio.create_task(slow.open())
-    assert await asyncio.to_thread(is_opening.wait, 5)
+    assert await asyncio.to_thread(is_opening.wait, 60)
     while not opening.done():  # more than once: the later ones find it closing
         opening.cancel()
         await asyncio.wait({opening}, timeout=0.01)

@@ -21,7 +21,7 @@ __all__ = ["DOOR", "call_door"]
 #: In the place of a tenant: who comes in through the door has no key, and nobody with one sees its runs.
 DOOR = "door"
 _JOBS_MAX = 8
-_INSIST_SECONDS_MAX = 150.0
+_INSIST_SECONDS_MAX = 300.0
 
 
 class _Caller(GridClient):

@@ -29,7 +29,7 @@ _FAILED = frozenset({"FAILED"})
 _CANCELLED = frozenset({"COMPLETED", "CANCELLED"})
 #: A gateway that waits for an election has 15 s; a frozen one is given up before it wakes.
 _ANSWER_SECONDS_MAX = 25.0
-_INSIST_SECONDS_MAX = 150.0
+_INSIST_SECONDS_MAX = 300.0
 #: Of one tenant and kind, before its callers wait for the others to end.
 _UNFINISHED_MAX = 8
 _CREDIT_MICROS = 500_000

@@ -40,12 +40,12 @@ from storm.site import StormProcess, StormSite
 __all__ = ["Judgement", "bad_exits", "children_left", "judge"]
 
 #: After the last heal; the longest timer of a site is 30 s, and a machine may be slow.
-BOUND_SECONDS = 150.0
+BOUND_SECONDS = 300.0
 #: What nobody was told of is ended by the keeper when it is this old.
-_ABANDONED_SECONDS = 60.0
+_ABANDONED_SECONDS = 120.0
 #: A pack is shown among the other runs so long after its end at most.
-_PROJECTED_SECONDS = 60.0
-_END_SECONDS = 10.0
+_PROJECTED_SECONDS = 120.0
+_END_SECONDS = 60.0
 _TOLD_MAX = 12
 #: For which a pack may fail here: its worker was lost or its clock or the keeper's was wrong; NATS was away for as long
 #: as a worker insists on storing a result; it was away when the job was put, and a repeat had been told yes meanwhile.
@@ -251,7 +251,7 @@ async def _programs(site: StormSite, eyes: Eyes, book: Book) -> list[str]:
     run_ids = [run.run_id for run in book.runs.values() if run.kind is Kind.PROGRAM]
     letters = [letter["body"] for letter in await dead_letters(eyes.link, eyes.backend.config)]
     async with wiring.open_backend(site.config, "judge", grid=site.grid) as backend:
-        await assert_exact(backend, run_ids, letters=letters, seconds=60.0)
+        await assert_exact(backend, run_ids, letters=letters, seconds=120.0)
         assert backend.programs is not None
         left = (await backend.programs.queue.totals()).messages
     return [f"{left} messages are left in the queue of programs"] if left else []

@@ -25,7 +25,7 @@ from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.api_key import make_key
-from pyoco_server.doors.cli.grid.stage import HOST, free_ports
+from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.embedded import find_command, jetstream_answers
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.priced import Priced
@@ -42,8 +42,8 @@ __all__ = ["GROUP", "LAYOUTS", "Node", "StormProcess", "StormSite", "Tenant", "b
 #: By name, the number of NATS nodes.
 LAYOUTS = {"one": 1, "three": 3}
 _READY_SECONDS = 120.0
-#: As long as an init system waits after SIGTERM, about.
-_END_SECONDS = 30.0
+#: As long as an init system waits after SIGTERM.
+_END_SECONDS = 90.0
 _DISK_MEGABYTES = 192
 #: Of programs.
 GROUP = "storm"
@@ -261,7 +261,7 @@ class _Nodes:
 
 async def _nodes(count: int, folder: Path, stack: contextlib.AsyncExitStack) -> _Nodes:
     """With wires between them, if there are more than one: one for each who dials another."""
-    ports = free_ports(2 * count)
+    ports = [free_port() for _ in range(2 * count)]
     names = [f"n{place + 1}" for place in range(count)]
     wires: dict[str, Wire] = {}
     found = []

@@ -15,7 +15,7 @@ from storm.site import StormSite
 __all__ = ["Gust", "Storm"]
 
 #: Each kind has been accepted and has ended again, this long after the last heal at most.
-RECOVERY_SECONDS_MAX = 120.0
+RECOVERY_SECONDS_MAX = 240.0
 _TWO_AT_ONCE = 0.3
 _CALM_SECONDS_MAX = 1.5
 

@@ -209,7 +209,7 @@ def test_a_slow_disk_makes_writers_wait_and_readers_not(disk: SmallDisk) -> None
     file.write_bytes(b"x")
     disk.slow(0.3)
     waits: list[float] = []
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 100.0
     while len(waits) < 2 and time.monotonic() < deadline:
         began = time.monotonic()
         file.write_bytes(b"y")
@@ -218,10 +218,15 @@ def test_a_slow_disk_makes_writers_wait_and_readers_not(disk: SmallDisk) -> None
     assert len(waits) == 2
     assert file.read_bytes() == b"y"
     disk.heal()
-    began = time.monotonic()
-    for _ in range(50):
-        file.write_bytes(b"z")
-    assert time.monotonic() - began < 10.0, "50 waits of 0.3 s"
+    took = []
+    for _ in range(5):  # a busy machine may be slow, but not each time
+        began = time.monotonic()
+        for _ in range(50):
+            file.write_bytes(b"z")
+        took.append(time.monotonic() - began)
+        if took[-1] < 10.0:
+            break
+    assert min(took) < 10.0, "50 waits of 0.3 s"
 
 
 def test_a_disk_goes_with_whoever_made_it(tmp_path: Path) -> None:
@@ -241,7 +246,7 @@ def test_a_disk_goes_with_whoever_made_it(tmp_path: Path) -> None:
         maker.kill()
     if not can_slow:
         pytest.skip("this machine lets nobody mount a file")
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 100.0
     while str(tmp_path) in Path("/proc/mounts").read_text() or (tmp_path / "n1.img").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)

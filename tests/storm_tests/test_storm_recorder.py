@@ -141,7 +141,7 @@ async def test_a_store_that_is_killed_meanwhile_forgets_nothing_it_has_acknowled
 ) -> None:
     """FLOW-178: every answer that was given holds, and who was not answered has written once or not at all."""
     config = config_for(own_nats_server.url)
-    link = await open_link(config.nats_url, "tests", Patience(down_seconds=10.0, answer_seconds=2.0))
+    link = await open_link(config.nats_url, "tests", Patience(down_seconds=60.0))
     try:
         await whole_history(link, config)
         site = Site(nodes=1, processes=[], nats_url=config.nats_url)

@@ -108,7 +108,7 @@ class _Glass:
         self.nats, self._folder, self._seed = nats, folder, seed
         # No run may be given up because its submitter stands in the storm for a while.
         config = NatsBackendConfig(nats_url=nats.url, data_dir=str(folder))
-        self.config = impatient(config, consumer_max_deliver=1000, consumer_ack_wait_sec=1.5, abandon_after_sec=20.0)
+        self.config = impatient(config, consumer_max_deliver=1000, consumer_ack_wait_sec=1.5, abandon_after_sec=300.0)
         self.wires: dict[str, RelayWire] = {}
         self.executions = _Executions(random.Random(seed))
         self.gateways: list[Backend] = []

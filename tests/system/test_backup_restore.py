@@ -98,7 +98,7 @@ async def submitting(backend: Backend, work: Work, given: dict[int, str]) -> Asy
 async def all_runs(backend: Backend) -> dict[str, Run]:
     """Every run there is now."""
     found: dict[str, Run] = {}
-    async with asyncio.timeout(30), contextlib.aclosing(backend.runs.changes()) as changes:
+    async with asyncio.timeout(100), contextlib.aclosing(backend.runs.changes()) as changes:
         async for change in changes:
             found |= {item.run.run_id: item.run for item in change.items if isinstance(item, Stored)}
             if change.caught_up:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from backends import a_submission, recorded, run_now
-from chaos import STALE_SECONDS, Deployment, deployed
+from chaos import STALE_SECONDS, Deployment, deployed, is_ready
 from promises import History, Load, judge
 from pyoco_server.core.states import RunState
 from servers import NatsServer
@@ -16,20 +18,20 @@ from waiting import eventually
 HOUR = 3600.0
 
 
-async def submit(system: Deployment, load: Load, count: int, seconds: float) -> list[str]:
+async def submit(system: Deployment, load: Load, count: int, **how: Any) -> list[str]:
     """Runs that have all begun when this returns."""
     made = []
-    async with httpx.AsyncClient(base_url=system.address) as client:
+    async with httpx.AsyncClient(base_url=system.address, timeout=60) as client:
         for number in range(count):
-            token = f"{seconds}-{number}"
-            params = {"path": str(load.note), "token": token, "seconds": seconds}
+            token = f"run-{number}"
+            params = {"path": str(load.note), "token": token, **how}
             answer = await client.post("/runs", json={"flow_name": "trace", "params": params})
             made.append(answer.json()["run_id"])
             load.accepted[made[-1]] = token
 
     async def all_begun() -> bool:
         runs = [await run_now(system.eyes.backend, run_id) for run_id in made]
-        return all("RUNNING" in run.tasks.values() for run in runs)
+        return all(run.tasks for run in runs)
 
     await eventually(all_begun, 30.0)
     return made
@@ -48,10 +50,14 @@ async def test_a_delivery_that_comes_again_does_not_take_a_run_from_somebody_who
     async with deployed(own_nats_server, tmp_path) as system, History(system.eyes) as history:
         wrong_clocks(system)
         load = Load(system.address, tmp_path / "note")
-        await submit(system, load, 2, 7.0)
+        await submit(system, load, 2, seconds=7.0)
+        began = time.monotonic()
         await system.restart_nats(3.0)
+        await eventually(lambda: is_ready(system.address))
+        away_seconds = time.monotonic() - began
         verdict = await judge(system.eyes, load, history)
-        assert max(verdict.begun.values()) == 1
+        # Only a slow machine can make the outage so long that nobody seems to live.
+        assert max(verdict.begun.values()) == 1 or away_seconds > STALE_SECONDS - 1.0
 
 
 async def test_a_run_is_taken_from_somebody_who_is_gone(own_nats_server: NatsServer, tmp_path: Path) -> None:
@@ -59,9 +65,11 @@ async def test_a_run_is_taken_from_somebody_who_is_gone(own_nats_server: NatsSer
     async with deployed(own_nats_server, tmp_path) as system, History(system.eyes) as history:
         wrong_clocks(system)
         load = Load(system.address, tmp_path / "note")
-        made = await submit(system, load, 4, 1.5)
+        gate = tmp_path / "gate"
+        made = await submit(system, load, 4, gate=str(gate))
         _, bert = system.workers
         bert.end()
+        gate.touch()
 
         def all_ended() -> bool:
             return all(history.seen[run_id][-1].is_terminal for run_id in made)
@@ -77,9 +85,12 @@ async def test_a_keeper_with_a_wrong_clock_ends_what_is_abandoned_and_nothing_el
     async with deployed(own_nats_server, tmp_path, abandon_after_sec=5.0) as system:
         backend = system.eyes.backend
         system.move_clock(system.keeper, HOUR)
-        under_way, job = await recorded(backend, a_submission("trace", params={"path": "/dev/null", "token": "x"}))
-        had = system.keeper.output.read_text().count("keeper heartbeat")
-        await eventually(lambda: system.keeper.output.read_text().count("keeper heartbeat") > had + 4)
+        for _ in range(10):
+            began = time.monotonic()
+            under_way, job = await recorded(backend, a_submission("trace", params={"path": "/dev/null", "token": "x"}))
+            await system.keeper_turns(5)
+            if time.monotonic() - began < 4.0:  # or it is abandoned, by any clock: the machine is busy
+                break
         await backend.queue.put(job)
 
         async def completed() -> bool:

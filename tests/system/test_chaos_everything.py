@@ -71,7 +71,7 @@ class Up:
         for child in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
-        psutil.wait_procs(family, timeout=10)
+        psutil.wait_procs(family, timeout=60)
 
 
 @contextlib.asynccontextmanager

@@ -38,6 +38,8 @@ async def test_no_promise_is_broken_when_workers_are_killed_in_a_loop(
     """FLOW-18, FLOW-19, FLOW-199, FLOW-308"""
     async with deployed(own_nats_server, tmp_path) as system, History(system.eyes) as history:
         load = Load(system.address, tmp_path / "note", seconds=(0.1, 0.5), pause=0.3, cancel_every=9)
+        await load.pile(4, seconds=4.0, running=4)  # so that the first kill hits something, also on a busy machine
+        await system.workers[0].restart()
         async with loaded(load):
             for worker in system.workers * 3:
                 await load.until(8)

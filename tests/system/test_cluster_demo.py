@@ -22,7 +22,7 @@ from pyoco_server.embedded import die_with
 from pyoco_server.http_client import PyocoHttpClient
 from stacks import until
 
-_SECONDS = 240
+_SECONDS = 540
 #: Of a deployment that is none of the demo's business: with any of them it would not start, or not get on.
 _ELSEWHERE = {
     "PYOCO_NATS_URL": "tls://n1.example:4222",
@@ -33,7 +33,7 @@ _ELSEWHERE = {
 }
 
 
-@pytest.mark.timeout(300)  # a busy machine needs a minute for it
+@pytest.mark.timeout(600)  # a busy machine needs minutes for it
 def test_the_story_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     """GRID-180, GRID-181, FLOW-308: from nothing to a killed leader and back, from one command, also in a shell that is
     set up for a deployment elsewhere"""
@@ -63,20 +63,20 @@ def test_the_story_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     until(lambda: not standing_in(tmp_path), 10, "everybody's end")
 
 
-@pytest.mark.timeout(300)  # the same
+@pytest.mark.timeout(600)  # the same
 def test_it_is_started_again_on_the_same_data(demo_cluster: DemoCluster) -> None:
     """FLOW-425, FLOW-468: Ctrl-C ends everything; what was stored is there the next time"""
     with PyocoHttpClient(demo_cluster.addresses[0]) as client:
         params = {"path": str(demo_cluster.folder / "note"), "token": "before"}
         run_id = client.submit_run("trace", params, idempotency_key="before")["run_id"]
-        assert client.wait_run(run_id, 60)["status"] == "COMPLETED"
+        assert client.wait_run(run_id, 200)["status"] == "COMPLETED"
     assert demo_cluster.stop(signal.SIGINT) == 130
-    assert standing_in(demo_cluster.data_dir) == []
+    until(lambda: not standing_in(demo_cluster.data_dir), 10, "everybody's end")
     demo_cluster.start()
     with PyocoHttpClient(demo_cluster.addresses[1]) as client:
         assert client.get_run(run_id)["status"] == "COMPLETED"
         assert client.submit_run("trace", params, idempotency_key="before")["run_id"] == run_id
-    assert httpx.get(f"{demo_cluster.addresses[0]}/ready").status_code == 200
+    assert httpx.get(f"{demo_cluster.addresses[0]}/ready", timeout=60).status_code == 200
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *options: str) -> str:

@@ -27,7 +27,7 @@ async def replicas(cluster: DemoCluster, *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(300)  # a busy machine needs minutes for it
+@pytest.mark.timeout(600)  # a busy machine needs minutes for it
 async def test_copies_are_changed_in_place_and_no_request_fails(demo_cluster: DemoCluster, tmp_path: Path) -> None:
     """GRID-180, GRID-186, FLOW-285: three to one, back to three, with a kill -9 of the command in the middle; then the
     node that leads the queue dies, and runs go on."""

@@ -9,7 +9,7 @@ import pytest
 from clusters import DemoCluster, loaded
 
 
-@pytest.mark.timeout(300)  # a busy machine needs minutes for eight restarts
+@pytest.mark.timeout(600)  # a busy machine needs minutes for eight restarts
 async def test_a_rolling_restart_of_everything_fails_no_request(demo_cluster: DemoCluster, tmp_path: Path) -> None:
     """GRID-181, FLOW-19, FLOW-308: NATS nodes first, each when the last one has caught up; then gateways, workers and
     the keeper. Clients have the patience that they have by themselves."""

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from chaos import Process, gateway_alone, is_ready
+from contracts.program_queue import taken
 from pyoco_server import wiring
 from pyoco_server.actions.programs.attempt import Attempt
 from pyoco_server.actions.programs.claim import claim_job, take_slot
@@ -48,6 +50,7 @@ async def digest_of(client: httpx.AsyncClient, path: str) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.usefixtures("cold_processes")  # their memory is looked at
 async def test_memory_does_not_grow_with_the_files_of_a_job(own_nats_server: NatsServer, tmp_path: Path) -> None:
     """GRID-157: 64 MiB in as several files, 64 MiB out as one archive"""
     config = NatsBackendConfig(nats_url=own_nats_server.url, data_dir=str(tmp_path / "data"))
@@ -57,7 +60,7 @@ async def test_memory_does_not_grow_with_the_files_of_a_job(own_nats_server: Nat
     with gateway_alone(config, tmp_path) as (process, address):
         await eventually(lambda: is_ready(address), 30.0)
         async with (
-            httpx.AsyncClient(base_url=address, timeout=60.0) as client,
+            httpx.AsyncClient(base_url=address, timeout=200.0) as client,
             wiring.open_backend(config, "tests", grid=grid) as backend,
         ):
             warm = await client.post("/jobs", data={"exec_name": "warm"}, files=[("file", ("f", bytes(3 * MIB)))])
@@ -72,7 +75,7 @@ async def test_memory_does_not_grow_with_the_files_of_a_job(own_nats_server: Nat
             assert backend.programs is not None
             slot = await take_slot(backend, "default", "http", "tests")
             assert slot is not None
-            (delivery,) = await backend.programs.queue.take(Lane("default", "large", "http"))
+            (delivery,) = await taken(backend.programs.queue, Lane("default", "large", "http"), 1)
             attempt = await claim_job(backend, delivery, slot, worker_id="w", holder="tests")
             assert isinstance(attempt, Attempt)
             async with open_inputs(backend, attempt.job) as staged:

@@ -77,7 +77,7 @@ async def running(backend: Backend, run_id: str) -> Run:
 
 
 def metrics(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -119,7 +119,7 @@ class TestANativeWorker:
         """GRID-10, GRID-56, P28: SIGSTOP, taken over by another, SIGCONT; one terminal result"""
         await cap(backend, "clientA", 2)
         first = processes.nworker("--id", "sleeper")
-        run_id = await submitted(backend, "sleepn", args=("20",))
+        run_id = await submitted(backend, "sleepn", args=("600",))
         attempt = await running(backend, run_id)
         first.signal(signal.SIGSTOP)
         try:
@@ -146,19 +146,25 @@ class TestANativeWorker:
         assert counts.unacked == 1
 
     async def test_that_is_stopped_twice_stops_at_once_and_its_job_is_run_elsewhere(
-        self, backend: Backend, processes: Grid
+        self, backend: Backend, processes: Grid, tmp_path: Path
     ) -> None:
         """GRID-98, section 25.3: exit code 130; no program outlives it"""
-        worker = processes.nworker("--id", "hasty")
-        run_id = await submitted(backend, "sleepn", args=("2",))
+        own = tmp_path / "exe"
+        own.mkdir()
+        text = f"#!/bin/sh\n[ -e {tmp_path}/began ] && exit 0\ntouch {tmp_path}/began\nexec sleep 600\n"
+        (own / "longfirst").write_text(text)  # and short the second time
+        (own / "longfirst").chmod(0o755)
+        worker = processes.nworker("--id", "hasty", env={"EXEC_DIR": str(own)})
+        run_id = await submitted(backend, "longfirst")
         await running(backend, run_id)
+        await eventually(lambda: bool(programs_below(worker)))
         left = programs_below(worker)
         worker.signal(signal.SIGINT)
         await eventually(lambda: "the worker stops" in worker.stdout)
         worker.signal(signal.SIGINT)
         assert worker.wait() == 130
         await eventually(lambda: not any(each.is_running() for each in left))
-        processes.nworker("--id", "heir")
+        processes.nworker("--id", "heir", env={"EXEC_DIR": str(own)})
         assert (await ended(backend, run_id)).status is RunState.COMPLETED
 
 

@@ -42,12 +42,12 @@ def test_an_image_is_uploaded_read_paid_for_and_made_a_document(
 
         shown = gateway.until_status(anna, run_id, "COMPLETED", "FAILED", seconds=80)
         assert (shown["status"], shown["cost"]["used_usd"]) == ("COMPLETED", "0.0200"), shown
-        envelope = httpx.get(shown["result"]["presigned_url"], timeout=10).json()
+        envelope = httpx.get(shown["result"]["presigned_url"], timeout=60).json()
         assert [text["page"] for text in envelope["data"]["texts"]] == [1, 2]
         assert TEXTS["eng"][0] in _text(envelope)
         assert envelope["meta"]["ocr"]["engine"] == "tesseract"
         artifacts = {
-            each["name"]: httpx.get(each["presigned_url"], timeout=10) for each in shown["result"]["artifacts"]
+            each["name"]: httpx.get(each["presigned_url"], timeout=60) for each in shown["result"]["artifacts"]
         }
         assert set(artifacts) == {"ocr.md", "ocr.docx"}
         assert TEXTS["eng"][1] in artifacts["ocr.md"].text

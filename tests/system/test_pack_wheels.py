@@ -30,7 +30,7 @@ def unpacked_example(folder: Path) -> None:
     shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
     command = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(folder), str(project)]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
+    subprocess.run(command, check=True, timeout=250, capture_output=True)
     (wheel,) = folder.glob("word_count_pack-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "packages")
@@ -64,7 +64,7 @@ def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         nats.kill()
 
 
-def ended(deployed: Deployed, pack_type: str, timebox_sec: int = 20, **inputs: Any) -> dict[str, Any]:
+def ended(deployed: Deployed, pack_type: str, timebox_sec: int = 60, **inputs: Any) -> dict[str, Any]:
     """A run of this pack, as it is shown at its end; the money is right then."""
     payer = deployed.site.payer()
     run_id = deployed.gateway.submitted(

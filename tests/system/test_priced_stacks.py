@@ -15,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import inspect, text
 
-from priced_processes import DOLLAR, Gateway, Site, Worker, admin, at_once, settings_of, until
+from priced_processes import DOLLAR, Gateway, Payer, Site, Worker, admin, at_once, settings_of, until
 from priced_stacks import ALL_STACKS, SPLIT, SQLITE
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.ledger import connect
@@ -80,7 +80,7 @@ def _opened(url: str, deployed: Deployed) -> bytes:
     if deployed.kind == SQLITE:
         assert url.startswith(deployed.bert.address)
         url = deployed.anna.address + urlsplit(url).path
-    answer = httpx.get(url, timeout=30)
+    answer = httpx.get(url, timeout=100)
     assert answer.status_code == 200, answer.text
     return answer.content
 
@@ -130,13 +130,22 @@ def test_after_its_retention_a_run_is_gone_for_its_owner_and_never_was_for_other
     site.check_money()
 
 
+def patiently(gateway: Gateway, payer: Payer, key: str) -> httpx.Response:
+    """The answer, unless a busy machine has made a store too slow for one; the same key is the same run."""
+    for _ in range(5):
+        answer = gateway.post(payer, key)
+        if answer.status_code != 503:
+            break
+    return answer
+
+
 def test_one_key_at_two_gateways_is_one_run_and_one_hold(deployed: Deployed) -> None:
     """PRICED-104, PRICED-227: who comes too early is told to come again, and gets the same receipt then"""
     site = deployed.site
     payer = site.payer()
 
     def submit(number: int) -> str:
-        while (answer := deployed.either(number).post(payer, "the-same-key")).status_code == 409:
+        while (answer := patiently(deployed.either(number), payer, "the-same-key")).status_code == 409:
             assert answer.json()["reason_code"] == "IDEMPOTENCY_IN_PROGRESS"
             time.sleep(0.2)
         assert answer.status_code == 202, answer.text
@@ -153,7 +162,7 @@ def test_a_nearly_empty_budget_is_never_overdrawn_by_two_gateways(deployed: Depl
     """PRICED-228: 64 at once, and money for ten"""
     site = deployed.site
     payer = site.payer(10 * 250_000)
-    answers = at_once(64, lambda number: deployed.either(number).post(payer))
+    answers = at_once(64, lambda number: patiently(deployed.either(number), payer, f"key-{number:05d}"))
     counted = Counter(answer.status_code for answer in answers)
     assert counted.keys() == {202, 402}
     # A run that has ended by now has given back what it did not need.

@@ -45,7 +45,7 @@ class Traffic:
             thread.join()
 
     def _submit(self) -> None:
-        with httpx.Client(base_url=self.address, timeout=30) as client:
+        with httpx.Client(base_url=self.address, timeout=100) as client:
             while not self._stopping.is_set():
                 batch = {"runs": [{"flow_name": f"flow-{number}"} for number in range(5)]}
                 answer = client.post("/runs/batch", json=batch)
@@ -54,7 +54,7 @@ class Traffic:
                 time.sleep(0.05)
 
     def _list(self) -> None:
-        with httpx.Client(base_url=self.address, timeout=30) as client:
+        with httpx.Client(base_url=self.address, timeout=100) as client:
             while not self._stopping.is_set():
                 self.answers[client.get("/runs", params={"limit": 50}).status_code] += 1
                 time.sleep(0.02)
@@ -75,7 +75,7 @@ class Traffic:
 def listed(address: str) -> set[str]:
     """Every run that the lists show, page by page."""
     found: set[str] = set()
-    with httpx.Client(base_url=address, timeout=30) as client:
+    with httpx.Client(base_url=address, timeout=100) as client:
         page: dict[str, str] = {}
         while True:
             answer = client.get("/runs", params={"limit": 200, "envelope": "true", **page})
@@ -116,7 +116,7 @@ def gateway(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[tuple[Proce
 
 def is_up(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/ready", timeout=10).status_code == 200
+        return httpx.get(f"{address}/ready", timeout=30).status_code == 200
     except httpx.HTTPError:
         return False
 

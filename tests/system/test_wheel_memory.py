@@ -21,6 +21,8 @@ from waiting import eventually
 from wheel_doors import open_spools
 from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
+pytestmark = pytest.mark.usefixtures("cold_processes")  # whose memory is looked at
+
 MIB = 1 << 20
 
 
@@ -58,7 +60,7 @@ async def gateway(own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[
     config = NatsBackendConfig(nats_url=own_nats_server.url, data_dir=str(tmp_path / "data"))
     with gateway_alone(config, tmp_path) as (process, address):
         await eventually(lambda: is_ready(address), 30.0)
-        async with httpx.AsyncClient(base_url=address, timeout=60.0) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=200.0) as client:
             yield process, client
 
 
@@ -92,7 +94,7 @@ async def test_a_process_whose_disk_is_full_says_so_and_goes_on(own_nats_server:
     config = NatsBackendConfig(nats_url=own_nats_server.url, data_dir=str(tmp_path / "data"))
     with low_limit(4 * MIB), gateway_alone(config, tmp_path) as (process, address):
         await eventually(lambda: is_ready(address), 30.0)
-        async with httpx.AsyncClient(base_url=address, timeout=60.0) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=200.0) as client:
             answer = await client.post("/wheels", files={"wheel": large_wheel(8)})
             assert (answer.status_code, answer.json()["err_id"]) == (503, "ERR-PYOCO-0032")
             assert (await client.get("/wheels")).json() == []

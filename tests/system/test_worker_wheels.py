@@ -35,7 +35,8 @@ VERSION = {version!r}
 def tell():
     return VERSION
 
-def wait_for(path):
+def wait_for(path, begun):
+    Path(begun).touch()
     while not Path(path).exists():
         time.sleep(0.01)
     from my_tasks.late import VERSION as late  # of the same version, however late it is asked for
@@ -80,7 +81,8 @@ class WorkerProcess:
         return self._out.read_text()
 
     def logged(self, words: str) -> list[dict[str, Any]]:
-        lines = (json.loads(line) for line in self.said.splitlines() if line.startswith("{"))
+        whole = self.said.rpartition("\n")[0]  # the last line may be half written
+        lines = (json.loads(line) for line in whole.splitlines() if line.startswith("{"))
         return [line for line in lines if words in line["message"]]
 
     async def ready(self) -> WorkerProcess:
@@ -106,7 +108,7 @@ class WorkerProcess:
     def kill(self) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @pytest.fixture
@@ -142,8 +144,17 @@ async def tasks(gateway: Gateway, version: str) -> None:
 
 
 async def report(gateway: Gateway) -> dict[str, Any]:
-    answer = await gateway.client.get("/workers", params={"scope": "all"})
-    [worker] = answer.json()
+    """What the worker says of its wheels. The gateway hears of it a moment after it was said, or after a silence of
+    NATS, during which it shows nobody."""
+    seen: list[dict[str, Any]] = []
+
+    async def is_shown() -> bool:
+        answer = await gateway.client.get("/workers", params={"scope": "all"})
+        seen[:] = answer.json() if answer.status_code == 200 else []
+        return bool(seen)
+
+    await eventually(is_shown)
+    [worker] = seen
     found: dict[str, Any] = worker["wheel_sync"] or {}
     return found
 
@@ -166,7 +177,7 @@ async def end_of(gateway: Gateway, run_id: str) -> dict[str, Any]:
 
     async def is_over() -> bool:
         seen.update((await gateway.client.get(f"/runs/{run_id}", params={"include": "records"})).json())
-        return seen["status"] in {"COMPLETED", "FAILED", "CANCELLED"}
+        return seen.get("status") in {"COMPLETED", "FAILED", "CANCELLED"}
 
     await eventually(is_over, 20.0)
     return seen
@@ -197,8 +208,9 @@ async def test_the_next_run_has_the_newest_wheel_and_the_worker_is_not_restarted
         await installed(gateway, "my_tasks-1.0")
         assert await output_of(gateway, calling("tell")) == "1.0"
         assert await output_of(gateway, USING) == "1.0"
-        go = tmp_path / "go"
-        long = await started(gateway, calling("wait_for", path=str(go)))
+        go, begun = tmp_path / "go", tmp_path / "begun"
+        long = await started(gateway, calling("wait_for", path=str(go), begun=str(begun)))
+        await eventually(begun.exists)  # or it would begin with the newer one
         await tasks(gateway, "2.0")
         await installed(gateway, "my_tasks-2.0")
         assert [await output_of(gateway, text) for text in (calling("tell"), USING)] == ["2.0", "2.0"]
@@ -219,12 +231,20 @@ async def test_the_next_run_has_the_newest_wheel_and_the_worker_is_not_restarted
         )
         run = await end_of(gateway, await started(gateway, USING))
         assert "uses unknown task 'my-tasks/tell'" in run["error"]
-        letters = [letter["body"] for letter in await dead_letters(link, gateway.config)]
+        letters: list[dict[str, Any]] = []
+
+        async def are_told() -> bool:
+            """Of each run, a moment after its end."""
+            letters[:] = [letter["body"] for letter in await dead_letters(link, gateway.config)]
+            return len(letters) >= 2
+
+        await eventually(are_told)
         assert [letter["reason"] for letter in letters] == ["flow_not_found"] * 2
         assert letters[0]["error"].startswith("ERR-PYOCO-0031")
         [line] = [one for one in worker.logged(CATALOGUE[31].en) if one.get("err_id")]
         assert line["err_id"] == "ERR-PYOCO-0031"
         assert worker.process.poll() is None
+        await report(gateway)  # the gateway hears NATS
         [record] = (await gateway.client.get("/workers")).json()
         assert record["host_restarts"] == 0
 
@@ -263,7 +283,7 @@ async def test_flows_by_name_may_come_in_a_wheel(gateway: Gateway, folder: Path)
         run = await end_of(gateway, await submit(gateway, flow_name="named"))
         assert run["task_records"]["tell"]["output"] == "by name"
         worker.process.send_signal(signal.SIGTERM)
-        assert await worker.ended(10) == 0
+        assert await worker.ended(30) == 0
 
 
 class Silence:
@@ -311,8 +331,8 @@ async def test_a_stop_does_not_wait_for_an_installation(
         assert pips
         worker.process.send_signal(signal.SIGINT)
         began = time.monotonic()
-        assert await worker.ended(10) == 130
-        assert time.monotonic() - began < 30
+        assert await worker.ended(30) == 130
+        assert time.monotonic() - began < 60  # pip alone waits for longer: six times fifteen seconds
         await eventually(lambda: not any(pip.is_running() and pip.status() != "zombie" for pip in pips))
     finally:
         worker.kill()
@@ -323,7 +343,7 @@ def test_a_worker_that_cannot_keep_wheels_says_so(gateway: Gateway, folder: Path
     (folder / "wheels").write_text("a file")
     worker = WorkerProcess(gateway.config, folder)
     try:
-        assert worker.process.wait(30) == 1
+        assert worker.process.wait(100) == 1
         assert "PYOCO_WHEEL_SYNC_DIR" in worker.said
     finally:
         worker.kill()

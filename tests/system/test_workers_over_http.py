@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from backends import has_ended, submitted
@@ -35,33 +36,44 @@ def crowd(gateway: Gateway, tmp_path: Path) -> Iterator[Crowd]:
 
 
 async def shown(gateway: Gateway, query: str = "") -> dict[str, Any]:
-    answer = await gateway.client.get(f"/workers{query}")
-    assert answer.status_code == 200, answer.text
-    return {worker["worker_id"]: worker for worker in answer.json()}
+    """As soon as the gateway hears NATS: it shows nobody of whom it might be out of date."""
+    answers: list[httpx.Response] = []
+
+    async def is_answered() -> bool:
+        answers.append(await gateway.client.get(f"/workers{query}"))
+        return answers[-1].status_code == 200
+
+    await eventually(is_answered)
+    return {worker["worker_id"]: worker for worker in answers[-1].json()}
 
 
-async def test_each_kind_of_end_is_told_apart_and_a_hidden_worker_stays_hidden(gateway: Gateway, crowd: Crowd) -> None:
+async def test_each_kind_of_end_is_told_apart_and_a_hidden_worker_stays_hidden(
+    gateway: Gateway, crowd: Crowd, tmp_path: Path
+) -> None:
     """FLOW-26 to FLOW-28, FLOW-148, FLOW-195 to FLOW-199, FLOW-560, FLOW-561"""
-    works, stops, dies = [await crowd.start(name, "--tags", f"default,{name}") for name in ("works", "stops", "dies")]
+    works, stops, dies = [
+        await crowd.start(name, "--tags", f"default,{name}", resolver="naughty:resolve")
+        for name in ("works", "stops", "dies")
+    ]
 
     async def all_are_shown() -> bool:
         return set(await shown(gateway)) == {"works", "stops", "dies"}
 
     await eventually(all_are_shown)
-    run_id = await submitted(gateway.backend, "slow", "works", n=4, pause=0.3)
+    gate = tmp_path / "gate"
+    run_id = await submitted(gateway.backend, "waits_for", "works", path=str(gate))
 
     async def is_running() -> bool:
-        worker = (await shown(gateway, "?tag=works"))["works"]
+        worker = (await shown(gateway, "?tag=works&scope=all"))["works"]
         assert (worker["slots"], worker["tags"]) == (1, ["default", "works"])
         return (worker["state"], worker["running"], worker["current_run_id"]) == ("RUNNING", [run_id], run_id)
 
     await eventually(is_running)
-    assert "pyoco-server" in (await shown(gateway))["works"]["versions"]
+    assert "pyoco-server" in (await shown(gateway, "?scope=all"))["works"]["versions"]
     assert (await gateway.client.patch("/workers/works", json={"hidden": True})).status_code == 200
 
     stops.process.send_signal(signal.SIGTERM)
     dies.process.kill()
-    killed = time.monotonic()
     assert await stops.left() == 0
     assert await dies.left() == -signal.SIGKILL
 
@@ -69,8 +81,10 @@ async def test_each_kind_of_end_is_told_apart_and_a_hidden_worker_stays_hidden(g
         return bool((await shown(gateway, "?scope=all"))["dies"]["state"] == "DISCONNECTED")
 
     await eventually(is_lost)
-    assert time.monotonic() - killed > gateway.config.worker_disconnect_timeout_sec - 1
+    gate.touch()
+    await eventually(lambda: has_ended(gateway.backend, run_id))
     everybody = await shown(gateway, "?scope=all&include_hidden=true")
+    assert time.time() - everybody["dies"]["last_seen_at"] > gateway.config.worker_disconnect_timeout_sec
     stopped = everybody["stops"]
     assert (stopped["state"], stopped["stop_reason"], stopped["stopped_at"]) == (
         "STOPPED_GRACEFUL",
@@ -78,7 +92,6 @@ async def test_each_kind_of_end_is_told_apart_and_a_hidden_worker_stays_hidden(g
         stopped["last_seen_at"],
     )
     assert (everybody["dies"]["stop_reason"], everybody["dies"]["stopped_at"]) == (None, None)
-    await eventually(lambda: has_ended(gateway.backend, run_id))
     assert everybody["works"]["hidden"]  # after seconds of heartbeats, and the start and end of a run
     assert await shown(gateway) == {}
     assert set(await shown(gateway, "?state=STOPPED_GRACEFUL&scope=all")) == {"stops"}
@@ -88,8 +101,12 @@ async def test_each_kind_of_end_is_told_apart_and_a_hidden_worker_stays_hidden(g
     await works.left()
     await crowd.start("works")
     await crowd.start("dies")
-    assert set(await shown(gateway, "?include_hidden=1")) == {"works", "dies"}
-    assert set(await shown(gateway)) == {"dies"}
+
+    async def are_back() -> bool:
+        found = set(await shown(gateway, "?include_hidden=1")), set(await shown(gateway))
+        return found == ({"works", "dies"}, {"dies"})
+
+    await eventually(are_back)
 
 
 async def test_a_keeper_forgets_who_is_long_gone(gateway: Gateway, crowd: Crowd, tmp_path: Path) -> None:
@@ -122,4 +139,4 @@ async def test_a_keeper_forgets_who_is_long_gone(gateway: Gateway, crowd: Crowd,
         assert (await gateway.client.get("/workers/dies")).status_code == 404
     finally:
         keeper.terminate()
-        assert keeper.wait(20) == 0, log.read_text()
+        assert keeper.wait(60) == 0, log.read_text()

@@ -20,7 +20,7 @@ __all__ = ["FullDisk", "SlowDisk", "SmallDisk", "make_disk"]
 _FILLER = "filler"
 _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 2**20
-_END_SECONDS = 30.0
+_END_SECONDS = 90.0
 
 
 def make_disk(name: str, folder: Path, megabytes: int) -> SmallDisk:

@@ -13,7 +13,7 @@ from storm.port import Role, Site, SiteProcess
 
 __all__ = ["caught_up", "may_strike_node", "process_named", "release_node", "take_node"]
 
-_CATCH_UP_SECONDS = 60.0
+_CATCH_UP_SECONDS = 180.0
 
 
 def process_named(site: Site, name: str) -> SiteProcess:
@@ -36,7 +36,7 @@ def take_node(site: Site, dice: random.Random) -> SiteProcess:
 
 async def release_node(site: Site, name: str) -> None:
     """After it has been healed: returns once it holds all that the others hold, and may be struck again. One that
-    does not catch up within a minute stays as it is, and no node is struck any more: the judge will see."""
+    does not catch up within three minutes stays as it is, and no node is struck any more: the judge will see."""
     if name in site.hurt and await caught_up(site):
         site.hurt.discard(name)
 

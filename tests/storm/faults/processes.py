@@ -29,7 +29,7 @@ __all__ = [
 
 #: Ours, all of which may be struck at once.
 _OURS = (Role.GATEWAY, Role.WORKER, Role.KEEPER, Role.DOOR)
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 60.0
 
 
 async def stop(process: SiteProcess) -> None:

@@ -25,8 +25,9 @@ _DEATHS_MAX = 5
 _DEATHS_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
 _PAUSE_SECONDS_MAX = 5.0
-#: A first start that ends sooner than this, with the exit code for "the user can fix it", is not tried again.
-_FIRST_SECONDS = 10.0
+#: A first start that ends sooner than this, with the exit code for "the user can fix it", is not tried again. A busy
+#: machine needs more than ten seconds until a worker has found out.
+_FIRST_SECONDS = 60.0
 _FIXABLE = 1
 
 

@@ -10,8 +10,10 @@ import pytest
 from pretended_programs import PretendedExecutor
 from pyoco_server.core.frames.codec import NIL, Frame, Type
 from pyoco_server.core.frames.messages import ErrorMessage, JobResult
+from pyoco_server.core.programs.dedup import Stage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
+from pyoco_server.doors.frames.worker.worker import TcpWorker
 from scripted_door import an_assignment, open_door
 from waiting import eventually
 from worker_scenes import Clock, a_worker
@@ -115,6 +117,12 @@ async def test_a_finished_job_answers_a_newer_attempt_from_the_cache(tmp_path: P
         assert len(executor.programs) == 1
 
 
+async def _settled(worker: TcpWorker, job_id: str) -> None:
+    """On the disk, and then in what the worker remembers."""
+    await eventually(lambda: worker.spool.settled() == [job_id])
+    await eventually(lambda: worker.crew._seen.stage(job_id) is Stage.SETTLED)
+
+
 async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
     """GRID-107, GRID-108: a sweep removes what is settled and old, and nothing that is not settled."""
     executor, clock = PretendedExecutor(ends_at_once=True), Clock()
@@ -125,7 +133,7 @@ async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
             visitor.assign(job)
         await visitor.heard(Type.ACK_JOB, 2)
         visitor.settle(next(each for each in visitor.of(Type.ACK_JOB) if settled.job_id.encode() in each.payload))
-        await eventually(lambda: worker.spool.settled() == [settled.job_id])
+        await _settled(worker, settled.job_id)
         clock.ahead += 599
         await worker.crew.sweep()
         assert worker.spool.get(settled.job_id) is not None
@@ -147,7 +155,7 @@ async def test_a_job_that_ran_again_after_its_time_is_known_for_as_long_as_any_o
         visitor.settles_all = True
         job = an_assignment()
         visitor.assign(job)
-        await eventually(lambda: worker.spool.settled() == [job.job_id])
+        await _settled(worker, job.job_id)
         clock.ahead += 601
         visitor.assign(job)
         await executor.begun(2)
@@ -549,10 +557,10 @@ async def test_a_busy_machine_delays_the_credit_and_never_the_result(tmp_path: P
         await executor.begun(2)
         executor.programs[0].end()
         await visitor.heard(Type.ACK_JOB)
-        clock.ahead += 29
+        clock.ahead += 10
         await asyncio.sleep(0.2)
         assert visitor.credit == 2
-        clock.ahead += 1.5
+        clock.ahead += 20.5
         await eventually(lambda: visitor.credit == 3)
         executor.programs[1].end()
         await visitor.heard(Type.ACK_JOB, 2)

@@ -88,7 +88,7 @@ async def test_files_of_any_size_come_out_as_they_went_in(nats_url: str, tmp_pat
     async with open_door(nats_url) as door, working(tmp_path, door), a_client(door) as client:
         mib = size // MIB
         await client.accepted(exec_name="bigout", args=(str(mib),))
-        result = await client.result(60)
+        result = await client.result()
         assert result.status is RunState.COMPLETED
         archive = result.output_archive
         if archive is None:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+import worker_scenes
 from pretended_programs import PretendedExecutor
 from pyoco_server.core.frames.codec import NIL, Frame, Type, encode
 from pyoco_server.core.frames.messages import ErrorMessage, NotLeader, Settled
@@ -64,14 +65,22 @@ async def test_without_a_leader_the_worker_stays_and_asks_again(tmp_path: Path) 
         await door.welcomed(1)
 
 
-async def test_two_doors_that_name_each_other_do_not_make_a_storm(tmp_path: Path) -> None:
+async def test_two_doors_that_name_each_other_do_not_make_a_storm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GRID-45: five jumps, then the delays of GRID-123."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(worker_scenes, "_hasty", pause)
     async with open_door() as a, open_door() as b, a_worker(tmp_path, a):
         for turn in range(3):
             (await a.visitor(turn)).send_away(b.address)
             (await b.visitor(turn)).send_away(a.address)
-        await eventually(lambda: len(a.visitors) + len(b.visitors) == 6)
-        await asyncio.sleep(0.02)  # the first pause is ten times shorter here, and still longer than this
+        await eventually(lambda: pauses != [])
         assert len(a.visitors) + len(b.visitors) == 6
 
 

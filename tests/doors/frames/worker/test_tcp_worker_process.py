@@ -66,7 +66,7 @@ class Process:
         self.process.send_signal(number)
 
     async def end(self) -> int:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             code = await self.process.wait()
             await self.reading
         return code
