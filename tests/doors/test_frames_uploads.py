@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import struct
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,6 +18,7 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import AssignJob, ObjectAck, OutputRef, Settled
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames import receiving
+from pyoco_server.doors.frames.uploads import Upload
 from waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -192,6 +195,29 @@ async def test_a_silent_upload_is_dropped(door: OpenDoor, scene: Scene, monkeypa
     await eventually(lambda: not side._receiving._begun)
     await worker.put(job, "output.zip", data, offset=1000, part=data[1000:])
     await worker.error("BAD_OBJECT")
+
+
+async def test_a_disk_that_is_slow_is_not_a_worker_that_is_silent(
+    door: OpenDoor, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRID-144: nothing is taken away from under a part that is being written."""
+    worker, job, data = scene.worker, scene.job, bytes(2000)
+    usual, begun, go = Upload._write, threading.Event(), threading.Event()
+
+    def slow(self: Upload, part: bytes) -> None:
+        begun.set()
+        go.wait(60)
+        usual(self, part)
+
+    monkeypatch.setattr(Upload, "_write", slow)
+    monkeypatch.setattr(receiving, "SILENCE_SECONDS", -1.0)
+    await worker.put(job, "output.zip", data, part=data[:1000])
+    await asyncio.to_thread(begun.wait, 60)
+    uploads = door.door.house.workers[worker.worker_id]._receiving
+    uploads.drop_silent()
+    assert uploads._begun
+    go.set()
+    await worker.next(Type.OBJECT_ACK)
 
 
 async def test_a_part_is_a_sign_of_life(door: OpenDoor, scene: Scene) -> None:

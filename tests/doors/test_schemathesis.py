@@ -1,6 +1,7 @@
 """schemathesis asks every operation of the OpenAPI document, those to come included, in valid ways and in others.
 
-Whatever it asks, no answer is a 5xx, and every answer is one that the document promises.
+Whatever it asks, no answer is a 5xx, and every answer is one that the document promises. Who is told to try again, with
+a 503, does so.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from wheels import build_wheel
 #: A request that hangs fails. A busy machine may be slow.
 SECONDS_MAX = 60.0
 #: How often a door may say "later", in all: on a busy machine NATS may be silent for some seconds, and a gateway says
-#: so. What depends on the request is answered the same way each time, and uses this up at once.
+#: so. A 503 that depends on the request comes each time, uses this up, and is then looked at as any other answer.
 LATER_MAX = 100
 CHECKS: list[CheckFunction] = [
     not_a_server_error,

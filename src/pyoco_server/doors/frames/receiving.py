@@ -131,7 +131,8 @@ class Receiving:
     def drop_silent(self) -> None:
         now = time.monotonic()
         for key, begun in list(self._begun.items()):
-            if not begun.upload.is_whole and now - begun.upload.heard_at > SILENCE_SECONDS:
+            upload = begun.upload
+            if not upload.is_whole and not upload.is_writing and now - upload.heard_at > SILENCE_SECONDS:
                 self._drop(key)
 
     def _drop(self, key: _Key) -> None:

@@ -39,6 +39,8 @@ class Upload:
         self.heard_at = now
         #: Being stored: it has all its parts, and is not dropped for silence.
         self.is_whole = False
+        #: A part is on its way to the disk, which may be slow: it is not the worker who is silent then.
+        self.is_writing = False
         self._sha256 = hashlib.sha256()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyoco-door-")  # noqa: SIM115 - `close` closes it
 
@@ -46,11 +48,13 @@ class Upload:
         """Raises GridRefused: BAD_OBJECT, and NoRoom. The caller drops the upload then."""
         if self.is_whole or part.offset != self.received or part.size != self.size:
             raise GridRefused(Code.BAD_OBJECT, "the part does not follow the one before", job_id=part.job_id)
-        self.heard_at = now
+        self.heard_at, self.is_writing = now, True
         try:
             await asyncio.to_thread(self._write, part.data)
         except OSError as error:
             raise NoRoom("a part of a result could not be kept") from error
+        finally:
+            self.is_writing = False
         self.received += len(part.data)
         if not part.last:
             return
