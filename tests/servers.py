@@ -30,13 +30,23 @@ _FOLDER = "pyoco-tests-nats-"
 #: The system gives these to nobody by itself: no listener that asks for any port, and no client, gets one of them while
 #: the server that it belongs to is about to start, or to start again.
 _PORTS = range(10_000, 32_000)
-_turns = itertools.count(os.getpid() * 101)  # each test process begins elsewhere
+_PORTS_EACH = 2_000
+_turns = itertools.count(os.getpid() * 101)  # a second suite on this machine begins elsewhere
+
+
+def _own_ports() -> range:
+    """Those of this test process. Of one suite no two share any, unless it has more than eleven."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    number = int(worker.removeprefix("gw")) if worker.startswith("gw") else os.getpid()
+    first = _PORTS[number * _PORTS_EACH % len(_PORTS)]
+    return range(first, first + _PORTS_EACH)
 
 
 def free_port() -> int:
     """A port that nobody has, and that is not given to another test of this process for a long time."""
+    ports = _own_ports()
     while True:
-        port = _PORTS[next(_turns) % len(_PORTS)]
+        port = ports[next(_turns) % len(ports)]
         with socket.socket() as one, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             return port

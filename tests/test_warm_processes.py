@@ -96,8 +96,21 @@ def low_limit(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@contextmanager
+def usual_signals() -> Iterator[None]:
+    """As in a shell: whoever runs the tests may ignore some, in the background or under `nohup`, and a cold process
+    would inherit that."""
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, hang_up)
+        signal.signal(signal.SIGINT, interrupt)
+
+
 def seen(command: list[str | Path], **options: Any) -> Any:
-    with low_limit(1 << 30):
+    with low_limit(1 << 30), usual_signals():
         done = ran(command, timeout=200, stdin=subprocess.DEVNULL, **options)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)

@@ -23,6 +23,7 @@ from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
+from servers import NatsServer
 from waiting import eventually
 from warm_processes import begun
 
@@ -77,6 +78,12 @@ class Keepers:
         for keeper in self.all:
             keeper.process.kill()
             keeper.process.wait(60)
+
+
+@pytest.fixture
+def nats_url(own_nats_server: NatsServer) -> str:
+    """Nobody else's: tests of programs share their buckets, and some leave things there that a keeper complains of."""
+    return own_nats_server.url
 
 
 @pytest.fixture
