@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backends import opened_backend
+from gateways import forget
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.resources import resources_of
+from pyoco_server.ports.nats.link import Link
 from servers import config_for
 
 __all__ = ["a_world", "unhurried"]
@@ -40,6 +40,4 @@ async def a_world(link: Link, url: str, **settings: Any) -> AsyncIterator[Backen
         async with opened_backend(config) as backend:
             yield backend
     finally:
-        for resource in resources_of(config):
-            with contextlib.suppress(Rejected):  # never made
-                await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
+        await forget(link, config)
