@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import event, make_url
+from sqlalchemy import event, make_url, text
 
 from contracts.ledger import LedgerContract
 from contracts.ledger_places import LEASE, Raw
@@ -221,10 +221,20 @@ async def test_connections_that_stand_still_are_given_up_and_the_next_ones_work(
         for ask in (ledger.transact(a_reserved_run), ledger.read(lambda tx: tx.now_us())):
             with pytest.raises(DependencyUnavailable, match="within"):
                 await ask
+        await asyncio.gather(*(_until_given_up(lane) for lane in (ledger._writing, ledger._reading)))
         monkeypatch.setattr(sql, "_WRITE_SECONDS", 60)
         monkeypatch.setattr(sql, "_READ_SECONDS", 60)
         await _all_at_once(ledger, 4)  # one that stood still was enough: nobody waits for the others of its time
         assert len(await ledger.read(lambda tx: tx.runs.changed_since(0, "", 100))) == 0
+
+
+async def _until_given_up(lane: engine.Lane | None) -> None:
+    """A transaction has its whole time from its beginning: one that began late loses its connection after its caller
+    has gone, and one that had not begun by then leaves it as it is. So others ask, until one was given up."""
+    assert lane is not None
+    while not lane._distrusted_ns:
+        with contextlib.suppress(DependencyUnavailable):
+            await lane.ask(engine.Job(lambda connection: connection.execute(text("SELECT 1"))), 1)
 
 
 async def _all_at_once(ledger: SqlLedger, threads: int) -> None:
