@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pyoco_server.errors import NotStored
 from pyoco_server.loops.loop import Loop
 from waiting import eventually
 
@@ -105,6 +106,19 @@ async def test_one_bad_turn_does_not_end_it(caplog: pytest.LogCaptureFixture) ->
     await eventually(lambda: loop.turns >= 5)
     await loop.stop()
     assert "turn failed" in caplog.text
+
+
+async def test_an_outage_is_a_warning_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    class Lonely(Counting):
+        async def work(self) -> None:
+            raise NotStored("there is no connection to NATS")
+
+    loop = Lonely()
+    await loop.start()
+    await eventually(lambda: loop.turns >= 2)
+    await loop.stop()
+    told = {(record.levelname, record.message) for record in caplog.records}
+    assert told == {("WARNING", "NATS does not answer; the next turn tries again")}
 
 
 async def test_a_turn_that_hangs_is_cut_off() -> None:

@@ -17,6 +17,7 @@ from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, stopped
+from pyoco_server.errors import Unavailable
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
@@ -127,7 +128,8 @@ async def test_a_turn_that_fails_half_way_is_made_good_by_the_next(backend: Back
         await backend.registry.announce(seen(f"w{n}", RETENTION + 1))
     trouble = Trouble({call: [fate]})
     sweeper = RegistrySweeper(with_trouble(backend, trouble, "registry"))
-    await sweeper.turn()
+    with pytest.raises(Unavailable):
+        await sweeper.turn()
     await sweeper.turn()
     assert await left(backend) == []
 

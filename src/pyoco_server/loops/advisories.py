@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyoco_server.actions.give_up import give_up
-from pyoco_server.errors import Corrupt, PyocoError, Unavailable
+from pyoco_server.errors import Corrupt, PyocoError
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.backend import Backend
@@ -42,17 +42,14 @@ class Advisories(Loop):
         self._notices: Notices | None = None
 
     async def turn(self) -> None:
-        try:
-            if self._notices is None:
-                self._notices = await self._backend.queue.open_notices()
-            await self._notices.stir()
-            for _ in range(_TURN_MAX):
-                notice = None if self._stopping.is_set() else await self._notices.take(self._wait_seconds)
-                if notice is None:
-                    return
-                await self._deal_with(notice)
-        except Unavailable as error:
-            log.warning("notices of jobs given up cannot be taken; trying again", error=error)
+        if self._notices is None:
+            self._notices = await self._backend.queue.open_notices()
+        await self._notices.stir()
+        for _ in range(_TURN_MAX):
+            notice = None if self._stopping.is_set() else await self._notices.take(self._wait_seconds)
+            if notice is None:
+                return
+            await self._deal_with(notice)
 
     async def _deal_with(self, notice: Notice) -> None:
         try:

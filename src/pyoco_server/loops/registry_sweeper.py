@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.backend import Backend
@@ -32,12 +31,8 @@ class RegistrySweeper(Loop):
 
     async def turn(self) -> None:
         config = self._backend.config
-        if not config.workers_retention_sec:
-            return
-        try:
+        if config.workers_retention_sec:
             await self._sweep(config.worker_disconnect_timeout_sec, config.workers_retention_sec)
-        except Unavailable as error:
-            log.warning("the worker registry cannot be swept; it is tried again later", error=error)
 
     async def _sweep(self, disconnect_seconds: float, retention_seconds: float) -> None:
         registry = self._backend.registry

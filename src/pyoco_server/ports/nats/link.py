@@ -217,11 +217,11 @@ class Link:
 
     async def until_up(self, seconds: float) -> None:
         """Wait for the connection. Raises NoConnection: nothing was sent, so nothing can have been stored."""
-        if self.nc.is_connected:
-            return
         try:
             async with asyncio.timeout(seconds):
-                await self._up.wait()
+                while not self.nc.is_connected:
+                    self._up.clear()  # the library tells of a loss later than it knows of it
+                    await self._up.wait()
         except TimeoutError:
             raise NoConnection("there is no connection to NATS") from None
 
