@@ -19,7 +19,8 @@ import httpx
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.nats.link import NOT_YET, Link, Patience, Rejected, open_link
+from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import resources_of
 from servers import NatsServer, free_port
 from waiting import eventually

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -11,7 +10,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -21,9 +19,9 @@ from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer
 from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
-from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from servers import NatsServer, config_for, quick_folder
+from servers import NatsServer, config_for, forget, quick_folder
 from thorough import is_thorough
 from warm_processes import WarmProcess, started
 
@@ -121,9 +119,7 @@ async def config(link: Link, nats_url: str) -> AsyncIterator[NatsBackendConfig]:
     """Settings of this test's own; whatever was made under these names is deleted afterwards."""
     config = config_for(nats_url)
     yield config
-    for resource in resources_of(config):
-        with contextlib.suppress(Rejected):  # never made
-            await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
+    await forget(link, config)
 
 
 @pytest.fixture

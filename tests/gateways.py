@@ -27,10 +27,10 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.runs.port import Stored
-from servers import config_for
+from servers import config_for, forget
 from waiting import eventually
 from warm_processes import begun
 
@@ -127,13 +127,6 @@ async def fresh_gateway(link: Link, url: str, data_dir: Path, **settings: Any) -
             yield gateway
     finally:
         await forget(link, config)
-
-
-async def forget(link: Link, config: NatsBackendConfig) -> None:
-    """Delete whatever was made under these names."""
-    for resource in resources_of(config):
-        with contextlib.suppress(Rejected):  # never made
-            await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
 
 
 class _Info(msgspec.Struct):

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from gateways import forget
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.frames.codec import NIL, Decoder, Frame, FrameError, Type, encode
 from pyoco_server.core.frames.messages import (
@@ -46,7 +45,7 @@ from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import open_door_backend
-from servers import config_for, unique
+from servers import config_for, forget, unique
 
 __all__ = [
     "ClientPeer",

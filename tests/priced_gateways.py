@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from gateways import Gateway, forget
+from gateways import Gateway
 from pyoco_server import wiring
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.finalize import Finished, claim_end, finish
@@ -43,7 +43,7 @@ from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.results.jetstream import JetStreamResults
 from pyoco_server.priced_config import PricedConfig
-from servers import config_for, unique
+from servers import config_for, forget, unique
 
 __all__ = [
     "BODY",

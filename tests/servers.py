@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import itertools
@@ -20,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.resources import resources_of
 
-__all__ = ["NatsServer", "config_for", "free_port", "quick_folder", "unique"]
+__all__ = ["NatsServer", "config_for", "forget", "free_port", "quick_folder", "unique"]
 
 _START_SECONDS = 60.0
 _MEMORY = Path("/dev/shm")
@@ -192,3 +195,13 @@ def config_for(url: str, **more: Any) -> NatsBackendConfig:
         "advisory_stream": f"ADVISORIES_{own}",
     }
     return NatsBackendConfig(nats_url=url, **names, **more)
+
+
+async def forget(link: Link, config: NatsBackendConfig) -> None:
+    """Delete whatever was made under these names."""
+
+    async def delete(name: str) -> None:
+        with contextlib.suppress(Rejected):  # never made
+            await link.api(f"STREAM.DELETE.{name}", {}, dict[str, Any])
+
+    await asyncio.gather(*(delete(resource.name) for resource in resources_of(config)))

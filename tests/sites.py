@@ -12,13 +12,13 @@ from typing import Any
 
 from pyoco import Flow, task
 
-from gateways import forget, listening
+from gateways import listening
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.worker import PyocoNatsWorker
-from servers import config_for
+from servers import config_for, forget
 
 __all__ = ["Site", "open_site"]
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from backends import opened_backend
-from gateways import forget
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from servers import config_for
+from servers import config_for, forget
 
 __all__ = ["a_world", "unhurried"]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.names import is_tag
@@ -267,11 +268,11 @@ def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | st
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))
 
 
-def settings(cls: type[DataclassInstance]) -> Iterator[Setting]:
+@cache
+def settings(cls: type[DataclassInstance]) -> tuple[Setting, ...]:
     """Everything `cls` declares, in order."""
-    for each in fields(cls):
-        if each.metadata:
-            yield Setting(name=each.name, default=each.default, **each.metadata)
+    declared = (each for each in fields(cls) if each.metadata)
+    return tuple(Setting(name=each.name, default=each.default, **each.metadata) for each in declared)
 
 
 def values_in(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dict[str, Any]:

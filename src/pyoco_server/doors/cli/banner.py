@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.release import RELEASE
 from pyoco_server.logs import redact_url
 
 __all__ = ["Facts", "banner"]
@@ -47,7 +47,7 @@ def banner(facts: Facts) -> str:
     )
     lines = [
         "",
-        f"pyoco-server {metadata.version('pyoco-server')} is up",
+        f"pyoco-server {RELEASE} is up",
         "",
         f"  open   {address}/",
         f"  API    {address}",

@@ -10,7 +10,6 @@ import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from pyoco_server.doors.cli.console import Console
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
+from pyoco_server.doors.release import RELEASE
 from pyoco_server.embedded import EmbeddedNats
 from pyoco_server.embedded_cluster import cluster_of, cluster_url, nodes_found
 from pyoco_server.errors import UsageError
@@ -179,7 +179,7 @@ class _Demo:
         body = """'{"flow_name": "hello", "params": {"name": "you", "seconds": 5}}'"""
         lines = [
             "",
-            f"pyoco-server {metadata.version('pyoco-server')}: a cluster is up, {COPIES} copies of everything",
+            f"pyoco-server {RELEASE}: a cluster is up, {COPIES} copies of everything",
             "",
             f"  open   {first}/   or   {second}/",
             f"  docs   {first}/docs",

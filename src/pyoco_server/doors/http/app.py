@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI
@@ -53,6 +52,7 @@ from pyoco_server.doors.http.v1.problems import answer_error
 from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.doors.mcp import http as agents
 from pyoco_server.doors.mcp.sessions import Sessions
+from pyoco_server.doors.release import RELEASE
 from pyoco_server.errors import PyocoError, Refused
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -107,7 +107,7 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
                 await agent_sessions.stop()
                 await state.stop()
 
-    app = Gateway(title="pyoco-server", version=metadata.version("pyoco-server"), lifespan=lifespan, redoc_url=None)
+    app = Gateway(title="pyoco-server", version=RELEASE, lifespan=lifespan, redoc_url=None)
     app.state.operations = OPERATIONS  # with their meters
     # Listed for whoever looks at `app.routes`; the guard reaches the endpoints by a shorter way.
     for operation in OPERATIONS:

@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from importlib import metadata
 from typing import Any
 
 import mcp_types as types
@@ -18,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pyoco_server.client.retry import Patience
 from pyoco_server.doors.mcp.calls import PATIENCE, Answer, Send, call_tool
 from pyoco_server.doors.mcp.tools import INSTRUCTIONS, TOOLS, Tool
+from pyoco_server.doors.release import RELEASE
 
 __all__ = ["WayOf", "build_server", "written"]
 
@@ -46,7 +46,7 @@ def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
 
     return Server(
         "pyoco-server",
-        version=metadata.version("pyoco-server"),
+        version=RELEASE,
         title="pyoco-server: priced runs",
         instructions=INSTRUCTIONS,
         get_tool_input_schema=lambda name: TOOLS[name].input_form if name in TOOLS else None,

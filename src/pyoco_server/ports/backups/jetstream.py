@@ -26,9 +26,10 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backups.incoming import SILENCE_SECONDS, Incoming, listening
 from pyoco_server.ports.backups.port import Copying, Found
 from pyoco_server.ports.backups.reader import read_behind
+from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.grid_resources import grid_resources
-from pyoco_server.ports.nats.link import NOT_YET, Futile, Link, Rejected
+from pyoco_server.ports.nats.link import Futile, Link, Rejected
 from pyoco_server.ports.nats.resources import priced_resources, resources_of
 
 __all__ = ["JetStreamStreams"]

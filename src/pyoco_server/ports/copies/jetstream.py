@@ -14,8 +14,9 @@ import msgspec
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.copies import Copies, Keeper
 from pyoco_server.errors import DeploymentRefused, Unavailable
+from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.grid_resources import all_resources
-from pyoco_server.ports.nats.link import NOT_YET, Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 from pyoco_server.ports.nats.resources import Cluster, Info
 
 __all__ = ["JetStreamCopies"]

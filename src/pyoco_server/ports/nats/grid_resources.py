@@ -11,7 +11,8 @@ from typing import Any
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import NOT_YET, Futile, Link, Rejected
+from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.link import Futile, Link, Rejected
 from pyoco_server.ports.nats.resources import (
     Resource,
     bucket,

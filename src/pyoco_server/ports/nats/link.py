@@ -16,13 +16,13 @@ import nats.errors
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.ports.nats.access import Access, Certificates, why_not_in
+from pyoco_server.ports.nats.answers import NEVER, fault_of, read_answer, refusal, swallower
 from pyoco_server.ports.nats.client import QuickClient, Raw
 from pyoco_server.ports.nats.faults import BadSubject, Full, Futile, NoConnection, NotPermitted, Rejected, gave_up
 from pyoco_server.ports.nats.refusals import Refusals
 from pyoco_server.ports.store_state import StoreState
 
 __all__ = [
-    "NOT_YET",
     "BadSubject",
     "Full",
     "Futile",
@@ -40,17 +40,6 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _SWEEP_SECONDS = 0.1
-#: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
-_NOT_YET = 10008
-#: What a cluster answers that is not yet whole: the same, and that there are no peers for so many copies.
-NOT_YET = frozenset({_NOT_YET, 10005})
-#: The account, the server or its disk has no room. 10077, a stream at a limit of its own, is not the disk's fault.
-_FULL = frozenset({10002, 10023, 10047})
-_NO_SPACE = "no space left on device"
-#: Conditions that no stream fulfils: it answers with the code below, and stores nothing. Another refusal, such as "too
-#: many requests", comes ahead of what is queued, and proves nothing.
-_WRONG_STREAM = 10060
-_NEVER = {"Nats-Expected-Stream": "-", "Nats-Expected-Last-Sequence": str(2**62)}
 _TELL_SECONDS = 10.0
 #: Where the answers go that nobody cares for.
 _NOBODY = "-"
@@ -73,26 +62,6 @@ class Patience:
     unanswered_seconds: float = 15.0
     #: For one question, before it is asked again.
     answer_seconds: float = 5.0
-
-
-class _Fault(msgspec.Struct):
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class _Ack(msgspec.Struct):
-    seq: int = 0
-    duplicate: bool = False
-    error: _Fault | None = None
-
-
-class _From(msgspec.Struct):
-    stream: str = ""
-
-
-_read_ack = msgspec.json.Decoder(_Ack).decode
-_read_from = msgspec.json.Decoder(_From).decode
 
 
 class Link:
@@ -299,21 +268,15 @@ class Link:
             self._refusals.note(stream, self._loop.time(), is_stuck=True)
             what = f"{stream} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full"
             raise NoRoom(f"{what}; NATS writes nothing there until it has room and is restarted") from error
-        ack = _read_ack(message.data)
-        if ack.error is not None:
-            raise self._refused(subject, ack.error, message.data)
+        answer = read_answer(message.data)
+        if answer.error is not None:
+            refused = refusal(subject, answer, answer.error)
+            if isinstance(refused, Full):
+                self._refusals.note(answer.stream, self._loop.time(), is_stuck=False)
+            raise refused
         if self._refusals:
-            self._refusals.stored(_read_from(message.data).stream)
-        return ack.seq
-
-    def _refused(self, subject: str, fault: _Fault, answer: bytes) -> Exception:
-        if fault.err_code == _NOT_YET:
-            return NotStored(f"{subject} has no leader yet")
-        if fault.err_code in _FULL or _NO_SPACE in fault.description:
-            stream = _read_from(answer).stream
-            self._refusals.note(stream, self._loop.time(), is_stuck=False)
-            return Full(f"the store of NATS has no room for {stream}: {fault.description} ({fault.err_code})")
-        return Rejected(fault.err_code, fault.description)
+            self._refusals.stored(answer.stream)
+        return answer.seq
 
     async def _swallowed(self, subject: str) -> str:
         """After silence: the stream that has taken our message, and will never answer it. "": that is not known.
@@ -325,16 +288,15 @@ class Link:
         if self.is_clustered or not self.is_up:
             return ""
         try:
-            message = await self.ask(subject, b"", _NEVER, seconds=2.0)
+            message = await self.ask(subject, b"", NEVER, seconds=2.0)
         except (Unavailable, Rejected):
             return ""
-        fault = _read_ack(message.data).error
-        return _read_from(message.data).stream if fault is not None and fault.err_code == _WRONG_STREAM else ""
+        return swallower(message.data)
 
     async def api(self, subject: str, request: object, answer: type[T], seconds: float | None = None) -> T:
         """A JetStream API call. Raises Rejected with JetStream's own code."""
         message = await self.ask(f"$JS.API.{subject}", msgspec.json.encode(request), seconds=seconds)
-        fault = _read_ack(message.data).error
+        fault = fault_of(message.data)
         if fault is not None:
             raise Rejected(fault.err_code, fault.description)
         return msgspec.json.decode(message.data, type=answer)

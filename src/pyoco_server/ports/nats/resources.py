@@ -13,7 +13,8 @@ import msgspec
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import NOT_YET, Futile, Link, NotPermitted, Rejected
+from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.link import Futile, Link, NotPermitted, Rejected
 
 __all__ = [
     "SECRETS_BUCKET",

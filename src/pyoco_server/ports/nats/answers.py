@@ -1,0 +1,65 @@
+"""What JetStream answers to a write or an API call, and what its numbers mean."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pyoco_server.errors import NotStored
+from pyoco_server.ports.nats.faults import Full, Rejected
+
+__all__ = ["NEVER", "NOT_YET", "Answer", "Fault", "fault_of", "read_answer", "refusal", "swallower"]
+
+#: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
+_NOT_YET = 10008
+#: What a cluster answers that is not yet whole: the same, and that there are no peers for so many copies.
+NOT_YET = frozenset({_NOT_YET, 10005})
+#: The account, the server or its disk has no room. 10077, a stream at a limit of its own, is not the disk's fault.
+_FULL = frozenset({10002, 10023, 10047})
+_NO_SPACE = "no space left on device"
+#: Conditions that no stream fulfils: it answers with the code below, and stores nothing. Another refusal, such as "too
+#: many requests", comes ahead of what is queued, and proves nothing.
+_WRONG_STREAM = 10060
+NEVER = {"Nats-Expected-Stream": "-", "Nats-Expected-Last-Sequence": str(2**62)}
+
+
+class Fault(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Answer(msgspec.Struct):
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: Fault | None = None
+
+
+class _Verdict(msgspec.Struct):
+    """Of an answer that is an object of any kind: its `stream` need not be a text."""
+
+    error: Fault | None = None
+
+
+read_answer = msgspec.json.Decoder(Answer).decode
+_read_verdict = msgspec.json.Decoder(_Verdict).decode
+
+
+def fault_of(data: bytes) -> Fault | None:
+    """None: the call was answered as it was meant to be."""
+    return _read_verdict(data).error
+
+
+def refusal(subject: str, answer: Answer, fault: Fault) -> Exception:
+    """Of a write. Full: there is no room for `answer.stream`."""
+    if fault.err_code == _NOT_YET:
+        return NotStored(f"{subject} has no leader yet")
+    if fault.err_code in _FULL or _NO_SPACE in fault.description:
+        return Full(f"the store of NATS has no room for {answer.stream}: {fault.description} ({fault.err_code})")
+    return Rejected(fault.err_code, fault.description)
+
+
+def swallower(data: bytes) -> str:
+    """The stream that has refused what nobody can fulfil (`NEVER`). "": something else has answered."""
+    answer = read_answer(data)
+    return answer.stream if answer.error is not None and answer.error.err_code == _WRONG_STREAM else ""
