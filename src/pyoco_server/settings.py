@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.names import is_tag
@@ -268,11 +267,15 @@ def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | st
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))
 
 
-@cache
+_known: dict[type[DataclassInstance], tuple[Setting, ...]] = {}
+
+
 def settings(cls: type[DataclassInstance]) -> tuple[Setting, ...]:
-    """Everything `cls` declares, in order."""
-    declared = (each for each in fields(cls) if each.metadata)
-    return tuple(Setting(name=each.name, default=each.default, **each.metadata) for each in declared)
+    """Everything `cls` declares, in order. Read once."""
+    if cls not in _known:
+        declared = (each for each in fields(cls) if each.metadata)
+        _known[cls] = tuple(Setting(name=each.name, default=each.default, **each.metadata) for each in declared)
+    return _known[cls]
 
 
 def values_in(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dict[str, Any]:
