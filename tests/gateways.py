@@ -42,7 +42,6 @@ __all__ = [
     "ended",
     "environment",
     "error",
-    "forget",
     "fresh_gateway",
     "gateway_process",
     "ids",

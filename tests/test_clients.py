@@ -26,6 +26,7 @@ from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import open_backend
 from servers import NatsServer, config_for, free_port
 from stacks import until
+from warm_processes import ran
 
 FLOW_YAML = "flow:\n  graph: a >> b\n  defaults: {mode: バッチ}\n"
 
@@ -66,21 +67,29 @@ class TestPublicNames:
         with pytest.raises(ImportError):
             exec("from pyoco_server import Nonsense")
 
-    @pytest.mark.parametrize(
-        ("statement", "banned"),
-        [
+    #: In one process after each other: what one has brought, the next may have.
+    IMPORTS = (
+        (
             ("import pyoco_server", "fastapi starlette uvicorn nats httpx msgspec yaml pyoco click asyncio"),
-            ("from pyoco_server import NatsBackendConfig", "fastapi starlette uvicorn nats httpx pyoco"),
             ("from pyoco_server import PyocoHttpClient", "fastapi starlette uvicorn nats pyoco msgspec yaml asyncio"),
             ("from pyoco_server import AsyncPyocoHttpClient", "fastapi starlette uvicorn nats pyoco msgspec yaml"),
+        ),
+        (
+            ("from pyoco_server import NatsBackendConfig", "fastapi starlette uvicorn nats httpx pyoco"),
             ("from pyoco_server import PyocoNatsClient", "fastapi starlette uvicorn"),
             ("from pyoco_server import PyocoNatsWorker", "fastapi starlette uvicorn"),
-        ],
+        ),
     )
-    def test_an_import_costs_no_more_than_it_must(self, statement: str, banned: str) -> None:
-        program = f"import sys\n{statement}\nprint([name for name in {banned.split()} if name in sys.modules])"
+
+    @pytest.mark.parametrize("imports", IMPORTS, ids=["http", "nats"])
+    def test_an_import_costs_no_more_than_it_must(self, imports: tuple[tuple[str, str], ...]) -> None:
+        program = "import sys\n" + "".join(
+            f"{statement}\nprint([name for name in {banned.split()} if name in sys.modules])\n"
+            for statement, banned in imports
+        )
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
-        assert ended.stdout.strip() == "[]"
+        brought = dict(zip([statement for statement, _ in imports], ended.stdout.splitlines(), strict=True))
+        assert brought == dict.fromkeys(brought, "[]")
 
     def test_a_star_import_brings_the_list(self) -> None:
         found: dict[str, object] = {}
@@ -359,13 +368,6 @@ class TestPyocoNatsClient:
             "    await client.close()\n"
             "asyncio.run(main())\n"
         )
-        ended = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment(config),
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=True,
-            cwd=tmp_path,
-        )
+        ended = ran([sys.executable, "-c", program], env=environment(config), timeout=100, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
         assert json.loads(ended.stdout)["flow_name"] == "hello"

@@ -282,14 +282,14 @@ class TestWorkersAndLetters:
             assert raised.value.response.status_code == 422
 
 
-@pytest.mark.parametrize("name", ["../health", "..", "x?include=full", "a/b", "a#b", "a%2fb", "日本"])
-async def test_an_odd_name_reaches_no_other_path(make: MakeClient, url: str, name: str) -> None:
+async def test_an_odd_name_reaches_no_other_path(make: MakeClient, url: str) -> None:
     """FLOW-36, FLOW-160"""
     async with make(url) as client:
         calls = {"workers": [client.get_worker], "dlq": [client.get_letter, client.delete_letter]}
         calls["wheels"] = [client.get_wheel, client.delete_wheel]
-        for folder, call in ((folder, call) for folder, each in calls.items() for call in each):
-            with pytest.raises(httpx.HTTPStatusError) as raised:
-                await call(name)
-            assert raised.value.response.status_code == 404
-            assert raised.value.request.url.path == f"/{folder}/{name}"
+        for name in ["../health", "..", "x?include=full", "a/b", "a#b", "a%2fb", "日本"]:
+            for folder, call in ((folder, call) for folder, each in calls.items() for call in each):
+                with pytest.raises(httpx.HTTPStatusError) as raised:
+                    await call(name)
+                assert raised.value.response.status_code == 404, name
+                assert raised.value.request.url.path == f"/{folder}/{name}", name

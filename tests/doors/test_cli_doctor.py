@@ -36,6 +36,7 @@ from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.wiring import ensure_resources
 from servers import NatsServer
+from warm_processes import begun
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(sys.executable).parent / "pyoco-server"
@@ -156,10 +157,10 @@ def test_a_setting_that_does_not_parse_is_the_first_thing_to_mend(
 
 
 def test_a_file_of_packs_that_is_not_there_is_a_danger(
-    doctor: Doctor, unused_port: int, monkeypatch: pytest.MonkeyPatch
+    doctor: Doctor, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYOCO_URL_PACK_CA_FILE", "no-such-ca.pem")
-    said = doctor("--nats-url", f"nats://127.0.0.1:{unused_port}", "--json")
+    said = doctor("--nats-url", own_nats_server.url, "--json")
     found = said.about("packs.files")
     assert (found["level"], found["about"]) == ("danger", "PYOCO_URL_PACK_CA_FILE")
     assert "no-such-ca.pem" in found["what"]
@@ -189,19 +190,19 @@ def test_a_refused_address_is_shown_without_its_password(doctor: Doctor, option:
     assert "s3cret" not in said.out + said.err
 
 
-@pytest.mark.parametrize("page", ["nobody", "refuses", "moved", "no JetStream", "no JSON"])
-@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "text"])
 def test_a_monitoring_port_is_shown_without_its_password(
-    doctor: Doctor, own_nats_server: NatsServer, unused_port: int, page: str, form: list[str]
+    doctor: Doctor, own_nats_server: NatsServer, unused_port: int
 ) -> None:
     """FLOW-531"""
-    status = {"refuses": 401, "moved": 302, "no JetStream": 200, "no JSON": 200}.get(page, 404)
-    with a_site({"varz": status}, b"{}" if page == "no JetStream" else b"") as url:
-        where = f"127.0.0.1:{unused_port}" if page == "nobody" else url.removeprefix("http://")
-        said = doctor("--nats-url", own_nats_server.url, "--nats-http", f"http://anna:s3cret@{where}/", *form)
-    assert said.code == 0
-    assert f"http://***@{where}" in said.out
-    assert "s3cret" not in said.out + said.err
+    statuses = {"nobody": 404, "refuses": 401, "moved": 302, "no JetStream": 200, "no JSON": 200}
+    for page, status in statuses.items():
+        with a_site({"varz": status}, b"{}" if page == "no JetStream" else b"") as url:
+            where = f"127.0.0.1:{unused_port}" if page == "nobody" else url.removeprefix("http://")
+            for form in (["--json"], []):
+                said = doctor("--nats-url", own_nats_server.url, "--nats-http", f"http://anna:s3cret@{where}/", *form)
+                assert said.code == 0, (page, form)
+                assert f"http://***@{where}" in said.out, (page, form)
+                assert "s3cret" not in said.out + said.err, (page, form)
 
 
 # What is there, and wrong
@@ -381,7 +382,7 @@ def a_site(statuses: dict[str, int], body: bytes = b"") -> Iterator[str]:
         "Page", (_Page,), {"statuses": {f"/{name}": status for name, status in statuses.items()}, "body": body}
     )
     with HTTPServer(("127.0.0.1", 0), handler) as http:
-        serving = Thread(target=http.serve_forever)
+        serving = Thread(target=http.serve_forever, args=(0.02,))  # so often it looks whether it is to end
         serving.start()
         try:
             yield f"http://127.0.0.1:{http.server_port}"
@@ -452,7 +453,7 @@ def test_what_a_stranger_wrote_cannot_move_the_cursor(doctor: Doctor, own_nats_s
 def test_on_a_terminal_there_are_colours_and_a_fix_in_one_piece(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "NO_COLOR"))}
-    process = subprocess.Popen(
+    process = begun(
         [SCRIPT, "doctor"],
         stdout=theirs,
         stderr=theirs,
@@ -508,7 +509,7 @@ def test_all_that_up_starts_is_well(doctor: Doctor, tmp_path: Path) -> None:
     """The doctor finds the NATS of the data folder by itself, and has nothing to say but that keys are off."""
     out = tmp_path / "out.txt"
     with out.open("wb") as stdout:
-        up = subprocess.Popen(
+        up = begun(
             [SCRIPT, "up", "--with-examples", "--port", "0", "--slots", "1", "--data-dir", tmp_path / "data"],
             stdout=stdout,
             stderr=stdout,

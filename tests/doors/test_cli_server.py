@@ -15,6 +15,7 @@ from pyoco_server.doors.cli import keeper, server
 from pyoco_server.doors.cli.shell import Command, outcome
 from pyoco_server.errors import Unavailable, UsageError
 from servers import NatsServer
+from warm_processes import begun
 
 SCRIPTS = Path(sys.executable).parent
 HEAVY = ("asyncio", "fastapi", "msgspec", "nats", "pyoco", "starlette", "uvicorn", "uvloop", "yaml")
@@ -180,9 +181,8 @@ def test_a_signal_ends_it_in_order(
 ) -> None:
     out = tmp_path / "out"
     with out.open("wb") as stdout:
-        process = subprocess.Popen(
-            [SCRIPTS / arguments[0], *arguments[1:], "--nats-url", own_nats_server.url], stdout=stdout, cwd=tmp_path
-        )
+        command = [str(SCRIPTS / arguments[0]), *arguments[1:], "--nats-url", own_nats_server.url]
+        process = begun(command, stdout=stdout, cwd=tmp_path)
     try:
         deadline = time.monotonic() + 120
         while ready not in out.read_text():

@@ -123,7 +123,7 @@ def uploads_wheel(file_name: str, content: bytes, **fields: str) -> Callable[[Ga
 
 
 async def _uploads_a_wheel_twice(gateway: Gateway) -> httpx.Response:
-    again = uploads_wheel(*build_wheel())
+    again = uploads_wheel(*build_wheel("twice"))
     await again(gateway)
     return await again(gateway)
 
@@ -268,17 +268,17 @@ WITHOUT_NATS = [
 
 def check(answer: httpx.Response, wanted: Provoked) -> None:
     """FLOW-50, FLOW-565, FLOW-566: five members, the pair of ids, both languages; and the document knows the status."""
-    assert answer.status_code == wanted.status, answer.text
-    assert answer.headers["content-type"] == "application/json"
+    assert answer.status_code == wanted.status, (str(wanted), answer.text)
+    assert answer.headers["content-type"] == "application/json", str(wanted)
     body = json.loads(answer.content.decode("utf-8"))
     text = CATALOGUE[wanted.number]
-    assert body["err_id"] == f"ERR-PYOCO-{wanted.number:04d}"
-    assert body["msg_id"] == f"MSG-PYOCO-{wanted.number:04d}"
-    assert (body["message"], body["message_ja"]) == (text.en, text.ja)
-    assert body["detail"] == (body["errors"] if wanted.detail is None else wanted.detail)
+    assert body["err_id"] == f"ERR-PYOCO-{wanted.number:04d}", str(wanted)
+    assert body["msg_id"] == f"MSG-PYOCO-{wanted.number:04d}", str(wanted)
+    assert (body["message"], body["message_ja"]) == (text.en, text.ja), str(wanted)
+    assert body["detail"] == (body["errors"] if wanted.detail is None else wanted.detail), str(wanted)
     if wanted.operation:
         method, path = wanted.operation.split()
-        assert str(wanted.status) in DOCUMENT["paths"][path][method.lower()]["responses"]
+        assert str(wanted.status) in DOCUMENT["paths"][path][method.lower()]["responses"], wanted.operation
 
 
 @pytest.fixture
@@ -287,16 +287,20 @@ async def closed_gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIter
         yield gateway
 
 
-@pytest.mark.parametrize("wanted", OPEN, ids=str)
-async def test_it_is_answered_with_its_id_in_both_languages(gateway: Gateway, wanted: Provoked) -> None:
+async def test_each_is_answered_with_its_id_in_both_languages(gateway: Gateway) -> None:
     """FLOW-50, FLOW-53 to FLOW-61, FLOW-565, FLOW-566"""
-    check(await wanted.ask(gateway), wanted)
+    state: State = gateway.app.state.gateway
+    backend, followers_max, taken = state.backend, state.hub._followers_max, state.uploads.taken
+    for wanted in OPEN:
+        check(await wanted.ask(gateway), wanted)
+        # What some of them change to be refused is as it was for the next.
+        state.backend, state.hub._followers_max, state.uploads.taken = backend, followers_max, taken
 
 
-@pytest.mark.parametrize("wanted", CLOSED, ids=str)
-async def test_the_entrance_tells_its_ids_in_both_languages(closed_gateway: Gateway, wanted: Provoked) -> None:
+async def test_the_entrance_tells_its_ids_in_both_languages(closed_gateway: Gateway) -> None:
     """FLOW-51, FLOW-52"""
-    check(await wanted.ask(closed_gateway), wanted)
+    for wanted in CLOSED:
+        check(await wanted.ask(closed_gateway), wanted)
 
 
 async def test_an_outage_is_told_in_both_languages(own_nats_server: NatsServer, tmp_path: Path) -> None:

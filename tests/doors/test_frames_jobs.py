@@ -297,7 +297,7 @@ async def test_a_client_that_does_not_read_is_closed_and_loses_no_result(nats_ur
         await worker.hello(credit=100)
         client = await ClientPeer.connect(door)
         await client.hello("slow", cap=100)
-        requests = [client.request() for _ in range(40)]
+        requests = [client.request() for _ in range(24)]
         for request in requests:
             await client.accepted(request)
         session = next(each for each in door.door.sessions if each.role == "client")

@@ -31,37 +31,35 @@ async def read(gateway: Gateway, run_id: str) -> dict[str, Any]:
 
 
 class TestCancel:
-    @pytest.mark.parametrize(
-        ("body", "reason"),
-        [
+    async def test_a_run_is_asked_to_stop(self, gateway: Gateway) -> None:
+        """FLOW-114, FLOW-115, FLOW-175, FLOW-343"""
+        cases: list[tuple[bytes, str | None]] = [
             (b"", None),
             (b" \n", None),
             (b"{}", None),
             (b'{"reason": "a typo in the input"}', "a typo in the input"),
             (b'{"reason": "", "more": 1}', ""),
             ('{"reason": "理由"}'.encode(), "理由"),
-        ],
-    )
-    async def test_a_run_is_asked_to_stop(self, gateway: Gateway, body: bytes, reason: str | None) -> None:
-        """FLOW-114, FLOW-115, FLOW-175, FLOW-343"""
-        run_id = await submit(gateway)
-        before = await read(gateway, run_id)
-        answer = await gateway.client.post(f"/runs/{run_id}/cancel", content=body)
-        assert answer.status_code == 200
-        asked = answer.json()
-        assert asked["cancel_requested_at"] == asked["updated_at"] >= before["updated_at"]
-        changed = {
-            "status": "CANCELLING",
-            "cancel_requested_at": asked["updated_at"],
-            "updated_at": asked["updated_at"],
-            "last_change": {
-                "what": "cancel_requested",
-                "at": asked["updated_at"],
-                "by": {"kind": "caller", "id": None},
-            },
-        }
-        assert asked == before | changed | ({} if reason is None else {"cancel_reason": reason})
-        assert await read(gateway, run_id) == asked
+        ]
+        for body, reason in cases:
+            run_id = await submit(gateway)
+            before = await read(gateway, run_id)
+            answer = await gateway.client.post(f"/runs/{run_id}/cancel", content=body)
+            assert answer.status_code == 200, body
+            asked = answer.json()
+            assert asked["cancel_requested_at"] == asked["updated_at"] >= before["updated_at"], body
+            changed = {
+                "status": "CANCELLING",
+                "cancel_requested_at": asked["updated_at"],
+                "updated_at": asked["updated_at"],
+                "last_change": {
+                    "what": "cancel_requested",
+                    "at": asked["updated_at"],
+                    "by": {"kind": "caller", "id": None},
+                },
+            }
+            assert asked == before | changed | ({} if reason is None else {"cancel_reason": reason}), body
+            assert await read(gateway, run_id) == asked, body
 
     async def test_a_running_run_is_asked_to_stop(self, gateway: Gateway) -> None:
         """FLOW-16"""

@@ -193,16 +193,17 @@ class TestReadOnly:
         async with fresh_gateway(link, nats_url, tmp_path, dashboard_read_only=True) as gateway:
             yield gateway
 
-    @pytest.mark.parametrize("headers", FROM_A_PAGE, ids=str)
-    async def test_a_page_changes_nothing(self, read_only: Gateway, headers: dict[str, str]) -> None:
+    async def test_a_page_changes_nothing(self, read_only: Gateway) -> None:
         """FLOW-249: on whichever path, ours or not, before anything is looked at"""
         run_id = await submit(read_only)
         asks = [("POST", "/runs"), ("POST", f"/runs/{run_id}/cancel"), ("PATCH", "/workers/x"), ("DELETE", "/dlq/7")]
-        for method, path in (*asks, ("POST", "/"), ("PUT", "/nothing"), ("NONSENSE", "/runs")):
-            answer = await read_only.client.request(method, path, headers=headers, json={"flow_name": "f"})
-            assert (answer.status_code, answer.json()) == (403, READ_ONLY), (method, path)
-        assert (await read_only.client.get(f"/runs/{run_id}", headers=headers)).json()["status"] == "PENDING"
-        assert len((await read_only.client.get("/runs", headers=headers)).json()) == 1
+        for headers in FROM_A_PAGE:
+            for method, path in (*asks, ("POST", "/"), ("PUT", "/nothing"), ("NONSENSE", "/runs")):
+                answer = await read_only.client.request(method, path, headers=headers, json={"flow_name": "f"})
+                assert (answer.status_code, answer.json()) == (403, READ_ONLY), (method, path, headers)
+            run = (await read_only.client.get(f"/runs/{run_id}", headers=headers)).json()
+            assert run["status"] == "PENDING", headers
+            assert len((await read_only.client.get("/runs", headers=headers)).json()) == 1, headers
 
     async def test_a_page_may_look(self, read_only: Gateway) -> None:
         for headers in FROM_A_PAGE:

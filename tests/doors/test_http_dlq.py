@@ -101,9 +101,9 @@ class TestList:
             await ask(gateway, "DELETE", f"/dlq/{seen[-1]}")
         assert seen == there[::-1]
 
-    @pytest.mark.parametrize(
-        ("query", "name"),
-        [
+    async def test_a_bad_query_is_refused(self, gateway: Gateway) -> None:
+        """ERR-PYOCO-0017"""
+        cases: list[tuple[str, str]] = [
             *((f"limit={limit}", "limit") for limit in ("0", "201", "-1", "x", "", "1.0", "1e2", "9" * 5000, "٣")),
             *((f"{name}={'x' * 513}", name) for name in ("reason", "flow", "tag", "run_id")),
             *((f"{name}=a&{name}=b", name) for name in ("reason", "flow", "tag", "run_id")),
@@ -128,13 +128,12 @@ class TestList:
                     "ZGxxMS4yNg*",
                 )
             ),
-        ],
-    )
-    async def test_a_bad_query_is_refused(self, gateway: Gateway, query: str, name: str) -> None:
-        """ERR-PYOCO-0017"""
-        answer = await gateway.client.get(f"/dlq?{query}")
-        problems = check_refusal(answer, 17)
-        assert [problem["loc"] for problem in problems] == [["query", name]]
+        ]
+        for query, name in cases:
+            answer = await gateway.client.get(f"/dlq?{query}")
+            assert answer.status_code == 422, query[:80]
+            problems = check_refusal(answer, 17)
+            assert [problem["loc"] for problem in problems] == [["query", name]], query[:80]
 
     async def test_every_bad_value_is_told(self, gateway: Gateway) -> None:
         problems = check_refusal(await gateway.client.get(f"/dlq?limit=0&cursor=x&tag={'x' * 600}"), 17)
@@ -175,14 +174,12 @@ class TestOne:
         assert letter["redrivable"] is False
         assert "run_status" not in letter
 
-    @pytest.mark.parametrize(
-        "letter_id", ["0", "2", "01", "-1", "x", "1.0", "9" * 19, "9" * 500, "%31%20", "٣", "1%00"]
-    )
-    async def test_that_is_not_there_is_404(self, gateway: Gateway, letter_id: str) -> None:
+    async def test_that_is_not_there_is_404(self, gateway: Gateway) -> None:
         await bury_letter(gateway.backend, a_letter())
-        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/redrive")):
-            answer = await ask(gateway, method, f"/dlq/{letter_id}{path}")
-            assert (answer.status_code, answer.json()) == (404, NOT_FOUND), method
+        for letter_id in ["0", "2", "01", "-1", "x", "1.0", "9" * 19, "9" * 500, "%31%20", "٣", "1%00"]:
+            for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/redrive")):
+                answer = await ask(gateway, method, f"/dlq/{letter_id}{path}")
+                assert (answer.status_code, answer.json()) == (404, NOT_FOUND), (method, letter_id)
 
 
 class TestTenants:

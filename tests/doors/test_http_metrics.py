@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backends import ANNA, BERT
-from gateways import Gateway, claimed, ended, error, forget, open_gateway, shown, stored, submit
+from gateways import Gateway, claimed, ended, error, open_gateway, shown, stored, submit
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import NOTHING_YET, Completed, DeadReason, Failed
@@ -25,17 +25,19 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for
+from servers import NatsServer, config_for, forget
 from waiting import eventually, soon
 
 Values = dict[tuple[str, ...], float]
 
 
 def values(text: str, name: str) -> Values:
-    """The samples of this name: label values in the order of label names, and what was measured."""
+    """The samples of this name: label values in the order of label names, and what was measured. The parser is slow:
+    it need not read the other lines each time."""
+    own = [line for line in text.split("\n") if line.startswith(name)]
     return {
         tuple(value for _, value in sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families("\n".join([*own, ""]))
         for sample in family.samples
         if sample.name == name
     }

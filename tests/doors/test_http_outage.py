@@ -20,6 +20,7 @@ from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Patience, open_link
 from servers import NatsServer, config_for
 from waiting import eventually, soon
+from warm_processes import ran
 
 AWAY = error(3, "nats unavailable")
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -155,10 +156,10 @@ async def test_without_nats_no_gateway_starts(unused_port: int, tmp_path: Path) 
     )
     assert raised.text.err_id == "ERR-PYOCO-0003"
     assert command.returncode == 1
-    assert command.stderr.startswith(b"ERR-PYOCO-0003: no NATS server answers at ")
-    assert b"Traceback" not in command.stderr
+    assert command.stderr.startswith("ERR-PYOCO-0003: no NATS server answers at ")
+    assert "Traceback" not in command.stderr
     assert uvicorn.returncode not in {0, -9}
-    assert b"no NATS server answers" in uvicorn.stderr
+    assert "no NATS server answers" in uvicorn.stderr
 
 
 async def start(config: NatsBackendConfig) -> Unavailable:
@@ -169,8 +170,6 @@ async def start(config: NatsBackendConfig) -> Unavailable:
     return raised.value
 
 
-async def run(config: NatsBackendConfig, *module: str) -> subprocess.CompletedProcess[bytes]:
+async def run(config: NatsBackendConfig, *module: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", *module]
-    return await asyncio.to_thread(
-        subprocess.run, command, env=environment(config), capture_output=True, timeout=120, check=False
-    )
+    return await asyncio.to_thread(ran, command, env=environment(config), timeout=120)

@@ -33,9 +33,9 @@ from waiting import eventually
 
 
 class TestRead:
-    @pytest.mark.parametrize(
-        ("query", "has_records"),
-        [
+    async def test_records_are_shown_on_request(self, gateway: Gateway) -> None:
+        """FLOW-89 to FLOW-92"""
+        cases: list[tuple[str, bool]] = [
             ("", False),
             ("?include=records", True),
             ("?include=full", True),
@@ -45,17 +45,15 @@ class TestRead:
             ("?include=", False),
             ("?include=RECORDS", False),
             ("?other=records", False),
-        ],
-    )
-    async def test_records_are_shown_on_request(self, gateway: Gateway, query: str, has_records: bool) -> None:
-        """FLOW-89 to FLOW-92"""
+        ]
         run_id = await submit(gateway)
         await ended(gateway, run_id, Completed(progress=PROGRESS))
-        snapshot = (await gateway.client.get(f"/runs/{run_id}{query}")).json()
-        assert snapshot["status"] == "COMPLETED"
-        assert snapshot["tasks"] == {"a": "SUCCEEDED"}
-        assert snapshot["task_records_truncated"] is False
-        assert snapshot.get("task_records") == (PROGRESS.task_records if has_records else None)
+        for query, has_records in cases:
+            snapshot = (await gateway.client.get(f"/runs/{run_id}{query}")).json()
+            assert snapshot["status"] == "COMPLETED", query
+            assert snapshot["tasks"] == {"a": "SUCCEEDED"}, query
+            assert snapshot["task_records_truncated"] is False, query
+            assert snapshot.get("task_records") == (PROGRESS.task_records if has_records else None), query
 
     async def test_a_stranger_s_record_is_shown_in_strict_json(self, gateway: Gateway, link: Link) -> None:
         """FLOW-345: half a surrogate pair, which UTF-8 cannot hold, in a record that is not ours."""
@@ -219,8 +217,9 @@ class TestRead:
             assert tasks["task_records"] == {"a": {"state": "SUCCEEDED"}}
             assert (await gateway.client.get(f"/runs/{run_id}")).json()["task_records_truncated"] is True
 
-    @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/tasks"), ("POST", "/cancel")])
-    async def test_an_unknown_run_is_not_found(self, gateway: Gateway, method: str, path: str) -> None:
+    async def test_an_unknown_run_is_not_found(self, gateway: Gateway) -> None:
         """FLOW-50, FLOW-53, FLOW-94, FLOW-96, FLOW-116"""
-        answer = await gateway.client.request(method, f"/runs/{uuid.uuid4()}{path}")
-        assert (answer.status_code, answer.json()) == (404, error(5, "run not found"))
+        cases: list[tuple[str, str]] = [("GET", ""), ("GET", "/tasks"), ("POST", "/cancel")]
+        for method, path in cases:
+            answer = await gateway.client.request(method, f"/runs/{uuid.uuid4()}{path}")
+            assert (answer.status_code, answer.json()) == (404, error(5, "run not found")), (method, path)

@@ -86,23 +86,19 @@ class TestSubmit:
         assert f"Nats-Msg-Id: {run_id}" in headers.splitlines()
         assert (await stock_of(gateway.config, link))[gateway.config.work_stream] == 1
 
-    @pytest.mark.parametrize(
-        ("body", "tag", "tags"),
-        [
+    async def test_tags_default_to_the_tag(self, gateway: Gateway) -> None:
+        """FLOW-33, FLOW-35, FLOW-67, FLOW-68"""
+        cases: list[tuple[dict[str, Any], str, list[str]]] = [
             ({}, "default", ["default"]),
             ({"tag": "gpu"}, "gpu", ["gpu"]),
             ({"tags": ["x", "y"]}, "default", ["x", "y"]),
             ({"tag": "gpu", "tags": []}, "gpu", []),
             ({"tag": "A-b_9" * 25}, "A-b_9" * 25, ["A-b_9" * 25]),
             ({"tags": ["a label: 日本語", "", "a"]}, "default", ["a label: 日本語", "", "a"]),
-        ],
-    )
-    async def test_tags_default_to_the_tag(
-        self, gateway: Gateway, body: dict[str, Any], tag: str, tags: list[str]
-    ) -> None:
-        """FLOW-33, FLOW-35, FLOW-67, FLOW-68"""
-        run = (await stored(gateway, await submit(gateway, **body))).run
-        assert (run.tag, list(run.tags)) == (tag, tags)
+        ]
+        for body, tag, tags in cases:
+            run = (await stored(gateway, await submit(gateway, **body))).run
+            assert (run.tag, list(run.tags)) == (tag, tags), body
 
     async def test_the_default_tag_is_a_setting(self, link: Link, nats_url: str, tmp_path: Path) -> None:
         """FLOW-35"""

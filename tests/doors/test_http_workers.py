@@ -73,9 +73,9 @@ async def crowd(gateway: Gateway) -> Gateway:
 
 
 class TestTheList:
-    @pytest.mark.parametrize(
-        ("query", "names"),
-        [
+    async def test_shows_what_was_asked_for_the_latest_first(self, crowd: Gateway) -> None:
+        """FLOW-136 to FLOW-139, FLOW-141, FLOW-560"""
+        cases: list[tuple[str, str]] = [
             ("", "runs idles"),
             ("?scope=active", "runs idles"),
             ("?scope=all", "runs idles stopped silent"),
@@ -102,11 +102,9 @@ class TestTheList:
             ("?limit=3&scope=all", "runs idles stopped"),
             ("?limit=500", "runs idles"),
             ("?unknown=1", "runs idles"),
-        ],
-    )
-    async def test_shows_what_was_asked_for_the_latest_first(self, crowd: Gateway, query: str, names: str) -> None:
-        """FLOW-136 to FLOW-139, FLOW-141, FLOW-560"""
-        assert await listed(crowd, query) == names.split()
+        ]
+        for query, names in cases:
+            assert await listed(crowd, query) == names.split(), query
 
     async def test_is_in_order_of_names_where_times_are_the_same(self, gateway: Gateway) -> None:
         """FLOW-141"""
@@ -115,9 +113,9 @@ class TestTheList:
         await announce(gateway, "z", 4)
         assert await listed(gateway) == ["z", "a", "b", "c"]
 
-    @pytest.mark.parametrize(
-        ("query", "names"),
-        [
+    async def test_refuses_a_bad_value_by_name(self, gateway: Gateway) -> None:
+        """FLOW-61, FLOW-142"""
+        cases: list[tuple[str, list[str]]] = [
             ("scope=ACTIVE", ["scope"]),
             ("scope=", ["scope"]),
             ("scope=everything", ["scope"]),
@@ -138,15 +136,13 @@ class TestTheList:
             ("state=IDLE&scope=all&state=RUNNING", ["state"]),
             ("tag=a&tag=b", ["tag"]),
             ("scope=x&state=x&include_hidden=x&limit=x", ["include_hidden", "limit", "scope", "state"]),
-        ],
-        ids=lambda value: value[:40] if isinstance(value, str) else "",
-    )
-    async def test_refuses_a_bad_value_by_name(self, gateway: Gateway, query: str, names: list[str]) -> None:
-        """FLOW-61, FLOW-142"""
-        answer = await gateway.client.get(f"/workers?{query}")
-        problems = check_refusal(answer, number=19)
-        assert answer.json()["detail"] == problems
-        assert sorted(problem["loc"] for problem in problems) == [["query", name] for name in names]
+        ]
+        for query, names in cases:
+            answer = await gateway.client.get(f"/workers?{query}")
+            assert answer.status_code == 422, query[:80]
+            problems = check_refusal(answer, number=19)
+            assert answer.json()["detail"] == problems, query[:80]
+            assert sorted(problem["loc"] for problem in problems) == [["query", name] for name in names], query[:80]
 
     async def test_holds_500_at_most(self, gateway: Gateway) -> None:
         """FLOW-139"""
@@ -227,9 +223,9 @@ class TestAWorker:
         clock.now = NOW + 1e8
         assert (await gateway.client.get("/workers/w")).json()["state"] == "STOPPED_GRACEFUL"
 
-    @pytest.mark.parametrize(
-        "worker_id",
-        [
+    async def test_nobody_knows_is_404(self, gateway: Gateway) -> None:
+        """FLOW-54, FLOW-145"""
+        cases: list[str] = [
             "nobody",
             "*",
             "%3E",
@@ -244,15 +240,12 @@ class TestAWorker:
             "x" * 201,
             "$KV",
             "w%0A",
-        ],
-        ids=lambda worker_id: worker_id[:20],
-    )
-    async def test_nobody_knows_is_404(self, gateway: Gateway, worker_id: str) -> None:
-        """FLOW-54, FLOW-145"""
+        ]
         await announce(gateway, "w")
-        for answer in (await gateway.client.get(f"/workers/{worker_id}"), await patch(gateway, worker_id, True)):
-            assert (answer.status_code, answer.json()) in [(404, UNKNOWN), (404, error(2, "not found"))]
-        assert await listed(gateway) == ["w"]
+        for worker_id in cases:
+            for answer in (await gateway.client.get(f"/workers/{worker_id}"), await patch(gateway, worker_id, True)):
+                assert (answer.status_code, answer.json()) in [(404, UNKNOWN), (404, error(2, "not found"))], worker_id
+            assert await listed(gateway) == ["w"], worker_id
 
     async def test_may_have_dots_in_its_name(self, gateway: Gateway) -> None:
         """FLOW-38"""
@@ -326,9 +319,9 @@ class TestHiding:
             assert last is not None
             assert (last.hidden, last.slots) == (True, beats)
 
-    @pytest.mark.parametrize(
-        ("body", "loc"),
-        [
+    async def test_takes_a_json_boolean_and_nothing_else(self, gateway: Gateway) -> None:
+        """FLOW-61, FLOW-143"""
+        cases: list[tuple[str, list[str]]] = [
             *(
                 (f'{{"hidden": {value}}}', ["body", "hidden"])
                 for value in ("1", "0", '"true"', "null", "[]", "{}", "1.0")
@@ -343,18 +336,16 @@ class TestHiding:
             ('{"hidden": true}x', ["body"]),
             ("[" * 50_000, ["body"]),
             ('{"hidden": True}', ["body"]),
-        ],
-        ids=lambda value: str(value)[:30],
-    )
-    async def test_takes_a_json_boolean_and_nothing_else(self, gateway: Gateway, body: str, loc: list[str]) -> None:
-        """FLOW-61, FLOW-143"""
+        ]
         await announce(gateway, "w")
-        for worker_id in ("w", "nobody"):
-            answer = await gateway.client.patch(f"/workers/{worker_id}", content=body.encode())
-            problems = check_refusal(answer, number=19)
-            assert [problem["loc"] for problem in problems] == [loc]
-            assert answer.json()["detail"] == problems
-        assert (await gateway.client.get("/workers/w")).json()["updated_at"] is None
+        for body, loc in cases:
+            for worker_id in ("w", "nobody"):
+                answer = await gateway.client.patch(f"/workers/{worker_id}", content=body.encode())
+                assert answer.status_code == 422, body[:80]
+                problems = check_refusal(answer, number=19)
+                assert [problem["loc"] for problem in problems] == [loc], body[:80]
+                assert answer.json()["detail"] == problems, body[:80]
+            assert (await gateway.client.get("/workers/w")).json()["updated_at"] is None, body[:80]
 
     async def test_passes_over_fields_it_does_not_know(self, gateway: Gateway) -> None:
         """FLOW-44"""

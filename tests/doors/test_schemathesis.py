@@ -77,6 +77,8 @@ EXEMPT: dict[str, CheckFunction] = {
 #: Operations that need something else than what the name of their parameter says.
 AIMED = {
     "GET /runs/{run_id}/watch": "ended_run_id",
+    # One letter's run is redriven once: under other params, as those of a redrive are, it would be refused.
+    "POST /dlq/{letter_id}/requeue": "plain_letter_id",
     "GET /v1/runs/{run_id}": "priced_run_id",
     "GET /v1/runs/{run_id}/envelope": "priced_run_id",
 }
@@ -180,19 +182,21 @@ async def _seed(config: NatsBackendConfig) -> Known:
     async with opened_backend(config) as backend:
         progress = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "ü"}})
         failed = (await _run(backend, Failed(message="on purpose", progress=progress))).run
+        plain = (await _run(backend, Failed(message="on purpose, too", progress=progress))).run
         ended = [(await _run(backend, Completed(progress=progress))).run.run_id, failed.run_id]
         others = [(await _run(backend, None)).run.run_id for _ in range(2)]
         await cancel(backend, Caller(), others[0], "because")
         others.append((await recorded(backend))[0].run.run_id)
         badge = Badge(backend, Owner("anna", "a1"), ["default"], 1, {})
         await backend.registry.announce(badge.describe())
-    letter = letter_of(failed, DeadReason.EXECUTION_ERROR, time.time())
+    letter, plain_letter = (letter_of(run, DeadReason.EXECUTION_ERROR, time.time()) for run in (failed, plain))
     runs = [*ended, *others]
     return {
         "run_id": lambda dice: runs[dice % len(runs)],
         "ended_run_id": lambda dice: ended[dice % len(ended)],  # a watch of one ends
         "worker_id": lambda _: "anna",
         "letter_id": lambda _: asyncio.run(_bury(config, letter)),
+        "plain_letter_id": lambda _: asyncio.run(_bury(config, plain_letter)),
         "wheel_name": lambda dice: asyncio.run(_shelve(config, f"seeded-0.{dice}-py3-none-any.whl")),
     }
 
@@ -292,19 +296,19 @@ def _priced_run(door: Door) -> str:
     return str(answer.json()["run_id"])
 
 
-@schema(examples=25, corners=True).parametrize()
+@schema(examples=10, corners=True).parametrize()
 def test_whatever_is_asked_is_answered_as_documented(case: Case[Any], door: Door) -> None:
     """FLOW-50, FLOW-390"""
     door.ask(case)
 
 
-@schema(examples=8).parametrize()
+@schema(examples=25).parametrize()
 def test_whatever_is_asked_with_a_key_is_answered_as_documented(case: Case[Any], closed_door: Door) -> None:
     """FLOW-45, FLOW-50"""
     closed_door.ask(case)
 
 
-@schema(examples=4).parametrize()
+@schema(examples=1).parametrize()
 def test_whatever_is_asked_without_a_key_is_not_looked_at(case: Case[Any], closed_door: Door) -> None:
     """FLOW-45, FLOW-46, FLOW-51: refused in the documented way, unless it is open to everybody"""
     answer = closed_door.patiently(lambda: case.call(closed_door.address, timeout=SECONDS_MAX))

@@ -27,6 +27,7 @@ from pyoco_server.doors.http import guard, requests
 from pyoco_server.ports.backend import GatewayBackend
 from servers import NatsServer
 from waiting import eventually
+from warm_processes import begun
 
 SCRIPTS = Path(sys.executable).parent
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -93,16 +94,18 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("heads")
 class TestHeads:
-    @pytest.mark.parametrize("sent", [b"", b"\r\n\r\n", b"G", HALF])
     async def test_a_head_that_does_not_come_is_waited_for_no_longer(
-        self, gateway: Gateway, caplog: pytest.LogCaptureFixture, sent: bytes
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture
     ) -> None:
+        cases = [b"", b"\r\n\r\n", b"G", HALF]
         with caplog.at_level(logging.INFO):
             async with served(gateway.app) as port:
-                answer = await last_words(port, sent)
-        assert answer == b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        (record,) = (record for record in caplog.records if "no head came in time" in record.message)
-        assert record.levelno == logging.INFO
+                answers = await asyncio.gather(*(last_words(port, sent) for sent in cases))
+        for sent, answer in zip(cases, answers, strict=True):
+            wanted = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            assert answer == wanted, sent
+        told = [record.levelno for record in caplog.records if "no head came in time" in record.message]
+        assert told == [logging.INFO] * len(cases)
 
     async def test_a_head_that_drips_gains_no_time(self, gateway: Gateway) -> None:
         async with served(gateway.app) as port, connected(port) as (reader, writer):
@@ -181,13 +184,15 @@ class TestHeads:
 @pytest.mark.usefixtures("bodies")
 class TestBodies:
     @pytest.mark.parametrize("http", [BoundedHttp, "httptools", "h11"])
-    @pytest.mark.parametrize("sent", [SENT, SENT + RUN[:5], CHUNKED, CHUNKED + b"5\r\n" + RUN[:5], FORM, FORM + b"--B"])
-    async def test_a_body_that_stops_is_given_up(self, gateway: Gateway, http: Any, sent: bytes) -> None:
+    async def test_a_body_that_stops_is_given_up(self, gateway: Gateway, http: Any) -> None:
+        cases = [SENT, SENT + RUN[:5], CHUNKED, CHUNKED + b"5\r\n" + RUN[:5], FORM, FORM + b"--B"]
         async with served(gateway.app, http) as port:
-            head, _, body = (await last_words(port, sent)).partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 408 ")
-        assert b"connection: close" in head.lower()
-        assert json.loads(body) == error(2, "request timeout")
+            answers = await asyncio.gather(*(last_words(port, sent) for sent in cases))
+        for sent, answer in zip(cases, answers, strict=True):
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 408 "), sent
+            assert b"connection: close" in head.lower(), sent
+            assert json.loads(body) == error(2, "request timeout"), sent
 
     async def test_a_body_that_keeps_coming_is_taken(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each piece has the whole time."""
@@ -265,7 +270,7 @@ def _stopped_half_way(nats_url: str, folder: Path) -> float:
     out = folder / "out"
     command = [str(SCRIPTS / "pyoco-server"), "gateway", "--port", "0", "--nats-url", nats_url]
     with out.open("wb") as stdout:
-        process = subprocess.Popen(command, stdout=stdout, cwd=folder)
+        process = begun(command, stdout=stdout, cwd=folder)
     try:
         port = _port_of(process, out)
         with socket.create_connection(("127.0.0.1", port), timeout=60) as sender:
