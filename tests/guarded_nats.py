@@ -23,8 +23,9 @@ from typing import Any
 from configured_nats import ConfiguredNats, configured_nats
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.nats.permissions import Role, inbox_prefix
-from servers import _die_with_parent, quick_folder
+from servers import quick_folder
 from url_sites import Authority
+from warm_processes import begun, ran
 
 __all__ = ["GuardedSite", "RoleProcess", "guarded_site", "tls_block"]
 
@@ -50,14 +51,8 @@ class RoleProcess:
     def __init__(self, name: str, command: list[str], environment: Mapping[str, str], folder: Path) -> None:
         self.name, self._out = name, folder / f"{name}.out"
         with self._out.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=dict(environment),
-                cwd=folder,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  (it takes no lock)
+            self.process = begun(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment), cwd=folder
             )
 
     @property
@@ -129,15 +124,7 @@ class GuardedSite:
     def admin(self, *words: str) -> str:
         """What `pyoco-server-admin` printed, as the operator."""
         command = [str(_BIN / "pyoco-server-admin"), *words]
-        done = subprocess.run(
-            command,
-            env=self.environment("admin", "admin"),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-            cwd=self.folder,
-        )
+        done = ran(command, env=self.environment("admin", "admin"), timeout=200, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -101,6 +101,8 @@ class Reader:
     meanings: dict[str, str]
     #: The newest API key: what `pyoco_…` stands for.
     _last_key: str = ""
+    #: What the shell knows beforehand: see `warm_commands`.
+    functions: str = ""
     _learned: dict[str, str] = field(default_factory=dict)
     _last_run: str = ""
     _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -236,7 +238,7 @@ class Reader:
     def runs(self, text: str, *, is_script: bool = False) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of a line in the reader's shell. A script ends at the first line that fails."""
         keep = r"""keep() { { export -p; printf 'cd %q\n' "$PWD"; } > "$SESSION"; }; trap keep EXIT"""
-        script = f"{self._prologue()}\n{keep}\n{'set -eo pipefail' if is_script else ''}\n{text}\n"
+        script = f"{self.functions}\n{self._prologue()}\n{keep}\n{'set -eo pipefail' if is_script else ''}\n{text}\n"
         try:
             ended = subprocess.run(
                 ["bash", "-c", script],

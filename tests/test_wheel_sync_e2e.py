@@ -33,6 +33,8 @@ from pyoco_server.ports.nats.link import Link
 from waiting import eventually
 from wheel_doors import register
 
+pytestmark = pytest.mark.usefixtures("warm_pip")
+
 MODULE = "wheel_for_the_library"
 SOURCE = """
 import time

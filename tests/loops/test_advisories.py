@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections.abc import AsyncIterator
@@ -25,11 +26,14 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.queue.port import Reply
 from servers import NatsServer, config_for
+from unhurried import a_world
 from waiting import eventually
+
+QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 0.3, "ack_progress_interval_sec": 0.1, "consumer_max_deliver": 2}
 
 
 def quick(config: NatsBackendConfig) -> NatsBackendConfig:
-    return replace(config, consumer_ack_wait_sec=0.3, ack_progress_interval_sec=0.1, consumer_max_deliver=2)
+    return replace(config, **QUICK)
 
 
 @pytest.fixture
@@ -70,12 +74,26 @@ async def test_forty_at_once_are_ended_each_with_one_letter(link: Link, backend:
     assert sorted(letters) == sorted(run_ids)
 
 
-@pytest.mark.parametrize("fate", [BEFORE, AFTER])
-@pytest.mark.parametrize("call", ["runs.find", "runs.replace", "queue.bury", "queue.remove", "queue.open_notices"])
 async def test_trouble_at_any_step_is_met_again_and_overcome(
-    link: Link, backend: Backend, monkeypatch: pytest.MonkeyPatch, call: str, fate: str
+    link: Link, nats_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each in a world of its own, and all at the same time."""
     monkeypatch.setattr(loop, "_AGAIN_SECONDS", 0.2)
+    calls = ("runs.find", "runs.replace", "queue.bury", "queue.remove", "queue.open_notices")
+
+    async def case(call: str, fate: str) -> None:
+        async with a_world(link, nats_url, **QUICK) as backend:
+            try:
+                await _met_and_overcome(link, backend, call, fate)
+            except AssertionError as error:
+                raise AssertionError(f"{call}, {fate}: {error}") from error
+
+    async with asyncio.TaskGroup() as cases:
+        for call, fate in itertools.product(calls, (BEFORE, AFTER)):
+            cases.create_task(case(call, fate))
+
+
+async def _met_and_overcome(link: Link, backend: Backend, call: str, fate: str) -> None:
     [run_id] = await given_up(backend)
     trouble = Trouble({call: [fate]})
     keeper = Advisories(with_trouble(backend, trouble), wait_seconds=0.2)

@@ -25,6 +25,8 @@ from pyoco_server.ports.nats.link import Link
 from unhurried import unhurried
 from waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("warm_hosts")
+
 TESTS = Path(__file__).parents[1]
 HEARTBEAT = 0.2
 

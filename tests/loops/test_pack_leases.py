@@ -40,6 +40,8 @@ from pyoco_server.ports.pack_queue.port import Delivery
 from unhurried import unhurried
 from waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("warm_hosts")
+
 
 @pytest.fixture
 async def scene(
@@ -277,6 +279,7 @@ class TestAnOutage:
 
 
 class TestStopping:
+    @pytest.mark.usefixtures("cold_hosts")
     async def test_lets_what_runs_finish_and_receives_nothing_more(self, scene: Scene) -> None:
         """PRICED-125"""
         run, other = await scene.submit(f"sleeps {scene.begun()}", timebox_sec=1), await scene.submit()

@@ -17,6 +17,8 @@ from pyoco_server.executors.packs import host as host_module
 from unhurried import unhurried
 from waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("warm_hosts")
+
 MARKER = "marker-7a1f"
 
 
@@ -316,6 +318,7 @@ class TestAPackThatIsNotServed:
         assert await scene.stack.priced.queue.depth() == (1, 0)
 
 
+@pytest.mark.usefixtures("cold_hosts")  # what they print goes nowhere
 async def test_nothing_that_was_sent_or_made_is_in_a_log_or_an_error(
     scene: Scene, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

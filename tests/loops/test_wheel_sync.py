@@ -1,14 +1,16 @@
-"""A worker's wheels follow the registry: real wheels, a real registry, real pip."""
+"""A worker's wheels follow the registry: real wheels, a real registry; and the real pip for whatever pip decides."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import resource
 import socket
 import time
+import zipfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +23,10 @@ from backends import Clock, logged, opened_backend
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel import TAGS_HEADER
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment, SyncReport
-from pyoco_server.errors import Corrupt, Unavailable, UsageError
+from pyoco_server.errors import Corrupt, Unavailable, UsageError, WheelSyncFailed
+from pyoco_server.executors.wheels.pip import Pip
 from pyoco_server.executors.wheels.shelf import Shelf, open_shelf
+from pyoco_server.executors.wheels.worker_packages import look_at_worker
 from pyoco_server.loops import wheel_jobs, wheel_stage, wheel_sync
 from pyoco_server.loops.wheel_stage import Patience
 from pyoco_server.loops.wheel_sync import WheelSync
@@ -31,7 +35,7 @@ from unhurried import unhurried
 from waiting import eventually
 from wheels import build_wheel
 
-pytestmark = pytest.mark.usefixtures("warm_pip")
+pytestmark = pytest.mark.usefixtures("warm_pip", "quick_installs")
 
 MY_1, MY_2, OTHER_1 = (f"{name}-py3-none-any.whl" for name in ("my_tasks-1.0", "my_tasks-2.0", "other_tasks-1.0"))
 
@@ -115,6 +119,36 @@ async def worker(prepared: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[W
             assert not list((tmp_path / "wheels" / ".tmp").iterdir())
 
 
+@pytest.fixture
+def real_installs() -> None:
+    """For who looks at what pip makes of a wheel, or does without room, or of one that it has to look for."""
+
+
+@pytest.fixture
+def quick_installs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel without more ado is what its archive holds, and pip need not be asked each time; unless somebody asks for
+    `real_installs`. What has to be found or fetched is always pip's work."""
+
+    async def unpack(_: Pip, file: Path, target: Path) -> None:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                archive.extractall(target)
+        except zipfile.BadZipFile as error:
+            raise WheelSyncFailed(f"pip: {error}") from error
+
+    if "real_installs" not in request.fixturenames:
+        monkeypatch.setattr(Pip, "install_file", unpack)
+
+
+_packages = functools.cache(lambda: look_at_worker(Path("/nowhere")))
+
+
+@pytest.fixture(autouse=True)
+def _looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed beside the worker stays as it is; to look through it takes longer than all the rest."""
+    monkeypatch.setattr(wheel_sync, "look_at_worker", lambda _: _packages())
+
+
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes its time for a real pip."""
@@ -126,6 +160,7 @@ def failures(report: SyncReport) -> dict[str, str]:
     return {one.wheel_name: one.error for one in report.failed}
 
 
+@pytest.mark.usefixtures("real_installs")
 async def test_a_wheel_of_the_registry_is_installed_shown_and_told(worker: Worker) -> None:
     """FLOW-231, FLOW-234, FLOW-237, FLOW-238, FLOW-243; a pass without news does nothing"""
     info = await worker.put(tags="default,gpu")
@@ -195,6 +230,7 @@ async def test_what_is_for_others_is_left_alone_and_what_does_not_fit_is_skipped
     assert (worker.seen, worker.files, worker.sync.environment) == ([], [], NO_WHEELS)
 
 
+@pytest.mark.usefixtures("real_installs")
 async def test_a_newer_version_takes_over_and_the_old_one_goes_when_no_run_has_it(worker: Worker) -> None:
     """FLOW-230, FLOW-233, FLOW-240; and a newer version that is taken back leaves the older one"""
     await worker.put()
@@ -316,6 +352,7 @@ async def test_bytes_that_are_not_the_registered_ones_are_never_installed(
     assert (await worker.later(10)).status == "ok"
 
 
+@pytest.mark.usefixtures("real_installs")
 @pytest.mark.parametrize("damage", ["manifest broken", "directory gone", "file empty"])
 async def test_what_is_damaged_is_made_anew(worker: Worker, damage: str) -> None:
     """FLOW-239"""
@@ -376,6 +413,7 @@ async def test_a_wheel_waits_for_what_it_needs_and_stays_when_that_is_removed(wo
     assert (await worker.sync.sync()).status == "ok"
 
 
+@pytest.mark.usefixtures("real_installs")
 async def test_what_an_index_has_is_fetched_for_a_wheel_and_comes_behind_all_wheels(
     worker: Worker, tmp_path: Path
 ) -> None:
@@ -450,7 +488,7 @@ def small_disk(bytes_max: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.usefixtures("cold_pip")
+@pytest.mark.usefixtures("real_installs")
 async def test_a_full_disk_is_told_leaves_nothing_half_and_is_tried_again(worker: Worker) -> None:
     """FLOW-242"""
     await worker.put("other-tasks")
@@ -500,7 +538,6 @@ def pips_in(place: Path) -> int:
     return count
 
 
-@pytest.mark.usefixtures("cold_pip")
 async def test_a_pip_that_hangs_holds_up_neither_the_others_nor_the_end(
     worker: Worker, silent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -520,7 +557,6 @@ async def test_a_pip_that_hangs_holds_up_neither_the_others_nor_the_end(
     assert pips_in(worker.shelf.directory) == 0
 
 
-@pytest.mark.usefixtures("cold_pip")
 async def test_it_stops_at_once_in_the_middle_of_a_pass(worker: Worker, silent_index: str) -> None:
     """and can be started again"""
     await worker.put(requires=["lonely-lib"])
@@ -555,6 +591,7 @@ async def test_a_pass_is_due_when_the_interval_is_over(worker: Worker) -> None:
     await unhurried(scene)
 
 
+@pytest.mark.usefixtures("real_installs")
 async def test_a_wheel_cannot_offer_modules_of_the_standard_library(worker: Worker) -> None:
     """What is never imported from a wheel is not offered to a flow.yaml by its name either."""
     await worker.put(modules={"my_tasks.py": "", "os.py": "", "subprocess/__init__.py": ""})

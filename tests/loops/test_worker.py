@@ -46,6 +46,8 @@ from pyoco_server.ports.runs.port import Stored
 from unhurried import unhurried
 from waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("warm_hosts")
+
 TESTS = Path(__file__).parents[1]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backends import a_submission, consumer_state, opened_backend, run_now
-from gateways import Gateway, forget, open_gateway
+from gateways import Gateway, open_gateway
 from keepers import keeping
 from letters_http import ask, get
 from pyoco_server import wiring
@@ -26,7 +26,7 @@ from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery
-from servers import config_for
+from servers import config_for, forget
 from waiting import eventually
 
 TESTS = Path(__file__).parents[1]

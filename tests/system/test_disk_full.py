@@ -17,7 +17,7 @@ from system.test_up import Up
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    up = Up(tmp_path, "--with-examples")
+    up = Up(tmp_path, "--with-examples", "--no-keeper", PYOCO_PRICED_ENABLED="0")
     yield up.until_up()
     up.kill()
 

@@ -79,7 +79,7 @@ def test_up_with_nats_bootstrap_runs_a_flow_and_leaves_no_process(tmp_path: Path
     """FLOW-454 to FLOW-457"""
     client, monitor = free_port(), free_port()
     ports = ("--nats-client-port", str(client), "--nats-http-port", str(monitor))
-    up = Up(tmp_path, "--with-nats-bootstrap", *ports, "--with-examples")
+    up = Up(tmp_path, "--with-nats-bootstrap", *ports, "--with-examples", "--no-keeper", PYOCO_PRICED_ENABLED="0")
     try:
         up.until_up()
         names = {process.name() for process in processes_below(tmp_path)}

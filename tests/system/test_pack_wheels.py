@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pack_plug_ins import Shelf
 from priced_processes import Gateway, Site, Worker, settings_of, until
 from priced_stacks import SQLITE
 from servers import NatsServer
+from warm_processes import ran
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "word_count_pack"
 FEE = "0.0050"
@@ -30,7 +30,8 @@ def unpacked_example(folder: Path) -> None:
     shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
     command = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(folder), str(project)]
-    subprocess.run(command, check=True, timeout=250, capture_output=True)
+    done = ran(command, timeout=250)
+    assert done.returncode == 0, done.stderr
     (wheel,) = folder.glob("word_count_pack-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "packages")

@@ -164,8 +164,8 @@ class Customer:
     is_busy: threading.Event = field(default_factory=threading.Event)
 
     def submit_some(self, number: int) -> None:
-        for each in range(13):
-            self.submit(13 * number + each)
+        for each in range(6):
+            self.submit(6 * number + each)
 
     def submit(self, number: int) -> None:
         key = f"key-{number:05d}"
@@ -185,17 +185,17 @@ class Customer:
             return False
 
         until(once, 60, f"{key} is accepted")
-        if len(self.accepted) >= 40:
+        if len(self.accepted) >= 20:
             self.is_busy.set()
 
 
 #: For all of them at once, should no worker be quick enough to give anything back meanwhile.
-CREDIT = 250 * 250_000
+CREDIT = 120 * 250_000
 
 
 @in_both_modes
 def test_a_gateway_killed_among_many_submits_loses_none_and_doubles_none(deployed: Deployed) -> None:
-    """PRICED-104, PRICED-158, PRICED-81: 200 keys, each with one run; addresses signed before still open results"""
+    """PRICED-104, PRICED-158, PRICED-81: 96 keys, each with one run; addresses signed before still open results"""
     site, first = deployed.site, deployed.gateway
     second = site.gateway("second").until_ready()
     deployed.worker()
@@ -210,7 +210,7 @@ def test_a_gateway_killed_among_many_submits_loses_none_and_doubles_none(deploye
     first.kill()
     first.start()
     customers.join(250)
-    assert len(customer.accepted) == len(set(customer.accepted.values())) == 208
+    assert len(customer.accepted) == len(set(customer.accepted.values())) == 96
     rows = until(lambda: (found := site.rows(payer)) and all(row.has_ended for row in found) and found, 60, "the end")
     keyed = {row.idempotency_key: row.run_id for row in rows if row.idempotency_key in customer.accepted}
     assert keyed == customer.accepted

@@ -20,8 +20,8 @@ STORM_SECONDS = 15.0
 @pytest.mark.timeout(1200)  # for the most patient of judges
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_no_promise_is_broken_in_a_storm_over_all_three_kinds_of_run(layout: str, tmp_path: Path) -> None:
-    """FLOW-18, FLOW-19, FLOW-73, FLOW-76, FLOW-178, PRICED-60, PRICED-104, PRICED-118, GRID-2, GRID-86, GRID-174,
-    DESIGN 6. Set CHAOS_SEED to see a storm again."""
+    """FLOW-18, FLOW-19, FLOW-73, FLOW-76, FLOW-178, FLOW-563, PRICED-60, PRICED-104, PRICED-118, GRID-2, GRID-86,
+    GRID-174, DESIGN 6. Set CHAOS_SEED to see a storm again."""
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
     print(f"CHAOS_SEED={seed}")  # pytest shows it when this fails
     # Whoever takes over and who had it, at once: that is tried each time.

@@ -19,23 +19,25 @@ import httpx
 import psutil
 import pytest
 
+import warm_processes
 from grid_peers import ClientPeer
 from stacks import until
+from warm_processes import begun, ran
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).parent / "pyoco-server"
 
 
 class Up:
-    """One `pyoco-server up`, seen from outside."""
+    """One `pyoco-server up`, seen from outside. `settings`: of its environment."""
 
-    def __init__(self, folder: Path, *options: str, stdout: int | None = None) -> None:
+    def __init__(self, folder: Path, *options: str, stdout: int | None = None, **settings: str) -> None:
         self.data_dir = folder / "data"
         self._out, self._err = folder / "stdout.txt", folder / "stderr.txt"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
-        environment["PYTHONPATH"] = str(ROOT / "tests")
+        environment |= {"PYTHONPATH": str(ROOT / "tests"), **settings}
         with self._out.open("ab") as out, self._err.open("wb") as err:
-            self.process = psutil.Popen(
+            self.process = begun(
                 [COMMAND, "up", "--port", "0", "--slots", "1", "--data-dir", self.data_dir, *options],
                 stdout=out if stdout is None else stdout,
                 stderr=err,
@@ -67,11 +69,11 @@ class Up:
         return found[1]
 
     def family(self) -> list[psutil.Process]:
-        return list(self.process.children(recursive=True))
+        return list(psutil.Process(self.process.pid).children(recursive=True))
 
     def child(self, words: str) -> psutil.Process | None:
         """The direct child whose command line holds these words."""
-        for child in self.process.children():
+        for child in psutil.Process(self.process.pid).children():
             with contextlib.suppress(psutil.Error):  # it is just ending
                 if words in " ".join(child.cmdline()):
                     return child
@@ -101,28 +103,34 @@ class Up:
         return int(code)
 
     def kill(self) -> None:
-        family = [self.process, *self.family()] if self.process.is_running() else []
+        family: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+            family = self.family()
+        self.process.kill()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):  # its parent may have taken it along by now
                 process.kill()
+        self.process.wait(60)
         psutil.wait_procs(family, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """Everything with the examples, shared by the tests that leave it running."""
-    up = Up(tmp_path_factory.mktemp("up"), "--with-examples", "--dashboard-lang", "ja")
+    """Everything with the examples, as a user has it, shared by the tests that leave it running."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm_processes, "is_cold", True)
+        up = Up(tmp_path_factory.mktemp("up"), "--with-examples", "--dashboard-lang", "ja")
     yield up.until_up()
     up.kill()
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
-    """Start one; whatever still runs after the test is killed."""
+    """Start one, without priced runs; whatever still runs after the test is killed."""
     started: list[Up] = []
 
     def start(*options: str, **more: Any) -> Up:
-        started.append(Up(tmp_path, *options, **more))
+        started.append(Up(tmp_path, *options, **more, PYOCO_PRICED_ENABLED="0"))
         return started[-1]
 
     yield start
@@ -159,8 +167,7 @@ def test_what_is_no_terminal_gets_json_lines_of_every_process(system: Up) -> Non
 
 
 def test_a_second_start_on_the_same_data_dir_explains_itself(system: Up) -> None:
-    command = [str(COMMAND), "up", "--port", "0", "--data-dir", str(system.data_dir)]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    second = ran([COMMAND, "up", "--port", "0", "--data-dir", str(system.data_dir)], timeout=100)
     assert second.returncode == 1
     assert second.stderr.startswith("ERR-PYOCO-0018: another pyoco-server")
     assert f"pid {system.process.pid}" in second.stderr
@@ -190,7 +197,7 @@ def _try(call: Callable[[], str]) -> str | None:
 
 
 def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., Up], tmp_path: Path) -> None:
-    up = start("--flow-resolver", "naughty:resolve").until_up()
+    up = start("--flow-resolver", "naughty:resolve", "--no-keeper").until_up()
     short = up.run("fine")
     up.until_status(short, "COMPLETED")
     running = up.run("waits_for", path=str(tmp_path / "gate"))
@@ -199,7 +206,7 @@ def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., U
     until(lambda: "stopping" in up.said)
     (tmp_path / "gate").touch()
     assert up.end() == 130
-    again = start("--no-worker").until_up()
+    again = start("--no-worker", "--no-keeper").until_up()
     assert [again.status(run_id) for run_id in (short, running)] == ["COMPLETED", "COMPLETED"]
     assert again.end(signal.SIGTERM) == 0
 
@@ -237,7 +244,7 @@ def test_a_used_port_is_found_before_anything_starts(start: Callable[..., Up]) -
 
 
 def test_a_worker_that_cannot_start_stops_everything_and_says_why(start: Callable[..., Up]) -> None:
-    up = start("--flow-resolver", "no_such_module_here:resolve")
+    up = start("--flow-resolver", "no_such_module_here:resolve", "--no-keeper")
     assert up.process.wait(120) == 1
     assert "ERR-PYOCO-0018: worker-1 did not start" in up.said
     assert "no_such_module_here" in up.said

@@ -21,8 +21,6 @@ from waiting import eventually
 from wheel_doors import open_spools
 from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
-pytestmark = pytest.mark.usefixtures("cold_processes")  # whose memory is looked at
-
 MIB = 1 << 20
 
 
@@ -64,6 +62,7 @@ async def gateway(own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[
             yield process, client
 
 
+@pytest.mark.usefixtures("cold_processes")  # whose memory is looked at
 async def test_memory_does_not_grow_with_the_wheel(gateway: tuple[Process, httpx.AsyncClient], tmp_path: Path) -> None:
     """DESIGN 5.6: 64 MiB up and down, several at once"""
     process, client = gateway

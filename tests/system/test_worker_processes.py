@@ -29,7 +29,7 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
 from servers import NatsServer, config_for
 from waiting import eventually
-from warm_processes import begun
+from warm_processes import begun, ran
 
 ROOT = Path(__file__).parents[2]
 #: A run whose heartbeat is this old may be taken over: 2 s for clocks that differ (5 s when no test waits), and three
@@ -380,15 +380,8 @@ class TestABadCommandLine:
     def test_ends_with_1_and_says_what_is_wrong(self, nats_url: str, tmp_path: Path, options: list[str]) -> None:
         """FLOW-424, FLOW-426, FLOW-429, FLOW-470"""
         config = config_for(nats_url)
-        done = subprocess.run(
-            [sys.executable, "-c", _start(config), *options],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=_environment(config),
-            timeout=120,
-            check=False,
-        )
+        command = [sys.executable, "-c", _start(config), *options]
+        done = ran(command, cwd=ROOT, env=_environment(config), timeout=120)
         assert done.returncode == 1, done.stderr
         assert done.stderr.startswith("ERR-PYOCO-0018: ")
         assert "example:" in done.stderr

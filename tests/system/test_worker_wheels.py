@@ -24,6 +24,7 @@ from pyoco_server.doors.cli.plan import Plan, UpOptions
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.ports.nats.link import Link
 from waiting import eventually
+from warm_processes import begun
 from wheel_doors import register
 
 TASKS = """
@@ -70,11 +71,11 @@ class WorkerProcess:
 
     def __init__(self, config: NatsBackendConfig, folder: Path, *options: str, **variables: str) -> None:
         self._out, self.wheels = folder / "worker.out", folder / "wheels"
-        command = [sys.executable, "-c", START.format(stream=config.work_stream), "--wheel-sync", "--slots", "2"]
+        command = [sys.executable, "-c", START.format(stream=config.work_stream), "--wheel-sync", "--slots", "1"]
         command += ["--wheel-sync-dir", str(self.wheels), "--wheel-sync-interval-sec", "0.2", *options]
         variables = {**environment(config), "PYOCO_LOAD_DOTENV": "false", **variables}
         with self._out.open("wb") as out:
-            self.process = psutil.Popen(command, stdout=out, stderr=out, env=variables, cwd=folder)
+            self.process = begun(command, stdout=out, stderr=out, env=variables, cwd=folder)
 
     @property
     def said(self) -> str:
@@ -95,7 +96,7 @@ class WorkerProcess:
 
     def pips(self) -> list[psutil.Process]:
         found = []
-        for child in self.process.children(recursive=True):
+        for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if "pip" in child.cmdline():
                     found.append(child)
@@ -106,8 +107,7 @@ class WorkerProcess:
         return int(self.process.returncode)
 
     def kill(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self.process.kill()
+        self.process.kill()
         self.process.wait(60)
 
 
@@ -200,7 +200,7 @@ async def test_the_next_run_has_the_newest_wheel_and_the_worker_is_not_restarted
     gateway: Gateway, link: Link, folder: Path, tmp_path: Path
 ) -> None:
     """FLOW-228 to FLOW-230, FLOW-240, FLOW-241, FLOW-243, FLOW-562: upload, newer version, deletion, all over HTTP."""
-    async with worker_of(gateway, folder) as worker:
+    async with worker_of(gateway, folder, "--slots", "2") as worker:
         assert (await report(gateway)).keys() == {
             "enabled", "last_sync_at", "status", "installed", "installing", "skipped", "removed", "failed"
         }  # fmt: skip
