@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,16 @@ from program_stage import a_store
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.redis import link as redis_link
-from servers import unique
+from servers import quick_folder, unique
+
+
+@pytest.fixture(scope="session")
+def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.TempPathFactory]:
+    """In memory, where there is room: a ledger's file is synced at each commit, and a disk takes its time for that."""
+    with quick_folder() as folder:
+        quick = copy(tmp_path_factory)
+        quick._basetemp, quick._retention_policy = folder, "failed"
+        yield quick
 
 
 @pytest.fixture(scope="session", autouse=True)

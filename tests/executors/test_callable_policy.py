@@ -281,21 +281,33 @@ def unique(word: str) -> str:
     return f"{word}_{uuid.uuid4().hex[:8]}"
 
 
+@pytest.fixture(scope="module")
+def build(names: tuple[str, str]) -> FlowBuilder:
+    """Of a worker with that package: to find out all that it offers takes longer than a file."""
+    return builder(None, own=[names[0]])
+
+
 class TestANameInAModuleOnOffer:
     @pytest.mark.parametrize("name", OURS.split())
-    def test_may_be_called_when_it_is_code_of_that_module(self, names: tuple[str, str], name: str) -> None:
+    def test_may_be_called_when_it_is_code_of_that_module(
+        self, build: FlowBuilder, names: tuple[str, str], name: str
+    ) -> None:
         """DESIGN 7"""
-        [task] = builder(None, own=[names[0]])(calling(f"{names[0]}:{name}")).tasks
+        [task] = build(calling(f"{names[0]}:{name}")).tasks
         assert task.name == "it"
 
     @pytest.mark.parametrize("name", NOT_OURS.split())
-    def test_may_not_be_called_when_it_only_lies_there(self, names: tuple[str, str], name: str) -> None:
+    def test_may_not_be_called_when_it_only_lies_there(
+        self, build: FlowBuilder, names: tuple[str, str], name: str
+    ) -> None:
         """DESIGN 7: re-exports, classes, methods of foreign objects, partials, decorators, lies, modules, dunders."""
-        refusal_of(builder(None, own=[names[0]]), f"{names[0]}:{name}")
+        refusal_of(build, f"{names[0]}:{name}")
 
     @pytest.mark.parametrize("name", ["a_module", "a_text", "subprocess"])
-    def test_that_cannot_be_called_is_refused_as_that(self, names: tuple[str, str], name: str) -> None:
-        assert refusal_of(builder(None, own=[names[0]]), f"{names[0]}:{name}").endswith("which cannot be called")
+    def test_that_cannot_be_called_is_refused_as_that(
+        self, build: FlowBuilder, names: tuple[str, str], name: str
+    ) -> None:
+        assert refusal_of(build, f"{names[0]}:{name}").endswith("which cannot be called")
 
     def test_is_looked_up_once(self, folder: Path) -> None:
         """What is checked is what is called: a module that answers differently each time gains nothing."""
@@ -364,10 +376,12 @@ MODULES = [
 
 class TestAModule:
     @pytest.mark.parametrize(("path", "why"), MODULES, ids=[repr(path) for path, _ in MODULES])
-    def test_that_is_not_on_offer_is_refused_with_the_reason(self, names: tuple[str, str], path: str, why: str) -> None:
+    def test_that_is_not_on_offer_is_refused_with_the_reason(
+        self, build: FlowBuilder, names: tuple[str, str], path: str, why: str
+    ) -> None:
         """DESIGN 7"""
         own, other = names
-        assert why in refusal_of(builder(None, own=[own]), path.format(own=own, other=other))
+        assert why in refusal_of(build, path.format(own=own, other=other))
 
     def test_that_is_not_on_offer_is_not_even_imported(self, folder: Path) -> None:
         """Decided before the import: the code of a module that nobody offers is not run."""

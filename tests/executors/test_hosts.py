@@ -12,12 +12,13 @@ import sys
 import textwrap
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, Progress, TimedOut
@@ -28,6 +29,8 @@ from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Execution, Work
 from waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TESTS = Path(__file__).parents[1]
 MEMORY_BYTES_MAX = 2 << 30
@@ -60,9 +63,11 @@ def yaml_work(text: str, **params: Any) -> Work:
     return Work(job, encode_job(job))
 
 
-@pytest.fixture(autouse=True)
-def _naughty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+@pytest.fixture(scope="module", autouse=True)
+def _naughty() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -77,10 +82,40 @@ async def executor(
         await hosts.stop()
 
 
-@pytest.fixture
-async def hosts() -> AsyncIterator[HostExecutor]:
-    async with executor() as hosts:
-        yield hosts
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[HostExecutor]:
+    async with executor() as pool:
+        yield pool
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def hosts(pool: HostExecutor) -> AsyncIterator[HostExecutor]:
+    """The same for all tests: two hosts, one of them the spare, that have nothing to do. Whoever loses some leaves it
+    as it was when new ones have taken their place."""
+    await eventually(lambda: is_whole(pool))
+    pool.restarts = 0
+    yield pool
+    for host in filter(is_busy, pool._hosts):  # of a test that failed: the next one must not meet its run
+        host.kill_now()
+    await eventually(lambda: is_whole(pool))
+
+
+def is_busy(host: Host) -> bool:
+    answer = host._work_reader._waiting
+    return host.runs > 0 and answer is not None and not answer.done()
+
+
+def is_whole(pool: HostExecutor) -> bool:
+    """What died while it had nothing to do is replaced when somebody looks for a host."""
+    is_ready = pool._has_live_host() and not pool._tasks and len(pool._hosts) == pool._idle.qsize() == 2
+    return is_ready and all(host.is_alive for host in pool._hosts)
+
+
+def next_of(hosts: HostExecutor) -> Host:
+    """Who gets the next run."""
+    host = hosts._idle.get_nowait()
+    hosts._idle.put_nowait(host)
+    return host
 
 
 async def begun(hosts: HostExecutor, what: Work) -> Execution:
@@ -227,7 +262,8 @@ class TestATask:
     @pytest.mark.parametrize("text", ["junk", "[]", "{}", '{"end": "completed", "tasks": 1}', "[" * 65_789, "NaN"])
     async def test_that_forges_its_own_answer_costs_its_own_run(self, hosts: HostExecutor, text: str) -> None:
         """What only looks like the answer to this very run is none, and its host gets no other run."""
-        outcome = await outcome_of(hosts, work("forges", text=wire.number(1).decode() + text))
+        number = wire.number(next_of(hosts).runs + 1).decode()
+        outcome = await outcome_of(hosts, work("forges", text=number + text))
         assert isinstance(outcome, Died)
         assert "it sent what nobody had asked for or can read" in outcome.how
         assert hosts.restarts == 1
@@ -236,7 +272,7 @@ class TestATask:
     async def test_that_forges_its_progress_costs_its_own_run(
         self, hosts: HostExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        host = next(iter(hosts._hosts))
+        host = next_of(hosts)
         execution = await begun(hosts, work("sleeps"))
         monkeypatch.setattr(host._control_reader, "next", lambda: _done(b'{"tasks": [], "records": {}}'))
         assert await execution.progress() is None
@@ -268,18 +304,21 @@ class TestATask:
 
 class TestARunThatTakesTooLong:
     @pytest.mark.parametrize("flow", ["spins", "sleeps", "ignores_the_polite_word"])
-    async def test_is_stopped_with_everything_it_has_started(self, flow: str) -> None:
-        before = children_of_this_process()
-        async with executor(timeout_seconds=0.5) as hosts:
-            began = time.monotonic()
-            outcome = await outcome_of(hosts, work(flow))
-            assert outcome == TimedOut(seconds=0.5)
-            assert outcome.reason is DeadReason.TIMEOUT
-            assert time.monotonic() - began < 50  # by itself none ends within a minute
-            hosts._timeout = 100.0  # also on a busy machine
-            await still_works(hosts)
-            assert hosts.restarts == 1
-        await eventually(lambda: children_of_this_process() <= before)
+    async def test_is_stopped_with_everything_it_has_started(
+        self, hosts: HostExecutor, monkeypatch: pytest.MonkeyPatch, flow: str
+    ) -> None:
+        before, host = children_of_this_process(), next_of(hosts)
+        monkeypatch.setattr(hosts, "_timeout", 0.5)
+        began = time.monotonic()
+        outcome = await outcome_of(hosts, work(flow))
+        assert outcome == TimedOut(seconds=0.5)
+        assert outcome.reason is DeadReason.TIMEOUT
+        assert time.monotonic() - began < 50  # by itself none ends within a minute
+        monkeypatch.undo()  # also on a busy machine
+        await still_works(hosts)
+        assert hosts.restarts == 1
+        await eventually(lambda: is_gone(host.pid))
+        await eventually(lambda: {pid for pid in children_of_this_process() if not is_host(pid)} <= before)
 
 
 class TestACancelledRun:
@@ -362,12 +401,11 @@ class TestProgress:
         assert isinstance(await execution.outcome(), Completed)
 
     async def test_shows_what_follows_what_and_the_graph_is_sent_once(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, hosts: HostExecutor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         """A graph never changes: a heartbeat must not pay for it again."""
         graph: dict[str, list[str]] = {"first": [], "second": ["first"]}
-        host = await Host.spawn(settings())
-        await host.ready()
+        host = next_of(hosts)
         sent: list[bool] = []
         unpack = wire.unpack_progress
 
@@ -377,28 +415,24 @@ class TestProgress:
             return progress
 
         monkeypatch.setattr(wire, "unpack_progress", noted)
-        try:
-            gate, seen = tmp_path / "gate", []
-            running = host.run(work("steps", gate=str(gate)).data)
-            while not running.done():
-                progress = await host.progress()
-                if progress is not None and progress.tasks:
-                    seen.append(progress.graph)
-                if len(seen) > 10:
-                    gate.touch()
-                await asyncio.sleep(0.02)
-            assert all(each == graph for each in seen)
-            assert sent.count(True) == 1
-            outcome = host.read_outcome(await running or b"")
-            assert outcome is not None
-            assert outcome.progress.graph == graph
-            running = host.run(work("waits_for", path=str(tmp_path / "other")).data)  # another run, another graph
-            await eventually(lambda: _shows(host, {"waits_for": []}))
-            (tmp_path / "other").touch()
-            await running
-        finally:
-            host.kill_now()
-            await host.wait()
+        gate, seen = tmp_path / "gate", []
+        running = host.run(work("steps", gate=str(gate)).data)
+        while not running.done():
+            progress = await host.progress()
+            if progress is not None and progress.tasks:
+                seen.append(progress.graph)
+            if len(seen) > 10:
+                gate.touch()
+            await asyncio.sleep(0.02)
+        assert all(each == graph for each in seen)
+        assert sent.count(True) == 1
+        outcome = host.read_outcome(await running or b"")
+        assert outcome is not None
+        assert outcome.progress.graph == graph
+        running = host.run(work("waits_for", path=str(tmp_path / "other")).data)  # another run, another graph
+        await eventually(lambda: _shows(host, {"waits_for": []}))
+        (tmp_path / "other").touch()
+        await running
 
     async def test_is_not_waited_for_when_the_work_holds_the_interpreter(
         self, hosts: HostExecutor, tmp_path: Path
@@ -412,25 +446,20 @@ class TestProgress:
         os.close(held)
         assert isinstance(await execution.outcome(), Completed)
 
-    async def test_of_one_run_is_never_told_of_another(self, tmp_path: Path) -> None:
+    async def test_of_one_run_is_never_told_of_another(self, hosts: HostExecutor, tmp_path: Path) -> None:
         """An answer that came too late for its own run belongs to nobody."""
-        host = await Host.spawn(settings())
-        await host.ready()
-        try:
-            os.mkfifo(tmp_path / "pipe")
-            running = host.run(work("holds_the_interpreter", pipe=str(tmp_path / "pipe")).data)
-            held = await _held(tmp_path / "pipe")
-            await eventually(lambda: _is_silent(host))
-            os.close(held)
-            assert await running is not None
-            running = host.run(work("sleeps", seconds=0.5).data)
-            while not running.done():
-                progress = await host.progress()
-                assert progress is None or set(progress.tasks) <= {"sleeps"}, progress
-                await asyncio.sleep(0.01)
-        finally:
-            host.kill_now()
-            await host.wait()
+        host = next_of(hosts)
+        os.mkfifo(tmp_path / "pipe")
+        running = host.run(work("holds_the_interpreter", pipe=str(tmp_path / "pipe")).data)
+        held = await _held(tmp_path / "pipe")
+        await eventually(lambda: _is_silent(host))
+        os.close(held)
+        assert await running is not None
+        running = host.run(work("sleeps", seconds=0.5).data)
+        while not running.done():
+            progress = await host.progress()
+            assert progress is None or set(progress.tasks) <= {"sleeps"}, progress
+            await asyncio.sleep(0.01)
 
 
 class TestThePool:
@@ -614,34 +643,36 @@ async def test_a_host_dies_with_its_worker_and_takes_its_children_along(tmp_path
     await eventually(lambda: is_gone(host) and is_gone(grandchild))
 
 
-async def test_a_failed_run_gives_its_memory_back() -> None:
+async def test_a_failed_run_gives_its_memory_back(hosts: HostExecutor) -> None:
     """What a task held hangs on the traceback of its exception: the next run must not pay for it."""
-    async with executor() as hosts:
-        for _ in range(3):
-            ended = await outcome_of(hosts, work("holds_much_and_fails"))
-            assert isinstance(ended, Failed)
-            assert "300 MB in hand" in ended.message
-        (host,) = [each for each in hosts._hosts if each.runs]
-        # The answer comes first, then the host tidies up.
-        await eventually(lambda: psutil.Process(host.pid).memory_info().rss < 200 << 20)
+    host = next_of(hosts)
+    before = host.runs
+    for _ in range(3):
+        ended = await outcome_of(hosts, work("holds_much_and_fails"))
+        assert isinstance(ended, Failed)
+        assert "300 MB in hand" in ended.message
+    assert host.runs == before + 3
+    # The answer comes first, then the host tidies up.
+    await eventually(lambda: psutil.Process(host.pid).memory_info().rss < 200 << 20)
 
 
-async def test_a_host_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_cannot_be_started_is_tried_again(
+    hosts: HostExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A machine that is out of processes or memory for a moment must not leave a worker without hosts for ever."""
-    async with executor() as hosts:
-        spawn, failures = Host.spawn, 2
+    spawn, failures = Host.spawn, 2
 
-        async def hesitant(settings: Settings) -> Host:
-            nonlocal failures
-            if failures:
-                failures -= 1
-                raise BlockingIOError(11, "Resource temporarily unavailable")
-            return await spawn(settings)
+    async def hesitant(settings: Settings) -> Host:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await spawn(settings)
 
-        monkeypatch.setattr(Host, "spawn", hesitant)
-        for host in list(hosts._hosts):
-            host.kill_now()
-        await eventually(lambda: not any(host.is_alive for host in hosts._hosts))
-        assert await hosts.begin(work("fine"), lambda: None) is None or failures == 0
-        await eventually(lambda: failures == 0 and any(host.is_alive for host in hosts._hosts))
-        assert isinstance(await outcome_of(hosts, work("fine")), Completed)
+    monkeypatch.setattr(Host, "spawn", hesitant)
+    for host in list(hosts._hosts):
+        host.kill_now()
+    await eventually(lambda: not any(host.is_alive for host in hosts._hosts))
+    assert await hosts.begin(work("fine"), lambda: None) is None or failures == 0
+    await eventually(lambda: failures == 0 and any(host.is_alive for host in hosts._hosts))
+    assert isinstance(await outcome_of(hosts, work("fine")), Completed)

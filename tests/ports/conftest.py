@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from copy import copy
 
 import nats
 import pytest
@@ -14,7 +15,16 @@ from pyoco_server.ports.nats.client import QuickClient
 from pyoco_server.ports.nats.grid_resources import ensure_grid
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.redis import link as redis_link
-from servers import config_for, unique
+from servers import config_for, quick_folder, unique
+
+
+@pytest.fixture(scope="session")
+def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.TempPathFactory]:
+    """In memory, where there is room: a ledger's file is synced at each commit, and a disk takes its time for that."""
+    with quick_folder() as folder:
+        quick = copy(tmp_path_factory)
+        quick._basetemp, quick._retention_policy = folder, "failed"
+        yield quick
 
 
 @pytest.fixture(scope="session", autouse=True)

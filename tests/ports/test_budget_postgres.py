@@ -43,6 +43,26 @@ class TestBudgetInPostgres(JoinedBudgetContract):
     pass
 
 
+class TestWhatPostgresItselfDoes:
+    """The part of the contract that its locks, its numbers and its transactions have to keep."""
+
+    test_one_of_many_credits_with_one_reference_counts = (
+        JoinedBudgetContract.test_one_of_many_credits_with_one_reference_counts
+    )
+    test_of_many_closings_one_counts = JoinedBudgetContract.test_of_many_closings_one_counts
+    test_an_almost_empty_budget_is_never_overdrawn = JoinedBudgetContract.test_an_almost_empty_budget_is_never_overdrawn
+    test_what_was_broken_off_can_be_repeated = JoinedBudgetContract.test_what_was_broken_off_can_be_repeated
+    test_a_transaction_that_is_undone_leaves_no_trace = (
+        JoinedBudgetContract.test_a_transaction_that_is_undone_leaves_no_trace
+    )
+    test_a_refusal_inside_a_transaction_leaves_the_rest_of_it_alone = (
+        JoinedBudgetContract.test_a_refusal_inside_a_transaction_leaves_the_rest_of_it_alone
+    )
+    test_a_balance_has_room_for_64_bits_and_no_more = (
+        JoinedBudgetContract.test_a_balance_has_room_for_64_bits_and_no_more
+    )
+
+
 async def test_writers_of_one_budget_queue_up_and_none_is_lost(budget: Budget, other: Budget) -> None:
     """PRICED-53, PRICED-189: reserves, closings and credits of one tenant at once"""
     await budget.credit("t", 100_000, "r")

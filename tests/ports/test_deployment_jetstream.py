@@ -356,7 +356,9 @@ async def test_an_empty_registry_is_no_riddle(deployment: JetStreamDeployment) -
     assert await deployment.workers() == Workers(())
 
 
-async def test_a_keeper_is_known_by_its_waiting(deployment: JetStreamDeployment, prepared: NatsBackendConfig) -> None:
+async def test_a_keeper_is_known_by_its_waiting(
+    deployment: JetStreamDeployment, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert await deployment.keeper() == Keeper(was_here=False, is_listening=False)
     async with opened_backend(prepared) as backend:
         notices = await backend.queue.open_notices()
@@ -365,6 +367,7 @@ async def test_a_keeper_is_known_by_its_waiting(deployment: JetStreamDeployment,
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
         await notices.close()
+    monkeypatch.setattr(jetstream, "_KEEPER_SECONDS", 0.5)  # for one that asks again and again
     await eventually(lambda: is_keeper(deployment, is_listening=False))
 
 

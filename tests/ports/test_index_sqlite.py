@@ -6,13 +6,14 @@ import asyncio
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contracts.index import IndexContract, MakeIndex, ids, opened
 from contracts.index_counts import IndexCountsContract
 from contracts.index_programs import IndexProgramsContract
-from contracts.index_walks import IndexWalksContract
+from contracts.index_walks import FILTERS, IndexWalksContract, walk
 from contracts.runs import NOW, a_run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
@@ -46,6 +47,23 @@ class TestSqliteIndexWalksAfterManyMoves(IndexWalksContract):
     @pytest.fixture(autouse=True)
     def few_are_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sqlite_query, "_SORT_MAX", 1)
+
+
+class TestSqliteIndexMoreWalks:
+    @pytest.mark.parametrize("sort_max", [1, 2000], ids=["after many moves", "after few moves"])
+    @pytest.mark.parametrize("seed", range(3, 6))
+    @pytest.mark.parametrize("wanted", FILTERS, ids=str)
+    async def test_show_the_same_whatever_the_dice_say(
+        self,
+        make_index: MakeIndex,
+        monkeypatch: pytest.MonkeyPatch,
+        wanted: dict[str, Any],
+        seed: int,
+        sort_max: int,
+    ) -> None:
+        """FLOW-110, FLOW-111"""
+        monkeypatch.setattr(sqlite_query, "_SORT_MAX", sort_max)
+        await walk(make_index, wanted, seed)
 
 
 class TestSqliteIndexCounts(IndexCountsContract):

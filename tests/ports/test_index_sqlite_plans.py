@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,19 +36,30 @@ FILTERS = {
 PLACES = {"the first page": None, "a place": Place(9, NOW, "x"), "a place from before": Place(1, NOW, "x")}
 
 
-@pytest.fixture
-async def connection(tmp_path: Path) -> Any:
-    """A connection to an index with a few runs in it."""
-    async with opened(SqliteIndex(tmp_path / "index.db")) as index:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with a few runs in it."""
+    path = tmp_path_factory.mktemp("filled") / "index.db"
+    asyncio.run(_fill(path))
+    return path
+
+
+async def _fill(path: Path) -> None:
+    async with opened(SqliteIndex(path)) as index:
         await feed(
             index, *(Stored(a_run(tenant_id=tenant, tags=("x",)), n + 1) for n, tenant in enumerate([None, "t"]))
         )
         await index.apply((), Mark("e", 5))
         await index.whole()
         await feed(index, *(Stored(a_run(), n + 6) for n in range(3)))
-        connection = sqlite3.connect(tmp_path / "index.db", isolation_level=None)
-        yield connection
-        connection.close()
+
+
+@pytest.fixture
+def connection(filled: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """To a copy of it."""
+    connection = sqlite3.connect(shutil.copy(filled, tmp_path), isolation_level=None)
+    yield connection
+    connection.close()
 
 
 def plans(connection: sqlite3.Connection, ask: Any) -> Iterator[tuple[str, list[str]]]:

@@ -51,22 +51,44 @@ def raw(url: str) -> Raw:
     return ask
 
 
-class TestPostgresLedger(LedgerContract):
-    @pytest.fixture
-    async def ledger(self, url: str, skew: Skew) -> AsyncIterator[Ledger]:
-        async with open_ledger(url, skew) as ledger:
-            yield ledger
-
-    @pytest.fixture
-    async def others(self, url: str, skew: Skew) -> AsyncIterator[list[Ledger]]:
-        async with open_ledger(url, skew) as second, open_ledger(url, skew) as third:
-            yield [second, third]
-
-
 @pytest.fixture
 async def ledger(url: str, skew: Skew) -> AsyncIterator[SqlLedger]:
     async with open_ledger(url, skew) as ledger:
         yield ledger
+
+
+@pytest.fixture
+async def others(url: str, skew: Skew) -> AsyncIterator[list[Ledger]]:
+    async with open_ledger(url, skew) as second, open_ledger(url, skew) as third:
+        yield [second, third]
+
+
+class TestPostgresLedger(LedgerContract):
+    pass
+
+
+class TestWhatPostgresItselfDoes:
+    """The part of the contract that its locks, its types, its rules and its transactions have to keep."""
+
+    test_a_new_run_is_stored_as_it_was_asked_for = LedgerContract.test_a_new_run_is_stored_as_it_was_asked_for
+    test_of_many_who_create_under_one_key_one_does = LedgerContract.test_of_many_who_create_under_one_key_one_does
+    test_of_many_with_the_same_guard_one_wins = LedgerContract.test_of_many_with_the_same_guard_one_wins
+    test_a_step_is_taken_from_its_places_and_from_no_other = (
+        LedgerContract.test_a_step_is_taken_from_its_places_and_from_no_other
+    )
+    test_a_transaction_is_done_whole_or_not = LedgerContract.test_a_transaction_is_done_whole_or_not
+    test_a_read_sees_one_moment_and_waits_for_no_writer = (
+        LedgerContract.test_a_read_sees_one_moment_and_waits_for_no_writer
+    )
+    test_a_read_cannot_write = LedgerContract.test_a_read_cannot_write
+    test_numbers_of_64_bits_come_back_as_they_were = LedgerContract.test_numbers_of_64_bits_come_back_as_they_were
+    test_the_journal_cannot_be_changed = LedgerContract.test_the_journal_cannot_be_changed
+    test_a_row_that_must_not_be_cannot_be = LedgerContract.test_a_row_that_must_not_be_cannot_be
+    test_a_scan_finds_what_qualifies_the_oldest_first = LedgerContract.test_a_scan_finds_what_qualifies_the_oldest_first
+    test_changes_are_read_in_their_order_and_none_twice = (
+        LedgerContract.test_changes_are_read_in_their_order_and_none_twice
+    )
+    test_the_clock_is_the_ledgers = LedgerContract.test_the_clock_is_the_ledgers
 
 
 @contextlib.contextmanager

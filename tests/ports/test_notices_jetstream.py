@@ -124,7 +124,7 @@ class TestANotice:
         self, link: Link, nats_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def scene(scale: float) -> None:
-            monkeypatch.setattr(adapter, "_ACK_WAIT_SECONDS", int(2 * scale))
+            monkeypatch.setattr(adapter, "_ACK_WAIT_SECONDS", int(scale))
             async with a_world(link, nats_url, **_TIMERS) as backend, contextlib.AsyncExitStack() as opened_ones:
                 keepers = [await backend.queue.open_notices() for _ in range(3)]
                 for keeper in keepers:
@@ -133,11 +133,11 @@ class TestANotice:
                 await stirred(keepers[0])  # and it says nothing more
                 others = await asyncio.gather(*(keeper.take(0.3) for keeper in keepers[1:]))
                 assert others == [None, None]
-                again = await asyncio.gather(*(keeper.take(3 * scale) for keeper in keepers[1:]))
+                again = await asyncio.gather(*(keeper.take(1.2 * scale) for keeper in keepers[1:]))
                 got = [each for each in again if each is not None]
                 assert len(got) == 1
                 await got[0].settle()
-                assert await asyncio.gather(*(keeper.take(2.5 * scale) for keeper in keepers)) == [None] * 3
+                assert await asyncio.gather(*(keeper.take(1.25 * scale) for keeper in keepers)) == [None] * 3
 
         await unhurried(scene)
 

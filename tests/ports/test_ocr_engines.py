@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,13 @@ from pyoco_server.ports.ocr import rapidocr as rapidocr_module
 from pyoco_server.ports.ocr.port import Engine, EngineFailed, LanguageMissing, OutOfTime
 from pyoco_server.ports.ocr.rapidocr import RapidOcr
 from pyoco_server.ports.ocr.tesseract import Tesseract, read_tsv
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On a disk: on some machines no program may be started in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def raster(language: str, lines: list[str] | None = None) -> Raster:

@@ -58,13 +58,34 @@ async def queue(client: SQSClient, visibility_seconds: int) -> AsyncIterator[Sqs
     await queue.close()
 
 
+@pytest.fixture
+async def rival(queue: PackQueue, client: SQSClient, visibility_seconds: int) -> AsyncIterator[PackQueue]:
+    rival = SqsPackQueue(client, URL, visibility_seconds)
+    await rival.start()
+    yield rival
+    await rival.close()
+
+
 class TestSqsPackQueue(PackQueueContract):
-    @pytest.fixture
-    async def rival(self, queue: PackQueue, client: SQSClient, visibility_seconds: int) -> AsyncIterator[PackQueue]:
-        rival = SqsPackQueue(client, URL, visibility_seconds)
-        await rival.start()
-        yield rival
-        await rival.close()
+    pass
+
+
+class TestWhatSqsItselfDoes:
+    """The part of the contract that its visibility, its letters and its encoding have to keep."""
+
+    test_what_is_sent_arrives_byte_for_byte_and_once = (
+        PackQueueContract.test_what_is_sent_arrives_byte_for_byte_and_once
+    )
+    test_a_message_in_hand_is_nobody_elses = PackQueueContract.test_a_message_in_hand_is_nobody_elses
+    test_silence_brings_it_to_another = PackQueueContract.test_silence_brings_it_to_another
+    test_who_comes_too_late_harms_nobody = PackQueueContract.test_who_comes_too_late_harms_nobody
+    test_the_third_delivery_is_the_last = PackQueueContract.test_the_third_delivery_is_the_last
+    test_a_dead_letter_works_again_when_it_is_redriven = (
+        PackQueueContract.test_a_dead_letter_works_again_when_it_is_redriven
+    )
+    test_who_is_cancelled_while_he_receives_loses_nothing = (
+        PackQueueContract.test_who_is_cancelled_while_he_receives_loses_nothing
+    )
 
 
 class TestSettings:

@@ -19,6 +19,7 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.queue import puller
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Queue, Reply
 from servers import NatsServer, config_for
@@ -122,7 +123,10 @@ class TestAnExistingConsumer:
         async with opened(JetStreamQueue(link, prepared), ["a"]) as intake:
             assert intake.max_deliver == 0
 
-    async def test_that_is_deleted_is_made_again(self, link: Link, prepared: NatsBackendConfig) -> None:
+    async def test_that_is_deleted_is_made_again(
+        self, link: Link, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(puller, "_DEAF_SECONDS", 0.5)
         hand = Hand()
         queue = JetStreamQueue(link, prepared)
         async with opened(queue, ["a"], hand) as intake:
