@@ -23,6 +23,7 @@ from documented import BLOCKS, ROOT, Block, Step, steps_of, with_info
 from documented_exceptions import GIVEN, NOT_RUN, ON_A_TERMINAL, TO_BE_READ, UNLIKE
 from reading_along import Reader, Untrue, learned_from
 from stacks import Stack
+from warm_commands import WarmCommands
 from wheels import write_wheel
 
 
@@ -47,11 +48,17 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     stack.stop()
 
 
+@pytest.fixture
+def commands() -> Iterator[WarmCommands]:
+    with WarmCommands() as commands:
+        yield commands
+
+
 class Readers:
     """Makes the readers of pages."""
 
-    def __init__(self, stack: Stack, folder: Path) -> None:
-        self._stack, self._folder = stack, folder
+    def __init__(self, stack: Stack, folder: Path, commands: WarmCommands) -> None:
+        self._stack, self._folder, self._commands = stack, folder, commands
         self._key = stack.make_key("acme")
         stack.credit("acme", "10.0000")
         told = re.search(r"TCP +(\S+):(\d+)", (stack.folder / "banner.txt").read_text())
@@ -64,7 +71,9 @@ class Readers:
         shutil.copytree(ROOT / "examples", folder / "examples")
         (folder / ".venv").symlink_to(sys.prefix)
         (folder / ".pyoco").symlink_to(self._stack.data_dir)
-        reader = Reader(folder, self._environment(folder, page), self._meanings(folder), self._key)
+        reader = Reader(
+            folder, self._environment(folder, page), self._meanings(folder), self._key, self._commands.functions
+        )
         (folder / "dist").mkdir()
         write_wheel(folder / "dist", "nightly-tasks", "1.2.0")
         if page in GIVEN:
@@ -100,10 +109,10 @@ class Readers:
 
 @pytest.mark.timeout(1800)  # a hundred commands; a busy machine needs ten seconds for some
 @pytest.mark.parametrize("part", range(PARTS))
-def test_what_the_pages_show_is_what_happens(part: int, stack: Stack, tmp_path: Path) -> None:
+def test_what_the_pages_show_is_what_happens(part: int, stack: Stack, tmp_path: Path, commands: WarmCommands) -> None:
     """In parts, so that several processes share the work."""
     wrong: list[str] = []
-    readers = Readers(stack, tmp_path)
+    readers = Readers(stack, tmp_path, commands)
     for page in pages_of(part):
         wrong += read_along(readers, page)
     assert not wrong, "\n\n\n".join(wrong)
@@ -193,6 +202,18 @@ def test_a_script_fails_with_its_first_line_that_fails_and_keeps_what_it_has_set
     with pytest.raises(Untrue, match="it ended with 1"):
         reader.does(Step(BLOCKS[0], "script", "export WORD=kept\nfalse | cat\ntrue\n"))
     reader.does(Step(BLOCKS[0], "command", "echo $WORD; false; true", "kept"))
+
+
+def test_a_command_has_the_variables_folder_and_streams_of_the_shell_and_leaves_with_its_code(
+    tmp_path: Path, commands: WarmCommands
+) -> None:
+    reader = Reader(tmp_path, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, {}, functions=commands.functions)
+    asked = "PYOCO_SERVER_URL=http://127.0.0.1:1 pyoco-client config | tee told; pyoco-client nonsense; echo $?"
+    code, out, err = reader.runs(asked)
+    assert code == 0
+    assert "http://127.0.0.1:1" in (tmp_path / "told").read_text()
+    assert out.endswith("\n1\n"), out
+    assert "nonsense" in err
 
 
 @pytest.mark.parametrize("saves", ["-s -o out.zip", "-sOJ"])

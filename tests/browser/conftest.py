@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
-from browsers import Watched, open_browser
+from browsers import Watched, new_context, open_browser
 from grid_processes import SAMPLES
 from stacks import Stack
 
@@ -30,6 +30,7 @@ class Shared:
         self._open = contextlib.ExitStack()
         self._browser: Browser | None = None
         self._stacks: dict[str, Stack] = {}
+        self._first_pages: dict[str, Page] = {}
 
     def browser(self) -> Browser:
         if self._browser is None:
@@ -46,8 +47,15 @@ class Shared:
             self._stacks[which] = stack
         return self._stacks[which]
 
+    def first_page(self, stack: Stack) -> Page:
+        """The bare page that stays in a context of this stack, and with it the process that all of its pages share."""
+        if stack.address not in self._first_pages:
+            self._first_pages[stack.address] = bare_page(new_context(self.browser(), stack.address).new_page())
+        return self._first_pages[stack.address]
+
     def close(self) -> None:
         self._browser = None
+        self._first_pages.clear()
         self._stacks.clear()
         self._open.close()
 
@@ -112,7 +120,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
             shutil.copy(each, programs)
     # A busy machine is no reason to wait here.
     patient = {"WORKER_CPU_CAP": "0.95", "WORKER_CPU_WAIT_SEC": "0.2"}
-    return SHARED.stack(tmp_path_factory.mktemp, EXEC_DIR=programs, WORK_ROOT=base / "jobs", **patient)
+    return SHARED.stack(
+        tmp_path_factory.mktemp, EXEC_DIR=programs, WORK_ROOT=base / "jobs", dashboard_lang="en", **patient
+    )
 
 
 @pytest.fixture
@@ -149,18 +159,44 @@ def new_page(watched: Watched) -> Callable[..., Page]:
 
 
 @pytest.fixture
-def page(stack: Stack, new_page: Callable[..., Page]) -> Page:
-    """A page for the shared stack, not opened yet: `page.goto("/#/workers")`."""
-    return new_page(stack)
+def own_context() -> None:
+    """For who changes more than one page, as `page.clock` and `page.context` do, or the modules of `module_page`."""
 
 
 @pytest.fixture
-def module_page(stack: Stack, new_page: Callable[..., Page]) -> Page:
-    """For modules alone: a bare page of the gateway, with its policy, on which nothing runs and nothing asks.
+def page(request: pytest.FixtureRequest, stack: Stack, watched: Watched) -> Page:
+    """A page for the shared stack, not opened yet: `page.goto("/#/workers")`.
+
+    Nothing is stored of what pages before it have stored; their context it shares, unless somebody asks for
+    `own_context`: the files of the dashboard never change, and are read once.
+    """
+    if "own_context" in request.fixturenames:
+        return watched.new_page(stack.address)
+    first = SHARED.first_page(stack)
+    context = first.context
+    watched.borrow(context, first)
+    page = context.new_page()
+    line = context.new_cdp_session(page)
+    line.send("Storage.clearDataForOrigin", {"origin": stack.address, "storageTypes": "local_storage,cookies"})
+    line.detach()
+    return page
+
+
+@pytest.fixture
+def module_page(request: pytest.FixtureRequest, stack: Stack, watched: Watched) -> Page:
+    """For modules alone: a bare page of the gateway, with its policy, on which nothing runs and nothing asks. It is
+    shared, unless somebody asks for `own_context`: leave nothing behind in it.
 
     `module_page.evaluate("import('/static/lib/format.js').then((m) => m.span(75))")`
     """
-    page = new_page(stack)
+    if "own_context" in request.fixturenames:
+        return bare_page(watched.new_page(stack.address))
+    page = SHARED.first_page(stack)
+    watched.borrow(page.context, page)
+    return page
+
+
+def bare_page(page: Page) -> Page:
     bare = (
         '<!doctype html><html lang="en" data-auth="none" data-version="0"><title>bare</title><body><div id="app"></div>'
     )
@@ -169,6 +205,6 @@ def module_page(stack: Stack, new_page: Callable[..., Page]) -> Page:
         policy = route.fetch().headers.get("content-security-policy", "")
         route.fulfill(body=bare, content_type="text/html", headers={"content-security-policy": policy})
 
-    page.route(f"{stack.address}/", serve)
+    page.route("**/", serve)
     page.goto("/")
     return page

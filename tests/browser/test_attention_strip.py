@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from stacks import Stack, until
@@ -63,7 +64,7 @@ def test_what_was_put_aside_comes_back_when_it_is_worse_or_anew(module_page: Pag
 
 def test_a_failing_flow_is_told_and_can_be_put_aside(fresh_stack: Callable[..., Stack], new_page: Any) -> None:
     """FLOW-247: on a real gateway, from the first failures to more of them."""
-    stack = fresh_stack("--no-keeper")
+    stack = fresh_stack("--no-keeper", priced_enabled=0)
 
     def fail(count: int) -> None:
         for run_id in [stack.submit("charge_cards", {"scale": 0.01}) for _ in range(count)]:
@@ -99,6 +100,7 @@ def test_a_failing_flow_is_told_and_can_be_put_aside(fresh_stack: Callable[..., 
     assert page.url.endswith("#/runs?flow=charge_cards&status=FAILED")
 
 
+@pytest.mark.usefixtures("own_context")
 def test_many_findings_are_dangers_first_three_at_a_time_and_stay_while_nobody_answers(
     page: Page, expects_trouble: Callable[..., None]
 ) -> None:

@@ -199,6 +199,7 @@ def test_on_a_phone_each_entry_of_the_journal_is_a_card(page: Page, ledger: Ledg
     expect(page.locator(".journal thead th").first).to_be_visible()
 
 
+@pytest.mark.usefixtures("own_context")
 def test_new_entries_come_on_top_and_the_old_ones_stay(page: Page, ledger: Ledger) -> None:
     page.clock.install()
     page.goto("/#/budgets/acme")
@@ -240,25 +241,30 @@ def test_nothing_charged_is_said_in_words(page: Page, ledger: Ledger) -> None:
     expect(page.locator(".chart-empty")).to_contain_text("Nothing was charged since")
 
 
-@pytest.mark.parametrize("place", ["budgets", "budgets/beta", f"runs/{RUN_ID}", "runs?kind=pack"])
-def test_it_is_for_everybody_in_both_languages(page: Page, ledger: Ledger, place: str) -> None:
+def test_it_is_for_everybody_in_both_languages(page: Page, ledger: Ledger) -> None:
     """Names to be read aloud, headings in order, contrast, no page that scrolls sideways."""
     ledger.steps = [{"start_at": 5, "charged_usd_micros": 2_500_050, "runs": 4}]
     pretend_pack(page)
-    page.goto(f"/#/{place}")
+    places = {"budgets": ".budgets-rows", "budgets/beta": ".journal", f"runs/{RUN_ID}": ".run-pack"}
+    places["runs?kind=pack"] = ".runs-body .runs-row"
+    page.goto("/#/workers")
     for language, width in (("en", 1280), ("ja", 390)):
         page.set_viewport_size({"width": width, "height": 900})
         if language == "ja":
             page.locator(".language").click()
-        expect(page.locator("main h1").first).to_be_visible()
-        expect(page.locator("main .skeleton")).to_have_count(0)
-        assert check(page, "nameless") == []
-        assert check(page, "twins") == []
-        assert check(page, "faint") == []
-        levels = check(page, "headings")
-        assert levels[0] == 1
-        assert all(later - earlier <= 1 for earlier, later in pairwise(levels)), levels
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+        for place, part in places.items():
+            where = f"{place} in {language}"
+            page.goto(f"/#/{place}")
+            expect(page.locator(f"main {part}").first, where).to_be_visible()
+            expect(page.locator("html"), where).to_have_attribute("lang", language)
+            expect(page.locator("main h1").first, where).to_be_visible()
+            expect(page.locator("main .skeleton"), where).to_have_count(0)
+            for question in ("nameless", "twins", "faint"):
+                assert check(page, question) == [], f"{where}: {question}"
+            levels = check(page, "headings")
+            assert levels[0] == 1, where
+            assert all(later - earlier <= 1 for earlier, later in pairwise(levels)), f"{where}: {levels}"
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{where} scrolls sideways"
 
 
 def a_pack(**more: Any) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def test_workers_are_shown_with_their_state_and_can_be_hidden(stack: Stack, page
 
 
 @pytest.mark.parametrize(("auth", "says"), [("api_key", True), ("none", False)])
+@pytest.mark.usefixtures("own_context")
 def test_a_run_that_may_be_somebody_elses_says_so_where_there_are_keys(
     module_page: Page, auth: str, *, says: bool
 ) -> None:

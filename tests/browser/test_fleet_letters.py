@@ -97,7 +97,7 @@ def test_a_letter_is_looked_at_and_redriven(stack: Stack, page: Page, label: str
 def test_a_group_is_redriven_with_numbers_and_deleted_after_a_question(
     fresh_stack: Callable[..., Stack], new_page: Callable[..., Page], label: str
 ) -> None:
-    stack = fresh_stack()
+    stack = fresh_stack("--no-keeper", priced_enabled=0)
     page = new_page(stack)
     page.goto("/#/letters")
     expect(page.locator(".nothing-title")).to_have_text("No dead letters")

@@ -182,6 +182,7 @@ def test_an_answer_and_pages_are_shown_with_what_was_left_out(page: Page, result
     check_for_everybody(page)
 
 
+@pytest.mark.usefixtures("own_context")
 def test_pages_that_were_read_show_their_doubts_and_files_are_fetched_fresh(page: Page, results: Results) -> None:
     section = results.open(pack_envelopes.ocr(), pack_type="ocr")
     opened = section.locator(".env-page[open]")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from browsers import check
+from browsers import check, only_looks
 from pretended_runs import RUN_ID, a_run, pretend
 from stacks import Stack, until
 
@@ -225,13 +225,7 @@ def test_a_page_that_only_looks_offers_nothing_to_do(stack: Stack, page: Page, c
     run_id = submit(stack, "failn", "7", client_id=client)
     stack.ask("PUT", f"/exec/clients/{client}", json={"cap": 3})
     stack.until_status(run_id, "FAILED")
-
-    def serve(route: Route) -> None:
-        answer = route.fetch()
-        body = answer.text().replace('data-read-only="false"', 'data-read-only="true"')
-        route.fulfill(response=answer, body=body)
-
-    page.route(f"{stack.address}/", serve)
+    only_looks(page)
     page.goto("/#/programs")
     expect(part(page, "Clients")).to_contain_text(client)
     for name in ("Run a program", f"Change the cap of {client}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from browsers import Watched
@@ -31,6 +32,7 @@ def opened(page: Page, stack: Stack, run_id: str) -> Page:
     return other
 
 
+@pytest.mark.usefixtures("own_context")
 def test_eight_pages_of_runs_are_live_and_a_ninth_page_still_loads(page: Page, stack: Stack, watched: Watched) -> None:
     """FLOW-251: three of them hold a stream, the others ask. All see the end, and none takes the queue inside of the
     browser for a gateway that does not answer."""
@@ -50,6 +52,7 @@ def test_eight_pages_of_runs_are_live_and_a_ninth_page_still_loads(page: Page, s
     until(lambda: watchers(stack) == 0, what="no stream")
 
 
+@pytest.mark.usefixtures("own_context")
 def test_without_locks_pages_share_their_streams_all_the_same(page: Page, stack: Stack) -> None:
     """FLOW-251: a page that came without TLS from another machine has none. One takes over what another leaves."""
     page.context.add_init_script("delete Navigator.prototype.locks")
@@ -64,6 +67,7 @@ def test_without_locks_pages_share_their_streams_all_the_same(page: Page, stack:
         expect(each.locator(".run-head .badge.status-cancelled")).to_be_visible()
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_page_that_nobody_looks_at_gives_its_stream_back(page: Page, stack: Stack) -> None:
     run_id = stack.submit(tag=unique("nobody"))
     with page.expect_response(re.compile("/watch")):
@@ -78,6 +82,7 @@ def test_a_page_that_nobody_looks_at_gives_its_stream_back(page: Page, stack: St
     expect(page.locator(".run-head .badge.status-cancelled")).to_be_visible()
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_page_without_a_key_hears_nothing_more(page: Page, module_page: Page, stack: Stack) -> None:
     """FLOW-258: the stream ends with the key, and what is on its way is not shown, not even as the window's title."""
     run_id = stack.submit(tag=unique("nobody"))

@@ -57,6 +57,7 @@ def test_a_run_that_is_being_cancelled_says_since_when(page: Page) -> None:
     expect(facts).to_contain_text("Cancellation asked for by a caller without a key · 2 h 01 m ago")
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_worker_is_called_alive_only_while_that_is_fresh(page: Page) -> None:
     page.clock.install()
     opened(page, worker_alive=True, worker_heartbeat_at=time.time() - 5)

@@ -22,7 +22,8 @@ def row(page: Page, run_id: str) -> Locator:
 def waiting(stack: Stack, count: int) -> tuple[str, list[str]]:
     """Runs that no worker takes, with a label of their own. Gives the label, and the ids, oldest first."""
     label = unique("label")
-    runs = [{"flow_name": f"flow_{at}", "tag": unique("nobody"), "tags": [label]} for at in range(count)]
+    # One queue for all: each would be a line of the page of queues, and a warning above every page of every test.
+    runs = [{"flow_name": f"flow_{at}", "tag": "nobody", "tags": [label]} for at in range(count)]
     answer = stack.ask("POST", "/runs/batch", json={"runs": runs}).json()
     assert answer["accepted"] == count
     return label, [item["run_id"] for item in answer["items"]]
@@ -63,6 +64,7 @@ def test_a_run_leaves_a_list_of_running_runs_when_it_ends(stack: Stack, page: Pa
     assert float(since) == pytest.approx(ended - 5, abs=1e-5)
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_run_that_is_no_longer_stored_goes_within_a_minute(stack: Stack, page: Page) -> None:
     """FLOW-191: nobody tells of it, so everything is loaded again."""
     label, ids = waiting(stack, 3)
@@ -139,7 +141,7 @@ def test_the_list_is_used_with_keys_alone(stack: Stack, page: Page) -> None:
 
 
 def test_a_run_is_found_by_its_id(stack: Stack, page: Page) -> None:
-    run_id = stack.submit("flow_found", tag=unique("nobody"))
+    run_id = stack.submit("flow_found", tag="nobody")
     page.goto("/#/runs?flow=another")
     expect(page.locator(".nothing")).to_be_visible()
     page.keyboard.press("/")
@@ -163,6 +165,7 @@ def test_a_run_is_found_by_its_id(stack: Stack, page: Page) -> None:
         search.focus()
 
 
+@pytest.mark.usefixtures("own_context")
 def test_enter_opens_nothing_when_several_runs_match(page: Page) -> None:
     ids = [f"abcd{at:04}-0000-4000-8000-000000000000" for at in range(2)]
     items = [{"run_id": run_id, "status": "PENDING", "submitted_at": 1.0, "updated_at": 1.0} for run_id in ids]

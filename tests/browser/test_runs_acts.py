@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
+from browsers import only_looks
 from servers import unique
 from stacks import Stack
 
@@ -188,14 +189,12 @@ def test_a_flow_file_is_submitted_with_the_form(stack: Stack, page: Page, expect
     assert (run["flow_name"], run["tag"], run["params"]) == ("by_file", "nobody", {"who": "file"})
 
 
-def test_a_list_that_may_not_act_offers_nothing_of_this(
-    fresh_stack: Callable[..., Stack], new_page: Callable[..., Page]
-) -> None:
+def test_a_list_that_may_not_act_offers_nothing_of_this(stack: Stack, page: Page) -> None:
     """PYOCO_DASHBOARD_READ_ONLY: no key and no button, though the list itself is whole."""
-    stack = fresh_stack("--no-worker", "--no-keeper", dashboard_read_only="1")
-    of_label(stack, "seen", 1)
-    page = new_page(stack)
-    page.goto("/#/runs")
+    label = unique("seen")
+    of_label(stack, label, 1)
+    only_looks(page)
+    page.goto(f"/#/runs?tag={label}")
     expect(page.locator(".runs-body .runs-row")).to_have_count(1)
     page.keyboard.press("j")
     page.keyboard.press("x")

@@ -113,6 +113,7 @@ def test_the_rows_on_the_screen_are_found(module_page: Page, top: float, count: 
     assert (found["first"], found["last"]) == expected
 
 
+@pytest.mark.usefixtures("own_context")
 def test_rows_that_fly_by_are_filled_where_they_are_and_put_in_order_afterwards(module_page: Page) -> None:
     """Taking elements out and putting them back is what makes scrolling slow. The one with the focus is never moved."""
     told = module_page.evaluate(

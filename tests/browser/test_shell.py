@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import pytest
 from playwright.sync_api import Page, expect
 
 from browsers import Watched
@@ -97,6 +98,7 @@ def test_a_toast_takes_the_place_of_the_one_it_makes_untrue(page: Page) -> None:
         expect(page.locator(".toast")).to_contain_text(words)
 
 
+@pytest.mark.usefixtures("own_context")
 def test_copying_works_where_the_browser_has_no_clipboard_for_the_page(module_page: Page) -> None:
     """Over plain HTTP under a host's name; also from a dialog, outside of which nothing can be selected."""
     told = module_page.evaluate(
@@ -147,6 +149,7 @@ def test_a_defect_is_told_once_and_reaches_the_console(
     expects_trouble("page error: .*left")
 
 
+@pytest.mark.usefixtures("own_context")
 def test_without_a_network_the_page_says_so_asks_little_and_heals(
     page: Page, watched: Watched, expects_trouble: Callable[..., None]
 ) -> None:
@@ -166,6 +169,7 @@ def test_without_a_network_the_page_says_so_asks_little_and_heals(
     heard(page, lambda: any(url.endswith("/attention") for url in watched.requested))
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_slow_question_is_no_outage_while_others_are_answered(module_page: Page) -> None:
     """FLOW-250: it may wait inside of the browser, whose connections are few. A connection that is refused is plain."""
     found = module_page.evaluate("""async () => {
@@ -195,6 +199,7 @@ def test_a_slow_question_is_no_outage_while_others_are_answered(module_page: Pag
     assert found == ["ok", "gateway", "gateway", 2]
 
 
+@pytest.mark.usefixtures("own_context")
 def test_who_has_no_key_is_asked_whatever_else_is_away(page: Page, expects_trouble: Callable[..., None]) -> None:
     """FLOW-258: the question stays through Escape and through an outage, which is told all the same."""
     expects_trouble(*OFFLINE)
@@ -270,6 +275,7 @@ def test_too_many_wrong_keys_are_told_and_the_right_one_still_opens(
         expect(page.locator("main h1")).to_have_text("Queues")
 
 
+@pytest.mark.usefixtures("own_context")
 def test_an_answer_to_an_older_key_does_not_take_away_the_new_one(module_page: Page) -> None:
     """FLOW-258"""
     found = module_page.evaluate("""async () => {
@@ -290,6 +296,7 @@ def test_an_answer_to_an_older_key_does_not_take_away_the_new_one(module_page: P
     assert found == [[403, "new", "ok"], [403, None, "locked", "refused"]]
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_stream_tells_a_defect_of_its_listener_from_a_cut_and_hangs_up(module_page: Page) -> None:
     """FLOW-251"""
     found = module_page.evaluate("""async () => {
@@ -312,6 +319,7 @@ def test_a_stream_tells_a_defect_of_its_listener_from_a_cut_and_hangs_up(module_
     assert found == ["mine", 1, True, True, False]
 
 
+@pytest.mark.usefixtures("own_context")
 def test_what_is_not_our_answer_is_a_refusal_and_no_defect(module_page: Page) -> None:
     """A proxy's login page, an empty error, an error that is no object."""
     found = module_page.evaluate("""async () => {
@@ -327,6 +335,7 @@ def test_what_is_not_our_answer_is_a_refusal_and_no_defect(module_page: Page) ->
     assert found == [*([True, words] for words in said), None]
 
 
+@pytest.mark.usefixtures("own_context")
 def test_a_poll_never_overlaps_and_leaves_nothing_behind(module_page: Page) -> None:
     found = module_page.evaluate("""async () => {
       const { poll } = await import('/static/lib/poll.js');
