@@ -43,11 +43,17 @@ if not os.environ.get("CI"):  # its own profile has no deadline either, and the 
     hypothesis.settings.load_profile("patient")
 
 
+#: Whole deployments, which wait most of their time: one test process begins with them, while the others keep the
+#: processors busy. At the end of a suite nobody would.
+_FIRST = ("tests/system/", "tests/grid/")
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_thorough(item.nodeid):
             item.add_marker("thorough")
+    items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
