@@ -239,7 +239,7 @@ async def wide_stage(for_two: Stage) -> AsyncIterator[Stage]:
 
 class TestTheNextRun:
     async def test_sees_the_new_wheels_and_no_longer_the_old(self, tmp_path: Path) -> None:
-        """FLOW-241, issue item 3: by `callable` and by `use`, without a restart; what is removed is gone."""
+        """FLOW-241: by `callable` and by `use`, without a restart; what is removed is gone."""
         async with executor(environment=an_environment(tmp_path, "1.0")) as hosts:
             assert await told(hosts) == "1.0"
             await hosts.renew(an_environment(tmp_path, "2.0"))

@@ -250,7 +250,7 @@ async def test_the_next_run_has_the_newest_wheel_and_the_worker_is_not_restarted
 
 
 async def test_a_broken_wheel_costs_itself_and_nobody_else(gateway: Gateway, folder: Path) -> None:
-    """FLOW-242, issue item 3: one that needs what nobody has, one that would take every host with it, and one with a
+    """FLOW-242: one that needs what nobody has, one that would take every host with it, and one with a
     plug-in that fails."""
     async with worker_of(gateway, folder) as worker:
         await register(gateway, "lonely", "1.0", requires=["no-such-package>=7"])
