@@ -1,7 +1,7 @@
 """What `make test` leaves to `make thorough`, which is run every night.
 
-Each of these is long, most start half a dozen processes or a browser, and what it proves is proved in `make test` too:
-in another size, on another store, or by another road. Whoever names a file or a test gets it, thorough or not.
+What each of these proves is proved in `make test` too: in another size, on another store, or by another road. Only some
+corners of the dashboard are looked at nowhere else. Whoever names a file or a test gets it, thorough or not.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_worker_that_is_frozen_for_too_long",
         "test_a_killed_worker_costs_the_minimum_fee_and_so_does_a_killed_pack",
     ),
-    "system/test_priced_stacks.py": (
-        "[postgres]",
-        "test_gateways_share_the_rate_limit_of_a_tenant[split]",
-        "test_a_nearly_empty_budget_is_never_overdrawn_by_two_gateways[split]",
-    ),
+    "system/test_priced_stacks.py": ("[postgres]",),
     "system/test_ocr_runs.py": ("[postgres]",),
     "actions/test_priced_races.py": ("[postgres]", "[postgres-", "at_the_same_moment[split]"),
     "actions/test_priced_crashes.py": ("[postgres]", "[postgres-"),
@@ -55,13 +51,11 @@ THOROUGH: Mapping[str, Sequence[str]] = {
     "ports/test_index_sqlite.py": ("TestSqliteIndexMoreWalks",),
     # Stores of earlier versions: the newest is opened by everybody, and the last one holds all that the others do.
     "system/test_recovery_upgrade.py": ("[first]", "[flows]", "[priced]"),
-    # A whole deployment is wiped, or lost, or killed. Its parts are, one by one.
+    # A whole deployment is killed, or loses its servers. Its parts are, one by one.
     "system/test_priced_up.py": (
         "test_a_gateway_outlives_each_of_its_servers",
         "test_up_that_is_killed_loses_no_run_and_no_money",
     ),
-    "system/test_recovery_backup.py": ("test_everything_is_as_it_was_at_the_backup_after_all_was_wiped",),
-    "system/test_recovery_lost_nats.py": ("test_priced_runs_come_back_from_the_ledger_when_the_store_of_nats_is_lost",),
     # The second start, the second signal, the second way to the same end.
     "doors/test_cli_backup.py": ("test_an_interrupted_backup_leaves_nothing[15]",),
     "doors/test_http_silent_feed.py": ("test_a_silent_feed_makes_lists_unavailable_until_it_is_heard_again[/dlq]",),

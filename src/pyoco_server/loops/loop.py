@@ -58,7 +58,7 @@ class Loop(abc.ABC):
                 async with asyncio.timeout(self._turn_seconds_max):
                     await self.turn()
             except Unavailable as error:  # an outage is no defect of ours
-                log.warning("NATS does not answer; the next turn tries again", loop=type(self).__name__, error=error)
+                log.warning("a store is away; the next turn tries again", loop=type(self).__name__, error=error)
             except Exception:  # the top of a loop: one bad turn must not end it
                 log.exception("turn failed", loop=type(self).__name__)
             if self._stopping.is_set():
