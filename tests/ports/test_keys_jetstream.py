@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from contracts.keys import KeysContract, MakeKeys, a_key, started
@@ -15,6 +17,8 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from servers import NatsServer, config_for
 from waiting import eventually
+
+T = TypeVar("T")
 
 
 class TestJetStreamKeys(KeysContract):
@@ -51,6 +55,36 @@ async def test_a_key_revoked_while_we_were_away_is_never_taken_for_valid(own_nat
         assert was_away.count(True) == 2
     await link.close()
     await other.close()
+
+
+class BehindAtFirst(Link):
+    """In a cluster, and the node whose copy is read first has nothing yet, as after a restore."""
+
+    is_clustered = True
+    consumers = 0
+
+    async def api(self, subject: str, request: Any, answer: type[T], seconds: float | None = None) -> T:
+        is_first = subject.startswith("CONSUMER.CREATE.") and not self.consumers
+        if is_first:
+            request["config"]["pause_until"] = "2200-01-01T00:00:00Z"  # heartbeats come, and nothing else
+        self.consumers += subject.startswith("CONSUMER.CREATE.")
+        answered = await super().api(subject, request, answer, seconds)
+        return msgspec.structs.replace(answered, num_pending=0) if is_first else answered  # type: ignore[type-var]
+
+
+async def test_a_node_that_has_no_copy_yet_is_not_taken_for_an_empty_bucket(
+    link: Link, nats_url: str, prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-263: a gateway that starts right after a restore knows every key, or is not ready."""
+    monkeypatch.setattr("pyoco_server.ports.nats.watch._SECOND", 100_000_000)  # between heartbeats
+    await JetStreamKeys(link, prepared.auth_kv_bucket).add(a_key())
+    behind = BehindAtFirst(Patience())
+    await behind.open(nats_url, "gateway", 60.0)
+    async with started(JetStreamKeys(behind, prepared.auth_kv_bucket)) as keys:
+        assert await keys.find("k1") is not None
+        assert [record.key_id for record in await keys.all()] == ["k1"]
+    assert behind.consumers == 2
+    await behind.close()
 
 
 async def test_a_key_whose_record_was_spoilt_opens_nothing_any_more(link: Link, prepared: NatsBackendConfig) -> None:

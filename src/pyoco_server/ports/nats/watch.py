@@ -33,6 +33,8 @@ _WHOLE_SECONDS = 5.0
 #: How soon a reconnect is noticed.
 _LOOK_SECONDS = 0.25
 _BATCH_MAX = 2000
+#: A node that is only a moment behind has caught up before the second of them.
+_BEHIND_HEARTBEATS = 2
 
 
 @dataclass(frozen=True)
@@ -111,27 +113,37 @@ async def _watch_once(
     subscription = await link.nc.listen(inbox, queue.put_nowait)
     try:
         pending = await _make_consumer(link, bucket, name, inbox, after)
-        target = info.state.last_seq if pending else 0
-        caught_up = after >= target
+        target = info.state.last_seq
+        caught_up = after >= target or (not pending and await _is_all(link, bucket, after))
         if caught_up:
             on_heard()
             yield Batch((), True, created)
-        reader = _Reader(link, bucket, queue)
+        reader, behind = _Reader(link, bucket, queue), 0
         while True:
             entries, idle = await reader.next()
             if entries:
                 after = entries[-1].revision
             # An idle heartbeat means that nothing is left to deliver, though the newest message may be gone.
-            was, caught_up = caught_up, caught_up or after >= target or idle
+            was = caught_up
+            caught_up = was or after >= target or (idle and await _is_all(link, bucket, after))
             if entries or (caught_up and not was):
                 yield Batch(entries, caught_up, created)
             if caught_up:
                 on_heard()
+            behind = 0 if caught_up or entries else behind + idle
+            if behind >= _BEHIND_HEARTBEATS:
+                raise _Gap("the node that we read from lacks what others have; perhaps another one is chosen now")
     finally:
         link.nc.forget(subscription)
         with contextlib.suppress(nats.errors.Error):  # the connection may be gone; the server forgets it in 10 s
             await subscription.unsubscribe()
             await link.tell(f"$JS.API.CONSUMER.DELETE.{bucket.stream}.{name}")
+
+
+async def _is_all(link: Link, bucket: Bucket, after: int) -> bool:
+    """Whether nothing lies behind `after`, as the consumer says. In a cluster it reads the copy of some node, which may
+    be empty yet, after a restore or the loss of its disk: so the leader is asked."""
+    return not link.is_clustered or await bucket.last_revision() <= after
 
 
 async def _make_consumer(link: Link, bucket: Bucket, name: str, inbox: str, after: int) -> int:
