@@ -10,26 +10,33 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from configured_nats import configured_nats
 from contracts.backups import HookedArchive, Store, StreamsContract, back_up, put_back
 from pyoco_server import wiring
 from pyoco_server.actions.restore import plan_restore
-from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup import StreamCopy
 from pyoco_server.core.backup_change import Change
 from pyoco_server.core.backup_mark import Mark, dated, mark_of, restored_at
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
+from pyoco_server.ports.nats.access import Access
 from pyoco_server.ports.nats.client import Raw
-from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.grid_resources import all_resources
+from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, Rejected, open_link
+from pyoco_server.ports.nats.permissions import Role, inbox_prefix, rights_of
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from servers import NatsServer, unique
+
+T = TypeVar("T")
 
 
 class JetStreamStore(Store):
@@ -481,6 +488,63 @@ async def test_jobs_that_may_have_been_missed_make_no_backup(own_nats_server: Na
             async for _ in jobs.told():
                 pass
     await link.close()
+
+
+async def test_whoever_may_not_hear_new_jobs_makes_no_backup(tmp_path: Path) -> None:
+    """A job that is put and taken meanwhile would be nowhere in it, and NATS says no beside the answers."""
+    config, priced, grid = NatsBackendConfig(), PricedConfig(), GridConfig()
+    rights = rights_of(Role.ADMIN, config, priced, grid)
+    inbox = inbox_prefix(Role.ADMIN)
+    users = [
+        {"user": user, "password": "secret", "permissions": {"publish": [">"], "subscribe": hears}}
+        for user, hears in (("admin", rights.subscribe), ("old", [f"{inbox}.>"]))
+    ]
+    (tmp_path / "password").write_text("secret")
+    with configured_nats(tmp_path, f"authorization: {json.dumps({'users': users})}") as server:
+        for user in ("admin", "old"):
+            access = Access(url=server.url, user=user, password_file=str(tmp_path / "password"), inbox_prefix=inbox)
+            link = await open_link(access, user, connect_seconds=60.0)
+            streams, archive = JetStreamStreams(link, config, priced, grid), FolderArchive(tmp_path / f"of-{user}")
+            if user == "admin":
+                await ensure(link, all_resources(config, priced, replace(grid, exec_queue_max_bytes=65_536)))
+                assert await back_up(config, streams, archive)
+            else:
+                with pytest.raises(NotPermitted, match=r"subscribe to pyoco\.work\.>"):
+                    await back_up(config, streams, archive)
+                assert not (tmp_path / "of-old").exists()
+            await link.close()
+        assert "user:admin" not in (tmp_path / "log.txt").read_text()
+
+
+class Behind(Link):
+    """In a cluster, and so many of the nodes whose copies are read have nothing yet, as after a restore."""
+
+    nodes = 1
+
+    async def insist(self, subject: str, request: Any, answer: type[T]) -> T:
+        if subject.startswith("CONSUMER.CREATE.") and self.nodes:
+            self.nodes -= 1
+            request["config"]["opt_start_seq"] = 1_000_000
+        return await super().insist(subject, request, answer)
+
+
+async def test_a_node_that_lacks_what_changed_does_not_shorten_a_backup(
+    nats_url: str, prepared: NatsBackendConfig, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-279: another node is read; when none has it, there is no backup. What has gone is waited for by nobody."""
+    monkeypatch.setattr("pyoco_server.ports.backups.reader._LAG_SECONDS", 0.05)
+    behind = Behind(Patience())
+    await behind.open(nats_url, "backup", 60.0)
+    streams, name = JetStreamStreams(behind, prepared), f"KV_{prepared.runs_kv_bucket}"
+    for key in ("one", "two"):
+        await store.write(key, b"value")
+    assert [change.subject.rpartition(".")[2] async for change in streams.changes(name, 0)] == ["one", "two"]
+    behind.nodes = 1_000
+    with pytest.raises(Unavailable, match="lacks what others have"):
+        _ = [change async for change in streams.changes(name, 0)]
+    await behind.api(f"STREAM.PURGE.{name}", {}, dict[str, Any])
+    assert [change async for change in streams.changes(name, 0)] == []
+    await behind.close()
 
 
 async def test_a_copy_that_the_server_breaks_off_is_none(

@@ -110,6 +110,7 @@ def test_every_role_does_its_work_and_no_right_is_missing(site: GuardedSite) -> 
         caller.ask("GET", path)
     caller.client.close()
     _doctor(site)
+    site.admin("backup", "--to", "backup")
     for each in (worker, door, keeper, gateway):
         each.process.terminate()
     for each in (worker, door, keeper, gateway):

@@ -190,6 +190,7 @@ class JetStreamStreams:
         subscription = await self._link.nc.listen(subject, heard.put_nowait)
         try:
             await self._settle()  # from here on nothing is missed
+            self._link.check_heard(subject)
             yield _NewJobs(self._link, heard, self._settle)
         finally:
             self._link.nc.forget(subscription)

@@ -85,7 +85,8 @@ class Streams(Protocol):
         """Of `names`, those that jobs are put on."""
 
     def new_jobs(self, queue: str) -> AbstractAsyncContextManager[NewJobs]:
-        """Every job that is put on this queue from now on, whether or not somebody takes it at once."""
+        """Every job that is put on this queue from now on, whether or not somebody takes it at once. Raises Unavailable
+        when we may not hear them."""
 
     async def remove(self, name: str) -> None:
         """With everything in it. Nothing happens when it is not there."""

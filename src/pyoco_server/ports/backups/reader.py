@@ -15,7 +15,7 @@ from pyoco_server.core.backup_change import Change
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.ports.backups.incoming import Incoming, listening
 from pyoco_server.ports.nats.client import Raw
-from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.link import Link, Rejected
 
 __all__ = ["read_behind"]
 
@@ -27,8 +27,12 @@ _WINDOW_MIN, _WINDOW_MAX = 16, 1000
 _CATCH_UP_SECONDS = 300.0
 #: On a cluster a consumer reads the copy of some node, and is told to our node a moment after it was made.
 _LAG_SECONDS = 2.0
+#: A node that was restored to, or has lost its disk, is behind for longer: then so many consumers, each perhaps on
+#: another node.
+_CONSUMERS_MAX = 5
 _PAUSE_SECONDS = 0.05
 _NOTHING_THERE, _NOBODY_THERE = "404", "503"
+_NO_MESSAGE_FOUND = 10037
 
 
 class _State(msgspec.Struct):
@@ -41,6 +45,18 @@ class _Info(msgspec.Struct):
     state: _State
 
 
+class _Message(msgspec.Struct):
+    seq: int
+
+
+class _Found(msgspec.Struct):
+    message: _Message
+
+
+class _Behind(Exception):
+    """The node whose copy is read lacks what the leader has."""
+
+
 async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Change, None]:
     """It ends when the server has nothing more, and not before the last message that its leader knew of in the
     beginning: so of two streams that are read in turn, the second is never shown as it was before the first.
@@ -50,6 +66,18 @@ async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Cha
     state = (await link.insist(f"STREAM.INFO.{stream}", {}, _Info)).state
     fitting = _WINDOW_BYTES * state.messages // max(state.bytes, 1)
     window = min(max(fitting, _WINDOW_MIN), _WINDOW_MAX)
+    for _ in range(_CONSUMERS_MAX):
+        with contextlib.suppress(_Behind):
+            async with contextlib.aclosing(_read(link, stream, after, state.last_seq, window)) as changes:
+                async for change in changes:
+                    after = change.sequence
+                    yield change
+            return
+    raise Unavailable(f"a node lacks what others have of {stream}; begin anew when it has caught up")
+
+
+async def _read(link: Link, stream: str, after: int, last: int, window: int) -> AsyncGenerator[Change, None]:
+    """By one consumer. Raises _Behind, and what `read_behind` raises."""
     async with listening(link) as incoming:
         consumer = "b" + incoming.subject.rsplit(".", 1)[-1]
         await _make_consumer(link, stream, consumer, after)
@@ -63,8 +91,11 @@ async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Cha
                             after = change.sequence
                             yield change
                 waited = time.monotonic() - began
-                if message.status == _NOTHING_THERE and (after >= state.last_seq or waited > _LAG_SECONDS):
-                    return
+                if message.status == _NOTHING_THERE:
+                    if after >= last or await _newest(link, stream) <= after:
+                        return
+                    if waited > _LAG_SECONDS:
+                        raise _Behind
                 if waited > _CATCH_UP_SECONDS:
                     raise BackupFailed(f"{stream} changes faster than it can be read")
                 if message.status == _NOBODY_THERE and waited > link.patience.unanswered_seconds:
@@ -76,6 +107,17 @@ async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Cha
         finally:
             with contextlib.suppress(nats.errors.Error):  # the server forgets it by itself
                 await link.tell(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}")
+
+
+async def _newest(link: Link, stream: str) -> int:
+    """The last message that is there, as the leader knows it: what came last may be gone. 0: nothing is there."""
+    try:
+        request = {"last_by_subj": ">"}
+        return (await link.insist(f"STREAM.MSG.GET.{stream}", request, _Found)).message.seq
+    except Rejected as error:
+        if error.code != _NO_MESSAGE_FOUND:
+            raise
+        return 0
 
 
 async def _make_consumer(link: Link, stream: str, consumer: str, after: int) -> None:

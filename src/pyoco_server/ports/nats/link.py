@@ -93,6 +93,8 @@ class Link:
         self._deaf_until = float("-inf")
         self._deaf_seconds = _DEAF_SECONDS
         self._told: set[str] = set()
+        #: What NATS did not let us subscribe to over this connection, as it tells it: in lower case.
+        self._unheard: set[str] = set()
         self._refusals = Refusals()
         #: Answers that nobody waited for any more.
         self._late = 0
@@ -244,6 +246,11 @@ class Link:
             if self._deaf is not None and now > self._deaf_until:
                 await self.nc.force_reconnect()  # rights that are given back do not bring the inbox back
 
+    def check_heard(self, subject: str) -> None:
+        """To be called one round trip after a subscription. Raises NotPermitted: nothing will ever be heard there."""
+        if subject.lower() in self._unheard:
+            raise NotPermitted(f"subscribe to {subject}")
+
     async def tell(self, subject: str, payload: bytes = b"") -> None:
         """Say something and do not care for the answer. Best effort. Raises BadSubject."""
         if " " in subject or not subject.isprintable():
@@ -346,6 +353,8 @@ class Link:
                 answer.set_exception(self._deaf)
             elif act == "publish" and asked.lower() == subject:
                 answer.set_exception(NotPermitted(f"publish to {asked}"))
+        if act == "subscription" and len(self._unheard) < _TOLD_MAX:
+            self._unheard.add(subject)
         kind = ".".join(subject.split(".")[:_KIND_TOKENS])  # what follows is often a name made up for the moment
         if kind not in self._told and len(self._told) < _TOLD_MAX:
             self._told.add(kind)
@@ -359,6 +368,7 @@ class Link:
 
     async def _on_disconnected(self) -> None:
         self._deaf = None  # rights may be others after a reconnect
+        self._unheard.clear()
         self.connection += 1  # here and not at the reconnect: the library tells of that a moment after it is up
         self._up.clear()
         if not self._is_closing:

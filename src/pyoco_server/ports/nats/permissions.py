@@ -18,6 +18,7 @@ from pyoco_server.ports.nats.grid_resources import (
     LANES_BUCKET,
     ROUTES_BUCKET,
     SLOTS_BUCKET,
+    all_resources,
 )
 from pyoco_server.ports.nats.resources import SECRETS_BUCKET
 
@@ -128,7 +129,8 @@ def _store(name: str) -> _Store:
 def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> Rights:
     """Priced runs count when they are turned on, and their queue and files where they lie in NATS."""
     if role is Role.ADMIN:  # makes, changes, copies and deletes everything in the account
-        return Rights((">",), (f"{inbox_prefix(role)}.>", "$JS.EVENT.>"))
+        own = (f"{inbox_prefix(role)}.>", "$JS.EVENT.>")
+        return Rights((">",), tuple(sorted((*own, *_jobs(config, priced, grid)))))
     parts = [_FLOWS[role](config), _PROGRAMS[role](grid)]
     if priced.priced_enabled and role is not Role.DOOR:
         parts.append(_PRICED[role](priced))
@@ -136,6 +138,13 @@ def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid:
     if role in (Role.WORKER, Role.DOOR):  # they wait for work
         hears.append(_HINTS)
     return Rights(_together(parts), tuple(sorted(hears)))
+
+
+def _jobs(config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> list[str]:
+    """A backup hears every job that is put while it is made: one that is taken meanwhile is in no copy."""
+    queues = {config.work_stream, priced.pack_stream, grid.exec_stream}
+    resources = all_resources(config, priced if priced.priced_enabled else None, grid)
+    return [subject for each in resources if each.name in queues for subject in each.config["subjects"]]
 
 
 def _together(parts: Iterable[set[str]]) -> tuple[str, ...]:
