@@ -572,6 +572,13 @@ async def test_a_ledger_that_was_not_lost_stays_as_it_is(admin: Admin) -> None:
     assert (await admin.keys(), facts_in(admin.ledger)) == ({"kept"}, ["first", "later"])
 
 
+def test_a_ledger_that_is_both_wanted_and_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FLOW-426: of no names all would be restored, the ledger included."""
+    words = ["restore", "--from", str(tmp_path), "--only", "ledger", "--no-ledger"]
+    assert outcome(cli, "pyoco-server-admin", words) == 1
+    assert "--no-ledger leaves the ledger as it is, and --only names it: say one of them" in capsys.readouterr().err
+
+
 async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
     """Nobody should take a backup without the money for a whole one."""
     admin.ledger.unlink()

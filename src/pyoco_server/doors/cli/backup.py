@@ -100,7 +100,10 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     from pyoco_server.logs import redact_url  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring import backup_folder  # noqa: PLC0415
 
-    config, wish, archive = configured(), _Wish(**given), backup_folder(_path(folder))
+    wish = _Wish(**given)
+    if wish.no_ledger and "ledger" in wish.only:
+        raise UsageError("--no-ledger leaves the ledger as it is, and --only names it: say one of them")
+    config, archive = configured(), backup_folder(_path(folder))
     plan = run_until_told(lambda: _plan(config, archive, wish))
     if plan.already:
         click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
