@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -131,6 +132,19 @@ def test_what_listens_everywhere_is_reached_on_the_loopback(host: str, reached: 
     assert reachable_host(host) == reached
 
 
+def test_a_data_dir_on_a_full_disk_is_named_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOW-459: it was told as an output that is not whole."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(UsageError, match=f"{tmp_path} cannot be used: No space left"):
+            claim_data_dir(tmp_path)
+    claim_data_dir(tmp_path).release()
+
+
 def test_a_data_dir_has_one_owner_at_a_time(tmp_path: Path) -> None:
     held = claim_data_dir(tmp_path / "deep" / "er")
     with pytest.raises(UsageError, match=rf"another pyoco-server \(pid {os.getpid()}\)"):
@@ -205,3 +219,10 @@ async def test_a_data_folder_keeps_its_port(tmp_path: Path) -> None:
     process = await start(again)
     await end(process, 100)
     assert again.port == first.port > 0
+
+
+@pytest.mark.parametrize("text", ["99999", "-1", "port", ""])
+async def test_a_port_that_is_none_is_not_kept(tmp_path: Path, text: str) -> None:
+    (tmp_path / "nats").mkdir()
+    (tmp_path / "nats" / "port").write_text(text)
+    assert a_server(tmp_path)._port_of_last_time() == 0

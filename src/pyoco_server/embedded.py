@@ -279,7 +279,7 @@ class EmbeddedNats:
 
     def _port_of_last_time(self) -> int:
         """The port this data folder had before, if nobody has taken it: workers of before find us again. 0: none."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, OverflowError):
             port = int((self._folder / "port").read_text())
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGE",
+    "ANY_HOST",
     "BYTES",
     "COUNT",
     "FILE",
     "FLAG",
     "HEADER",
+    "HOSTS",
     "INDEX",
     "INT64_MAX",
     "INTERVAL",
@@ -52,6 +54,8 @@ __all__ = [
 #: Longer waits overflow the timers below us (threading.TIMEOUT_MAX, JetStream's nanoseconds in 64 bits).
 _SECONDS_MAX = 1e9
 INT64_MAX = 2**63 - 1
+#: Instead of a list of host names.
+ANY_HOST = "*"
 #: NATS itself refuses messages above this, whatever its max_payload says.
 _MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -209,6 +213,20 @@ def _modules_problem(value: object) -> str | None:
     return f"has {bad[0]!r}, which is not a module name" if bad else None
 
 
+def _parse_hosts(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.lower().replace(",", " ").split()))
+
+
+_HOST = re.compile(r"[a-z0-9_-]([a-z0-9._-]{0,251}[a-z0-9_-])?|\[[0-9a-f:.]{2,45}\]", re.ASCII)
+
+
+def _hosts_problem(value: object) -> str | None:
+    if not isinstance(value, tuple):
+        return "is not a tuple of host names"
+    bad = [name for name in value if not (isinstance(name, str) and (name == ANY_HOST or _HOST.fullmatch(name)))]
+    return f"has {str(bad[0])[:80]!r}, which is not a host name in lower case without a port" if bad else None
+
+
 def _is_nats_url(text: str) -> bool:
     servers = [_NATS_SERVER.fullmatch(part.strip()) for part in text.split(",")]
     return all(server is not None and 0 < int(server["port"] or 4222) < 65536 for server in servers)
@@ -227,7 +245,8 @@ def _matches(pattern: str) -> Callable[[str], bool]:
 
 
 FLAG = Kind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
-BYTES = whole(1, INT64_MAX)
+#: NATS adds up what its streams may take, in 64 bits.
+BYTES = whole(1, 2**62)
 MESSAGE_BYTES = whole(1, _MESSAGE_BYTES_MAX)
 COUNT = whole(1, 2**31 - 1)
 #: Above zero, and no shorter than a loop can keep up with.
@@ -243,6 +262,7 @@ SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, wit
 TAG = _text(is_tag, "may hold letters, digits, '_' and '-' only, 128 at most")
 URL = _text(_is_nats_url, "is not an address of NATS (several: with commas)")
 HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
+HOSTS = Kind(_parse_hosts, _hosts_problem, "runs.example.org,runs")
 SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")
 USER = _text(_matches(r"[^\s:]{0,200}"), "may hold no white space and no ':'", "pyoco-worker")
 PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")

@@ -39,8 +39,7 @@ def claim_data_dir(path: Path) -> DataDir:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        problem = f"the data directory {path} cannot be used: {error.strerror}"
-        raise UsageError(f"{problem}; choose another; {_EXAMPLE}") from error
+        raise _unusable(path, error) from error
     deadline = time.monotonic() + _LOCK_SECONDS
     while not _locked(lock):
         holder = _holder(lock)
@@ -50,9 +49,17 @@ def claim_data_dir(path: Path) -> DataDir:
                 f"another pyoco-server (pid {holder}) uses {path}; stop it or choose --data-dir; {_EXAMPLE}"
             )
         time.sleep(0.02)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:  # a full disk
+        os.close(lock)
+        raise _unusable(path, error) from error
     return DataDir(path.resolve(), lock)
+
+
+def _unusable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"the data directory {path} cannot be used: {error.strerror}; choose another; {_EXAMPLE}")
 
 
 def _locked(lock: int) -> bool:

@@ -20,7 +20,7 @@ from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.embedded import EmbeddedNats, reachable_host
-from pyoco_server.logs import get_logger
+from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.wiring_packs import check_files
 
 __all__ = ["up"]
@@ -98,7 +98,9 @@ async def _run(
         if serving.ready.is_set() and not stop.heard:
             nats_url = nats.url if nats is not None else plan.config.nats_url
             console.say(banner(plan.facts(serving.address, data_dir.path, nats_url, frames)))
-            log.info("everything is up", url=serving.address, data_dir=str(data_dir.path), nats_url=nats_url)
+            log.info(
+                "everything is up", url=serving.address, data_dir=str(data_dir.path), nats_url=redact_url(nats_url)
+            )
         await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done():
             failing.result()
