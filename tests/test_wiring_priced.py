@@ -170,7 +170,8 @@ async def test_a_ledger_is_started_once_however_long_another_store_is_away(
         await eventually(lambda: caplog.text.count("does not answer yet") >= 4)
         assert not await is_open(priced)
         await priced.ledger.ping()
-    assert started == [priced.ledger]
+    assert [each for each in started if each is priced.ledger] == [priced.ledger]
+    assert len(started) == 2  # the other one has agreed on where budgets are, once, and was closed
 
 
 @pytest.mark.parametrize("first", ["joint", "split"])
@@ -195,13 +196,17 @@ async def test_a_process_that_looks_for_budgets_elsewhere_does_not_start(
 async def test_a_ledger_that_answers_late_and_has_its_budgets_elsewhere_is_told_again_and_again(
     deployment: Deployment, tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Flows go on meanwhile."""
+    """Flows go on meanwhile; and nobody spends from the other place."""
     async with deployment.opened(deployment.priced(budget_url=redis_url)) as priced:
-        url = sqlite_url(tmp_path)
-        async with open_ledger(url) as ledger:
+        other = tmp_path / "other"
+        other.mkdir()
+        async with open_ledger(sqlite_url(other)) as ledger:
             await ledger.transact(lambda tx: tx.modes.begin(BudgetMode.JOINT))
+        (other / "ledger.db").rename(tmp_path / "ledger.db")
         await eventually(lambda: "priced runs wait for other settings" in caplog.text)
         assert not await is_open(priced)
+        with pytest.raises(DependencyUnavailable):
+            await credit(priced, "team-a", 1_000_000, "first")
 
 
 EXTRAS = [

@@ -140,10 +140,7 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     async with _redis(settings.priced) as redis, open_stores(settings, link) as stores:
         budget, hints = _budget(redis, ledger, settings.priced)
 
-        steps: list[Callable[[], Awaitable[None]]] = [
-            lambda: _start_ledger(settings, ledger),
-            lambda: agree_on_mode(ledger, _mode(settings.priced)),
-        ]
+        steps: list[Callable[[], Awaitable[None]]] = [lambda: _open_ledger(settings, ledger)]
         if redis is not None:
             steps.append(redis.start)
         opening = _Opening([*steps, stores.queue.start, stores.results.start, stores.inputs.start])
@@ -167,6 +164,19 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
             await opening.end()
             await projector.stop()
             await ledger.close()
+
+
+async def _open_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
+    """Agree first on where the budgets are, by a ledger that nobody else has: one that is open is used at once, and
+    would spend from the wrong place for as long as the settings are wrong. Raises SettingError beside what a start
+    raises."""
+    scout = _ledger(settings)
+    try:
+        await _start_ledger(settings, scout)
+        await agree_on_mode(scout, _mode(settings.priced))
+    finally:
+        await scout.close()
+    await ledger.start()
 
 
 async def _start_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -10,8 +11,10 @@ import pytest
 
 from backends import fields_of
 from priced_stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
+from pyoco_server.actions.priced import audit as auditing
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.loops.priced.auditor import Auditor
+from pyoco_server.ports.budget.port import Outcome
 from pyoco_server.ports.budget.redis import RedisBudget
 from redis_stock import drop_reservation, set_balance
 
@@ -62,6 +65,30 @@ async def test_an_end_under_way_is_no_difference(split: Stack, redis: RedisBudge
     assert (await audit(split.priced, AT_ONCE)).differences == ()
     await set_balance(redis, ACME, await redis.balance(ACME) + 1)
     assert len((await audit(split.priced, AT_ONCE)).differences) == 1
+
+
+async def test_runs_under_way_are_looked_at_some_at_a_time(
+    split: Stack, redis: RedisBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands at once wait for each other until Redis has taken too long, and nothing would be audited."""
+    for _ in range(4):
+        await split.submitted()
+    await set_balance(redis, ACME, 1)
+    outcome, asked, most = redis.outcome, 0, 0
+
+    async def counted(run_id: str) -> Outcome:
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        await asyncio.sleep(0)
+        found = await outcome(run_id)
+        asked -= 1
+        return found
+
+    monkeypatch.setattr(redis, "outcome", counted)
+    monkeypatch.setattr(auditing, "_RUNS_AT_ONCE", 3, raising=False)
+    assert len((await audit(split.priced, AT_ONCE)).differences) == 1
+    assert most == 3
 
 
 async def test_an_orphan_is_no_difference_and_hides_none(split: Stack, redis: RedisBudget) -> None:

@@ -10,9 +10,13 @@ from priced_faults import AFTER, BEFORE, Trouble, with_trouble
 from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import Credit, credit
+from pyoco_server.actions.priced.rebuild import refill
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
+from pyoco_server.core.priced.journal import topup_key
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.errors import Conflict, DependencyUnavailable, Refused
+from pyoco_server.ports.budget.redis import RedisBudget
+from pyoco_server.ports.ledger.port import CreditNote
 
 
 @pytest.fixture(params=BOTH_MODES)
@@ -70,6 +74,15 @@ async def test_not_even_one_whose_arrival_was_never_noted(split: Stack, request:
     request.getfixturevalue("redis_server").empty()
     assert await credit(split.priced, ACME, 250_000, "seed") == Credit(0, is_new=False, off_usd_micros=-200_000)
     assert await split.balance() == 0
+
+
+async def test_a_credit_that_redis_knows_and_the_ledger_had_lost_is_told_to_be_missing(split: Stack) -> None:
+    """PRICED-61: a ledger restored from an older copy, a budget rebuilt from it, and then the credit once more"""
+    assert isinstance(split.priced.budget, RedisBudget)
+    await split.priced.budget.note_credits([CreditNote(topup_key("r1"), 1_000)])
+    assert await credit(split.priced, "anna", 1_000, "r1") == Credit(0, is_new=True, off_usd_micros=-1_000)
+    await refill(split.priced.ledger, split.priced.budget, "anna")
+    assert await credit(split.priced, "anna", 1_000, "r1") == Credit(1_000, is_new=False)
 
 
 @pytest.mark.parametrize("tenant_id", ["x" * 65, "", "a b", "a/b", "ä"])

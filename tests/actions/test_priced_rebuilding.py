@@ -12,8 +12,10 @@ from priced_stacks import ACME, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import Credit, credit
 from pyoco_server.actions.priced.rebuild import plan_rebuild, rebuild
+from pyoco_server.actions.priced.show_budget import list_budgets, show_budget
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.states import Status
+from pyoco_server.core.run import Caller
 from pyoco_server.errors import Conflict, DependencyUnavailable
 from pyoco_server.ports.budget.port import AlreadyApplied, OpenReservation
 from pyoco_server.ports.budget.redis import RedisBudget
@@ -155,7 +157,7 @@ async def test_a_rebuild_that_died_before_the_balance_leaves_too_little_and_can_
     plan = await plan_rebuild(split.priced, redis, ACME)
     with pytest.raises(Killed):
         await rebuild(split.priced, _Meanwhile(redis, die), plan)
-    assert await credit(split.priced, ACME, 500, "late") == Credit(DOLLAR, is_new=False)
+    assert await credit(split.priced, ACME, 500, "late") == Credit(DOLLAR, is_new=False, off_usd_micros=-500)
     await rebuild(split.priced, redis, await plan_rebuild(split.priced, redis, ACME))
     assert await redis.balance(ACME) == DOLLAR + 500
     await split.check_money()
@@ -175,6 +177,15 @@ async def test_a_damaged_balance_is_told_by_the_audit_and_rebuilt(split: Stack, 
     await split.work()
     assert (await split.row(run.run_id)).status is Status.COMPLETED
     await split.check_money()
+
+
+async def test_a_damaged_balance_hides_nobody_elses(split: Stack, redis: RedisBudget) -> None:
+    await split.credit(DOLLAR, "other")
+    await damage_balance(redis, ACME)
+    shown = {each.tenant_id: each.balance_usd_micros for each in await list_budgets(split.priced, Caller(), "", 100)}
+    assert (shown[ACME], shown["other"]) == (0, DOLLAR)
+    with pytest.raises(DependencyUnavailable, match="damaged"):
+        await show_budget(split.priced, Caller(), ACME)
 
 
 async def test_a_damaged_or_stolen_reservation_of_a_waiting_run_is_written_anew(

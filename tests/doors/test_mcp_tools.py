@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from agents import CONTRACT
+from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, title_of
 from pyoco_server.doors.mcp.calls import Answer, Reply, Unreachable, call_tool
 from pyoco_server.doors.mcp.tools import TOOLS, Ask
@@ -85,6 +86,14 @@ def test_a_question_becomes_a_submission_with_the_defaults_written_out() -> None
     told = body_of(DECISION, context="c", timebox_sec=30.0, min_reliability_score=0.95, max_cost_usd=2)
     assert told["inputs"] == inputs | {"context": "c"}
     assert told["reservation"] == {"max_cost_usd": "2.0000", "timebox_sec": 30, "min_reliability_score": 0.95}
+
+
+def test_letters_of_other_scripts_are_sent_as_they_are() -> None:
+    """PRICED-71: what `/v1` takes is not made too large by the tool"""
+    context = "배송" * 40_000
+    assert body_of(DECISION, context=context)["inputs"]["context"] == context
+    ask = TOOLS[DECISION].ask(VALID[DECISION] | {"context": context})
+    assert len(context.encode()) < len(ask.body) < REQUEST_BODY_MAX_BYTES
 
 
 def test_addresses_and_files_become_inputs() -> None:

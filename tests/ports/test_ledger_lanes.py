@@ -262,6 +262,23 @@ async def test_a_line_that_is_too_long_is_refused(ledger: SqlLedger, monkeypatch
     assert len(await asyncio.gather(*tasks)) == 2
 
 
+async def test_a_machine_that_has_no_thread_has_one_later(
+    ledger: SqlLedger, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that never ran must not be counted: nothing would ever be done again."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(DependencyUnavailable, match="no thread"):
+            await ledger.transact(a_reserved_run)
+    assert raw("SELECT count(*) FROM runs") == [(0,)]
+    assert await ledger.transact(a_reserved_run)
+    assert raw("SELECT count(*) FROM runs") == [(1,)]
+
+
 async def test_closing_waits_for_what_was_asked_for(url: str, skew: Skew, raw: Raw) -> None:
     async with open_ledger(url, skew) as ledger:
         held = Held(ledger)

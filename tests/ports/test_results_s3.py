@@ -78,6 +78,13 @@ class TestTheBucket:
         (rule,) = (await client.get_bucket_lifecycle_configuration(Bucket=BUCKET))["Rules"]
         assert rule["Expiration"]["Days"] == days
 
+    async def test_a_retention_that_grows_counts_and_one_that_shrinks_deletes_nothing(self, client: S3Client) -> None:
+        """PRICED-167: what lies there was promised for as long as it was kept then"""
+        for days, kept in ((7, 7), (30, 30), (1, 30)):
+            await store(client, retention_seconds=days * DAY).start()
+            (rule,) = (await client.get_bucket_lifecycle_configuration(Bucket=BUCKET))["Rules"]
+            assert rule["Expiration"]["Days"] == kept
+
     async def test_a_bucket_that_is_there_is_put_right_and_the_rules_of_others_stay(self, client: S3Client) -> None:
         """PRICED-214"""
         where: Any = {"LocationConstraint": REGION}

@@ -22,8 +22,8 @@ class Credit:
     balance_usd_micros: int
     #: False: this `ref` was credited before, and nothing changed.
     is_new: bool
-    #: Split mode, and nothing was new: by how much the budget has more than the journal. Not 0: money is on its way, or
-    #: Redis has lost some, and the budget has to be rebuilt.
+    #: Split mode, and the budget took nothing: by how much it has more than the journal. Not 0: money is on its way, or
+    #: Redis or the ledger has lost some, and the budget has to be rebuilt.
     off_usd_micros: int = 0
 
 
@@ -84,7 +84,11 @@ async def _split(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: st
         if not noted.is_new:
             log.warning("a credit that the journal had is in the budget now, too", tenant_id=tenant_id)
         return Credit(answer.balance_usd_micros, is_new=True)
-    return Credit(await priced.budget.balance(tenant_id), is_new=noted.is_new)
+    # It had been given. Where the journal did not know of it, the ledger is older than Redis, and a budget that was
+    # rebuilt since has it no more.
+    sums = await priced.ledger.read(lambda tx: tx.journal.balances(tenant_id))
+    balance = await priced.budget.balance(tenant_id)
+    return Credit(balance, is_new=noted.is_new, off_usd_micros=balance - sums.available_usd_micros)
 
 
 def _note(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> _Noted:

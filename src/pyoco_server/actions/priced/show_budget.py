@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyoco_server.core.names import is_tag
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import NotFound
+from pyoco_server.ports.budget.port import BudgetDamaged
 from pyoco_server.ports.ledger.port import Balances, JournalLine, LedgerTx, Spend
 from pyoco_server.ports.priced import Priced
 
@@ -37,7 +38,8 @@ class SpendView:
 
 
 async def list_budgets(priced: Priced, caller: Caller, after: str, limit: int) -> list[BudgetView]:
-    """By tenant id, from the one after `after` on; a caller with a tenant sees its own alone.
+    """By tenant id, from the one after `after` on; a caller with a tenant sees its own alone. Where the budget is
+    elsewhere, it is asked for all of them at once.
 
     O(journal entries of the tenants shown). Raises DependencyUnavailable.
     """
@@ -45,14 +47,19 @@ async def list_budgets(priced: Priced, caller: Caller, after: str, limit: int) -
     if own is not None:
         return [await show_budget(priced, caller, own)] if own > after else []
     views = await priced.ledger.read(lambda tx: [_view(tx, priced, each) for each in tx.tenants.all(after, limit)])
-    return await _with_balances(priced, views)
+    if priced.budget.joins_ledger:
+        return views
+    balances = await asyncio.gather(*(_spendable(priced, view.tenant_id) for view in views))
+    return [replace(view, balance_usd_micros=balance) for view, balance in zip(views, balances, strict=True)]
 
 
 async def show_budget(priced: Priced, caller: Caller, tenant_id: str) -> BudgetView:
     """O(journal entries of the tenant). Raises NotFound (another's is as one that does not exist; the caller's own
-    always is there, and may have nothing), DependencyUnavailable."""
+    always is there, and may have nothing), DependencyUnavailable (also when its balance is damaged)."""
     view = await priced.ledger.read(lambda tx: _view(tx, priced, _seen(tx, caller, tenant_id)))
-    return (await _with_balances(priced, [view]))[0]
+    if priced.budget.joins_ledger:
+        return view
+    return replace(view, balance_usd_micros=await priced.budget.balance(tenant_id))
 
 
 async def show_journal(
@@ -104,12 +111,9 @@ def _view(tx: LedgerTx, priced: Priced, tenant: Tenant) -> BudgetView:
     )
 
 
-async def _with_balances(priced: Priced, views: list[BudgetView]) -> list[BudgetView]:
-    """Split mode: what can be spent is the budget's to say, and it is asked for all at once."""
-    if priced.budget.joins_ledger:
-        return views
-    balances = await asyncio.gather(*(priced.budget.balance(view.tenant_id) for view in views))
-    return [
-        BudgetView(**{**vars(view), "balance_usd_micros": balance})
-        for view, balance in zip(views, balances, strict=True)
-    ]
+async def _spendable(priced: Priced, tenant_id: str) -> int:
+    """Of a damaged balance nothing can be spent; it hides nobody else's, and the audit tells the alarm."""
+    try:
+        return await priced.budget.balance(tenant_id)
+    except BudgetDamaged:
+        return 0

@@ -92,23 +92,26 @@ class OwnBucket:
         await self.s3.put_public_access_block(Bucket=self.name, PublicAccessBlockConfiguration=wanted)
 
     async def _ensure_expiry(self) -> None:
-        """PRICED-214. The rules of others stay."""
-        wanted: Any = {
-            "ID": self.rule,
-            "Status": "Enabled",
-            "Filter": {"Prefix": self.prefix},
-            "Expiration": {"Days": self.days},
-            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": MULTIPART_ABORT_DAYS},
-        }
+        """PRICED-214. The rules of others stay. Ours never becomes shorter: that would delete what is promised for
+        longer (PRICED-167)."""
         rules: list[Any] = []
         try:
             rules = list((await self.s3.get_bucket_lifecycle_configuration(Bucket=self.name))["Rules"])
         except ClientError as error:
             if code_of(error) not in _UNSET:
                 raise
+        ours = [rule for rule in rules if rule.get("ID") == self.rule]
+        others = [rule for rule in rules if rule not in ours]
+        days = max([self.days, *(rule.get("Expiration", {}).get("Days", 0) for rule in ours)])
+        wanted: Any = {
+            "ID": self.rule,
+            "Status": "Enabled",
+            "Filter": {"Prefix": self.prefix},
+            "Expiration": {"Days": days},
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": MULTIPART_ABORT_DAYS},
+        }
         if wanted in rules:
             return
-        others = [rule for rule in rules if rule.get("ID") != self.rule]
         await self.s3.put_bucket_lifecycle_configuration(
             Bucket=self.name, LifecycleConfiguration={"Rules": [*others, wanted]}
         )

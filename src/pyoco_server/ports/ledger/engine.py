@@ -95,9 +95,9 @@ class Lane:
                 raise DependencyUnavailable("the ledger is closed")
             if len(self._waiting) >= _WAITING_MAX:
                 raise DependencyUnavailable("too many transactions wait for the ledger")
-            self._waiting[job] = None
-            if self._idle < len(self._waiting) and len(self._threads) < self._threads_max:
+            if self._idle <= len(self._waiting) and len(self._threads) < self._threads_max:
                 self._add_thread()
+            self._waiting[job] = None
             self._arrived.notify()
         try:
             async with asyncio.timeout(seconds):
@@ -166,9 +166,16 @@ class Lane:
         self._own.held.use(Line.of(driver))
 
     def _add_thread(self) -> None:
+        """Raises DependencyUnavailable when there is none at all: a machine may have no more of them, for a while."""
         thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("no thread can be started for the ledger", lane=self._name, threads=len(self._threads))
+            if not self._threads:
+                raise DependencyUnavailable("there is no thread for the ledger") from error
+        else:
+            self._threads.append(thread)  # one that never ran is not counted: nobody would take its place
 
     def _next(self, held: _Held) -> list[Job]:
         """In the order of arrival; from here on they run. Nothing: it is closed, and all is done."""
