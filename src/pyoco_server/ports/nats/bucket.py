@@ -7,7 +7,7 @@ import base64
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -75,6 +75,15 @@ class Bucket:
         """The newest revision of any key, as the leader knows it. 0: nothing was ever written."""
         message = await self._last(self.prefix + ">")
         return message.seq if message is not None else 0
+
+    async def first_since(self, instant: float) -> int | None:
+        """The revision of what was stored first, then or later. None: nothing was, or the server is too old to know the
+        question. Raises Unavailable."""
+        asked = {"start_time": datetime.fromtimestamp(instant, UTC).isoformat()}
+        try:
+            return (await self._link.insist(f"STREAM.MSG.GET.{self.stream}", asked, _Found)).message.seq
+        except Rejected:
+            return None
 
     async def _last(self, subject: str) -> _Stored | None:
         try:

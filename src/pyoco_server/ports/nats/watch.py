@@ -33,6 +33,8 @@ _WHOLE_SECONDS = 5.0
 #: How soon a reconnect is noticed.
 _LOOK_SECONDS = 0.25
 _BATCH_MAX = 2000
+#: By how much clocks of nodes may differ.
+_SKEW_SECONDS = 2.0
 #: A node that is only a moment behind has caught up before the second of them.
 _BEHIND_HEARTBEATS = 2
 
@@ -76,21 +78,22 @@ async def watch(
     """Every change of the bucket with a sequence above `after`, for ever; with history 1, the newest per key.
 
     Memory is bounded by JetStream's flow control. When `created` names another bucket than the one found, the
-    watch starts from the beginning. `on_heard` is called about once a second at least while all that is there has
-    been seen.
+    watch starts from the beginning, and so when the bucket has lost what was seen last. `on_heard` is called about once
+    a second at least while all that is there has been seen.
     """
-    pause = 0.1
+    pause, stored_at = 0.1, 0.0
     while True:
         try:
             info = await link.api(f"STREAM.INFO.{bucket.stream}", {}, _StreamInfo)
             if info.created != created.partition("#")[0]:
                 after, created = 0, info.created
-            elif info.state.last_seq < after:
+            elif info.state.last_seq < after or await _was_cut(bucket, after, stored_at):
                 # The same stream with an earlier end: it was restored, or lost its tail. What we knew may not be there.
                 after, created = 0, f"{info.created}#{time.time_ns()}"
             async with contextlib.aclosing(_watch_once(link, bucket, after, info, created, on_heard)) as batches:
                 async for batch in batches:
-                    after = max(after, batch.entries[-1].revision) if batch.entries else after
+                    if batch.entries:
+                        after, stored_at = max(after, batch.entries[-1].revision), batch.entries[-1].stored_at
                     pause = 0.1
                     yield batch
         except (_Gap, Unavailable, Rejected, nats.errors.Error) as error:
@@ -138,6 +141,13 @@ async def _watch_once(
         with contextlib.suppress(nats.errors.Error):  # the connection may be gone; the server forgets it in 10 s
             await subscription.unsubscribe()
             await link.tell(f"$JS.API.CONSUMER.DELETE.{bucket.stream}.{name}")
+
+
+async def _was_cut(bucket: Bucket, after: int, stored_at: float) -> bool:
+    """Whether the tail that we have seen is gone, and others have written since: then what was stored later has an
+    earlier place. Raises Unavailable."""
+    first = await bucket.first_since(stored_at + _SKEW_SECONDS) if stored_at else None
+    return first is not None and first <= after
 
 
 async def _is_all(link: Link, bucket: Bucket, after: int) -> bool:
