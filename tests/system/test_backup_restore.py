@@ -161,7 +161,7 @@ async def test_every_run_of_a_backup_made_under_load_reaches_one_end(
 async def test_a_gateway_with_an_old_index_shows_what_was_restored(
     own_nats_server: NatsServer, tmp_path: Path, keeps_running: bool
 ) -> None:
-    """FLOW-95: its index knows runs that the restore has taken away, and sequences that mean other runs by now."""
+    """FLOW-112: its index knows runs that the restore has taken away, and sequences that mean other runs by now."""
     config = NatsBackendConfig(nats_url=own_nats_server.url, data_dir=str(tmp_path / "data"))
     archive = FolderArchive(tmp_path / "backup")
     async with contextlib.AsyncExitStack() as stack:
