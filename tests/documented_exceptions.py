@@ -19,6 +19,7 @@ NOT_RUN = {
     f"PYOCO_NATS_URL={_THREE_NODES} pyoco-server gateway": "other machines; the gateway here is started so, too",
     "PYOCO_NATS_URL=nats://n1:4222,nats://n2:4222 pyoco-worker": "other machines; the README starts a worker so, too",
     "pyoco-grid leader": "a door on a port of its own: tests/grid",
+    "pyoco-grid router": "a door in front of machines elsewhere: tests/grid",
     "EXEC_DIR=/srv/programs pyoco-grid worker": "a machine elsewhere: tests/grid",
     "pip install": "fetches packages",
     "pyoco-client list --follow": "does not end: tests/client",

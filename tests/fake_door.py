@@ -229,9 +229,9 @@ class FakeDoor:
 
 
 @asynccontextmanager
-async def fake_door(group: str = "g") -> AsyncIterator[FakeDoor]:
+async def fake_door(group: str = "g", tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeDoor]:
     door = FakeDoor(group)
-    await door.start()
+    await door.start(tls)
     try:
         yield door
     finally:

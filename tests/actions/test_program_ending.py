@@ -171,6 +171,30 @@ class TestFinishing:
         ]
         assert (len(program.stdout_tail or ""), len(program.stderr_tail or "")) == (8192, 8192)
 
+    async def test_its_lease_is_renewed_while_what_it_left_is_being_stored(self, grid: Backend, clock: Clock) -> None:
+        """GRID-56: that may take longer than a lease; whoever found it old would run the program once more."""
+        run, attempt = await begun(grid)
+        is_storing, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            is_storing.set()
+            await may_end.wait()
+            yield b"zip"
+
+        finishing = asyncio.create_task(finish_job(grid, attempt, DONE, (Output("output.zip", 3, "-", slowly),)))
+        await is_storing.wait()
+        clock.now += 15
+        async with asyncio.timeout(5):
+            assert await beat(grid, attempt) is Standing.MINE
+        assert (await run_of(grid, run.run_id)).heartbeat_at == clock.now
+        # Its result is on its way: whoever would give the job back waits for that.
+        giving_back = asyncio.create_task(put_back(grid, attempt, Why.WORKER_DOWN))
+        await asyncio.sleep(0)
+        may_end.set()
+        assert await finishing is Settlement.RECORDED
+        await giving_back
+        assert (await exact(grid, attempt)).status is RunState.COMPLETED
+
     async def test_an_end_that_is_too_large_for_its_record_has_shorter_tails(self, config: NatsBackendConfig) -> None:
         """GRID-153"""
         async with a_store(replace(config, max_run_snapshot_bytes=8192), unique("g")) as grid:

@@ -25,7 +25,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.programs.sweeper import ProgramSweeper
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.runs.port import Changes, Removed, Stored
 from pyoco_server.wiring import open_index
 from servers import unique
 from waiting import eventually
@@ -143,6 +143,25 @@ async def test_a_sweeper_finds_all_of_it_by_itself(quick: Backend, has_index: bo
 
 async def _is_gone(backend: Backend, run: Run) -> bool:
     return not await programs_of(backend).queue.has(addressed(run))
+
+
+async def test_runs_that_were_stored_anew_are_followed_from_their_beginning(
+    quick: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRID-57: their numbers begin anew, and what came before says nothing of them."""
+    told = iter([("old", 50), ("new", 3), ("new", 4)])
+    asked: list[tuple[int, str]] = []
+
+    async def changes(after: int = 0, epoch: str = "") -> AsyncIterator[Changes]:
+        asked.append((after, epoch))
+        found, revision = next(told)
+        yield Changes((Removed("gone", revision),), True, found)
+
+    monkeypatch.setattr(quick.runs, "changes", changes)
+    sweeper = ProgramSweeper(quick)
+    for _ in range(3):
+        await sweeper.turn()
+    assert asked == [(0, ""), (50, "old"), (3, "new")]
 
 
 async def test_two_sweepers_at_once_do_no_harm(config: NatsBackendConfig) -> None:

@@ -16,6 +16,7 @@ from pyoco_server.actions.programs.claim import free_slot, take_slot
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.put_back import Why, put_back
 from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.actions.programs.slots import clear_abandoned
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import changed
@@ -83,6 +84,27 @@ async def test_after_a_cap_was_lowered_the_highest_numbers_count_too(config: Nat
         await eventually(lambda: len(programs_of(other).slots.held(group, "clientA")) == 3)
         taken = await asyncio.gather(*(take(store) for store in (one, other) * 10))
         assert sum(slot is not None for slot in taken) == 1
+
+
+async def test_the_last_word_on_a_cap_is_written_by_a_process_that_is_behind_too(config: NatsBackendConfig) -> None:
+    """GRID-71: what it knows may have been overtaken"""
+    group = unique("g")
+    async with a_store(config, group) as one, a_store(config, group) as other:
+        await cap(one, "clientA", 8)
+        await eventually(lambda: _cap_of(other, group) == 8)
+        await programs_of(other).slots.stop()  # from here on it hears of nothing
+        await cap(one, "clientA", 2)
+        await cap(other, "clientA", 8)
+        await eventually(lambda: _cap_of(one, group) == 8)
+
+
+async def test_a_cap_that_is_in_force_is_not_written_again(config: NatsBackendConfig) -> None:
+    """GRID-71: fifty connections of one client say the same, and one of them is told of"""
+    group = unique("g")
+    async with a_store(config, group) as grid:
+        said = await set_cap(grid, group, "clientA", 8, "hello")
+        assert await set_cap(grid, group, "clientA", 8, "http") == said
+        assert programs_of(grid).slots.cap(group, "clientA") == said
 
 
 def _cap_of(backend: Backend, group: str) -> int | None:

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from backends import fields_of
 from grid_peers import ClientPeer, OpenDoor, Peer, WorkerPeer, grid_config, new_client_id, open_door
+from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
@@ -152,6 +153,23 @@ async def test_a_cap_above_the_highest_is_lowered_also_later(door: OpenDoor, key
             return known.cap if known is not None else None
 
         await eventually(lambda: cap() == 1, 5.0)
+
+
+async def test_a_lower_highest_cap_does_not_raise_one_that_was_said_since(door: OpenDoor, keyed: Keyed) -> None:
+    """GRID-71, GRID-168: what an operator said after the Hello stays."""
+    house = door.door.house
+    async with await ClientPeer.connect(door) as client:
+        assert (await client.hello(keyed.client_id, cap=10, token=keyed.key)).cap == 3
+        await set_cap(house.backend, house.group, keyed.client_id, 1, "http")
+        record = AclRecord(api_key_ids=(keyed.record.key_id,), execs=("*",), max_cap=2)
+        await house.programs.acl.put("client", keyed.client_id, record)
+        await eventually(lambda: house.programs.acl.find("client", keyed.client_id) == record)
+        sides = [each.side for each in door.door.sessions if each.side is not None]
+        [side] = [each for each in sides if each.visitor.id == keyed.client_id]
+        await side.review()
+        known = house.programs.slots.cap(house.group, keyed.client_id)
+        assert known is not None
+        assert known.cap == 1
 
 
 async def test_a_worker_gets_only_programs_its_record_allows(door: OpenDoor, keyed: Keyed) -> None:

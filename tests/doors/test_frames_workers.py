@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,15 +17,16 @@ import pytest_asyncio
 from backends import fields_of
 from grid_peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, fetched, grid_config, open_door, open_second_door
 from pyoco_server.actions.programs.submit import Inline, submit_job
-from pyoco_server.core.frames.codec import Type
-from pyoco_server.core.frames.messages import AssignJob, HelloWorker, ObjectGet
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.messages import AssignJob, Heartbeat, HelloWorker, JobResult, ObjectGet
 from pyoco_server.core.programs.job import InputFile, JobAsk
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState, WorkerState
-from pyoco_server.doors.frames import acks
+from pyoco_server.doors.frames import acks, tasks, worker_session
 from pyoco_server.doors.frames.assigning import INLINE_BYTES_MAX
 from pyoco_server.errors import Unavailable
+from pyoco_server.ports.objects.port import ObjectInfo
 from waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -312,6 +314,43 @@ async def test_a_heartbeat_about_jobs_that_nobody_knows_stops_them(door: OpenDoo
         assert stopped == {each.job_id for each in jobs}
 
 
+async def test_a_heartbeat_without_end_is_asked_about_bit_by_bit(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRID-195: what a worker makes up does not fill the door's memory."""
+    monkeypatch.setattr(worker_session, "_ATTACHING_MAX", 3)
+    async with await a_worker(door, "else") as worker:
+        jobs = [
+            AssignJob(job_id=a_job_id(), client_id="c", exec_name="x", timeout_sec=1, run_id="", attempt=1, token="t")
+            for _ in range(6)
+        ]
+        for asked, later in ((jobs[:3], jobs), (jobs[3:], jobs[3:])):
+            await worker.beat(*later)
+            assert {(await worker.cancelled()).job_id for _ in asked} == {each.job_id for each in asked}
+            assert await worker.is_silent(0.05)
+
+
+async def test_a_long_heartbeat_is_read_beside_the_event_loop(door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GRID-34, GRID-106: it does not delay other connections."""
+    monkeypatch.setattr(worker_session, "LARGE_BYTES", 1024)
+    read, threads = Heartbeat.read, []
+
+    def watched(payload: bytes) -> Heartbeat:
+        threads.append(threading.current_thread())
+        return read(payload)
+
+    monkeypatch.setattr(Heartbeat, "read", watched)
+    async with await a_worker(door, "else") as worker:
+        jobs = [
+            AssignJob(job_id=a_job_id(), client_id="c", exec_name="x", timeout_sec=1, run_id="", attempt=1, token="t")
+            for _ in range(21)
+        ]
+        for listed in (jobs[:1], jobs[1:]):
+            await worker.beat(*listed)
+            assert {(await worker.cancelled()).job_id for _ in listed} == {each.job_id for each in listed}
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
+
+
 # Signs of life ------------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +393,31 @@ async def test_a_report_that_is_passed_over_lives_with_its_worker_until_it_comes
         assert strict_door.door.house.holdings.get(job.run_id) is not None
         assert await worker.settled(job) == "recorded"
         assert (await client.result()).attempt == 1
+
+
+async def test_reports_that_are_passed_over_do_not_pile_up(
+    door: OpenDoor, exec_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRID-195: the next frame is not read before this one has been."""
+    read, at_once, most = acks._read, 0, 0
+
+    async def slowly(frame: Frame) -> JobResult:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+        return await read(frame)
+
+    monkeypatch.setattr(acks, "_AT_ONCE", 0)
+    monkeypatch.setattr(acks, "_read", slowly)
+    job = AssignJob(job_id=a_job_id(), client_id="c", exec_name="x", timeout_sec=1, run_id="r", attempt=1, token="t")
+    async with await a_worker(door, exec_name) as worker:
+        for _ in range(5):
+            await worker.ack(job)
+        await worker.send(Type.CREDIT, b"")  # answered when all of them have been
+        await worker.error("BAD_CREDIT")
+    assert most == 1
 
 
 async def test_a_worker_that_falls_silent_is_gone(nats_url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -519,6 +583,29 @@ async def test_inputs_that_are_no_longer_kept_are_the_workers_to_report(door: Op
         assert error.job_id == job.job_id
         report = {"status": RunState.FAILED, "error_code": ErrorCode.INPUT_MISSING, "exit_code": None}
         assert await worker.settled(job, **report) == "recorded"
+
+
+async def test_a_job_whose_inputs_the_door_still_fetches_is_alive(
+    door: OpenDoor, exec_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRID-78: its worker has not heard of it yet, and cannot give a sign of life."""
+    monkeypatch.setattr(tasks, "_BEAT_SECONDS", 0.01)
+    artifacts, holdings = door.door.house.programs.artifacts, door.door.house.holdings
+    info, may_come = artifacts.info, asyncio.Event()
+
+    async def slowly(name: str) -> ObjectInfo:
+        await may_come.wait()
+        return await info(name)
+
+    run_id = await submitted(door, "http", exec_name, {"a.bin": b"a" * 100_000})
+    monkeypatch.setattr(artifacts, "info", slowly)
+    async with await a_worker(door, exec_name) as worker:
+        await eventually(lambda: holdings.get(run_id) is not None)
+        held = holdings._held[run_id]
+        long_ago = held.seen_at = held.seen_at - 60.0
+        await eventually(lambda: held.seen_at > long_ago)
+        may_come.set()
+        await worker.settled(await worker.assigned())
 
 
 # Records ------------------------------------------------------------------------------------------------------------

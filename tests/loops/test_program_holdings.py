@@ -299,6 +299,18 @@ class TestAnAttemptThatIsPutBack:
             await soon(again, 25.0, least=0.1)
             await stage.finish(stage.workers.started[-1])
 
+    async def test_is_nobodys_to_count_when_another_answers_for_it_by_now(self, backend: Backend) -> None:
+        """GRID-171: as when its worker has moved to another door"""
+        async with a_stage(backend) as stage:
+            attempt = await started(stage)
+            told: list[Attempt] = []
+            stage.holdings.on_put_back = told.append
+            assert await reattach(backend, attempt.run.run_id, attempt.token, worker_id="w1", holder="another")
+            await stage.holdings.put_back(attempt, Why.WORKER_DOWN)
+            assert (len(stage.holdings), told) == (0, [])
+            run = await recorded_run(backend, attempt.run.run_id)
+            assert (run.status, run.attempt_id) == (RunState.RUNNING, attempt.token)
+
     async def test_is_put_back_when_the_store_answers_again(
         self, backend: Backend, own_nats_server: NatsServer
     ) -> None:

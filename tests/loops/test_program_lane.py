@@ -27,6 +27,7 @@ from pyoco_server.executors.program.port import ProgramWork
 from pyoco_server.loops.programs.cpu import CpuUse
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.objects.port import ObjectInfo, Objects
 from pyoco_server.ports.runs.port import Stored
 from servers import NatsServer, config_for, unique
 from unhurried import unhurried
@@ -391,6 +392,46 @@ class TestTheEnd:
             await eventually(lambda: slots_held(backend) == 0)
             async with a_lane(backend, heir):
                 assert ((await ended(backend, run_id)).status, run.attempt) == (RunState.COMPLETED, 1)
+
+    async def test_gives_back_what_still_waits_for_its_inputs(
+        self, config: NatsBackendConfig, group: str, executor: PretendedExecutor
+    ) -> None:
+        """GRID-113, GRID-119: and does not start it any more"""
+        is_asked, may_come = asyncio.Event(), asyncio.Event()
+
+        class Slow:
+            def __init__(self, artifacts: Objects) -> None:
+                self._artifacts = artifacts
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._artifacts, name)
+
+            async def info(self, name: str) -> ObjectInfo:
+                is_asked.set()
+                await may_come.wait()
+                return await self._artifacts.info(name)
+
+        async with a_store(config, group, **SHORT) as backend:
+            run_id = await with_files(backend, {"large": bytes(100_000)})
+            programs = programs_of(backend)
+            slow: Any = Slow(programs.artifacts)
+            lane = ProgramLane(
+                replace(backend, programs=replace(programs, artifacts=slow)), executor, "w1", cpu=Gauge()
+            )
+            await lane.start()
+            await is_asked.wait()
+            stopping = asyncio.create_task(lane.stop(0.0))
+
+            async def is_given_back() -> bool:
+                return (await recorded_run(backend, run_id)).status is RunState.PENDING
+
+            await eventually(is_given_back)
+            may_come.set()
+            await stopping
+            assert executor.programs == []
+            run = await recorded_run(backend, run_id)
+            assert run.program is not None
+            assert (run.status, run.attempt, run.program.lost) == (RunState.PENDING, 1, 1)
 
     async def test_of_a_process_without_a_word_leaves_jobs_that_another_lane_runs(
         self, config: NatsBackendConfig

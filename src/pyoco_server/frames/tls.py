@@ -1,4 +1,4 @@
-"""TLS towards a door: of clients and of workers (GRID-166)."""
+"""TLS towards a door: of clients, workers and routers (GRID-166)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from pyoco_server.errors import UsageError
 __all__ = ["client_context", "why_unreachable"]
 
 
-def client_context(*, ca: str | None = None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
+def client_context(
+    *, ca: str | None = None, cert: str | None = None, key: str | None = None, option: str = "--tls"
+) -> ssl.SSLContext:
     """TLS 1.2 or later; the door's certificate must be of its address and signed by `ca`, or by one the system trusts.
 
-    `cert` and `key`: an own certificate, for doors that demand one. Reads files. Raises UsageError.
+    `cert` and `key`: an own certificate, for doors that demand one. `option`: how the options are called that these
+    come from, for messages. Reads files. Raises UsageError.
     """
     if (cert is None) != (key is None):
-        raise UsageError("--tls-cert and --tls-key go together")
+        raise UsageError(f"{option}-cert and {option}-key go together")
     try:
+        if ca == "":  # OpenSSL would take those that the system trusts
+            raise FileNotFoundError
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
-        raise UsageError("--tls-ca is not a file with certificates that can be read") from None
+        raise UsageError(f"{option}-ca is not a file with certificates that can be read") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert is not None:
         try:
             context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError):
-            raise UsageError("--tls-cert and --tls-key are not a certificate and its key that can be read") from None
+            raise UsageError(
+                f"{option}-cert and {option}-key are not a certificate and its key that can be read"
+            ) from None
     return context
 
 

@@ -13,14 +13,16 @@ from uuid import uuid4
 
 import pytest
 
-from fake_door import QUICK, FakeDoor, Talk, fake_door
+from fake_door import QUICK, Answer, FakeDoor, Talk, fake_door
 from pyoco_server.client.frames import multi
 from pyoco_server.client.frames.shares import Turn, shares
-from pyoco_server.core.frames.codec import Frame
+from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.messages import CancelJob
 from pyoco_server.core.programs.faults import Code
+from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import UsageError
-from pyoco_server.grid_client import GridMultiClient, GridRefused, JobRequest, JobResult, Spread
+from pyoco_server.grid_client import DoorUnreachable, GridMultiClient, GridRefused, JobRequest, JobResult, Spread
 from waiting import eventually
 
 #: In the client's time, which runs ten times as fast.
@@ -43,6 +45,11 @@ def client_of(doors: list[FakeDoor], total: int = 12, **spread: object) -> GridM
 
 async def all_live(client: GridMultiClient) -> None:
     await eventually(lambda: all(group.state == "live" for group in client.stats().groups))
+
+
+def gives_up_soon(client: GridMultiClient, number: int) -> None:
+    """This group alone, the next time it is lost: `--connect-timeout`."""
+    client._groups[number].link._settings = replace(QUICK, connect_timeout=0.1)
 
 
 def ask(number: int = 0, job_id: str = "") -> JobRequest:
@@ -309,6 +316,93 @@ async def test_a_job_that_comes_back_to_its_first_group_is_not_cancelled_there(d
         assert alone[0].cancels == []
 
 
+def says_cancelled(door: FakeDoor) -> Answer:
+    """As a door that has the record of the job: also when it is submitted once more."""
+
+    async def say(talk: Talk, frame: Frame) -> None:
+        message = CancelJob if frame.type == Type.CANCEL_JOB else JobRequest
+        place = door.submitted.index(message.read(frame.payload).job_id)
+        asked = Frame(Type.SUBMIT_JOB, door.payloads[place], frame.msg_id)
+        await door.end(talk, asked, status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED)
+
+    return say
+
+
+async def test_a_job_never_goes_back_to_a_group_that_was_told_to_cancel_it(doors: list[FakeDoor]) -> None:
+    """GRID-129, GRID-130: one group is away for a while and then the other, as in an upgrade of both."""
+    first, second = doors[:2]
+    first.is_holding = second.is_holding = True
+    await second.stop()
+    async with client_of([first, second], grace_seconds=0.5) as client:
+        lasting, unwanted = await submitted(client, 2)
+        await eventually(lambda: len(first.submits) == 2)
+        first.on_cancel = first.on_submit = says_cancelled(first)
+        await second.start()
+        await all_live(client)
+        await first.stop()
+        await eventually(lambda: second.submitted == first.submitted)
+        await first.start()
+        await eventually(lambda: client.stats().late_results == 2)
+        await second.stop()
+        await eventually(lambda: client.stats().failovers == 4)
+        assert (client.stats().pending, len(first.submits)) == (2, 2)
+        # They keep nobody waiting, and may still be cancelled.
+        first.is_holding, first.on_submit = False, first.accept
+        assert (await client.run(ask(7))).worker_id == "a"
+        assert (await client.cancel(second.submitted[1])).status is RunState.CANCELLED
+        assert unwanted.done()
+        second.is_holding = False
+        await second.start()
+        assert ((await lasting).worker_id, (await lasting).status) == ("b", RunState.COMPLETED)
+        assert len(first.submits) == 3
+
+
+async def test_a_job_goes_back_to_a_group_that_did_not_cancel_it(doors: list[FakeDoor]) -> None:
+    """GRID-129: the door that is back has never heard of it, and says so, be it late."""
+    first, second = doors[:2]
+    first.is_holding = second.is_holding = True
+    may_say = asyncio.Event()
+
+    async def say_late(talk: Talk, frame: Frame) -> None:
+        await may_say.wait()
+        await talk.refuse(frame, Code.NOT_FOUND)
+
+    first.on_cancel = say_late
+    async with client_of([first, second], grace_seconds=0.5) as client:
+        await all_live(client)
+        future = await client.submit(ask())
+        await eventually(lambda: len(first.submits) == 1)
+        await first.stop()
+        await eventually(lambda: len(second.submits) == 1)
+        await first.start()
+        await eventually(lambda: len(first.cancels) == 1)
+        first.is_holding = False
+        await second.stop()
+        await eventually(lambda: client.stats().failovers == 2)
+        assert client.stats().pending == 1
+        may_say.set()
+        assert (await future).worker_id == "a"
+
+
+async def test_a_job_ends_where_it_was_cancelled_when_no_other_group_is_left(doors: list[FakeDoor]) -> None:
+    """GRID-132: else it would wait for ever."""
+    first, second = doors[:2]
+    first.is_holding = second.is_holding = True
+    async with client_of([first, second], grace_seconds=0.5) as client:
+        await all_live(client)
+        future = await client.submit(ask())
+        await eventually(lambda: len(first.submits) == 1)
+        first.on_cancel = first.on_submit = says_cancelled(first)
+        await first.stop()
+        await eventually(lambda: len(second.submits) == 1)
+        await first.start()
+        await eventually(lambda: client.stats().late_results == 1)
+        gives_up_soon(client, 1)
+        await second.stop()
+        assert ((await future).worker_id, (await future).status) == ("a", RunState.CANCELLED)
+        assert client.stats().groups[1].state == "closed"
+
+
 async def test_a_job_that_was_not_sent_need_not_wait_for_the_grace(doors: list[FakeDoor]) -> None:
     """GRID-126: no byte of it was handed to the transport."""
     first, second = doors[:2]
@@ -368,6 +462,34 @@ async def test_a_job_of_another_process_is_cancelled_wherever_it_is(doors: list[
         with pytest.raises(GridRefused, match="NOT_FOUND"):
             await client.cancel(str(uuid4()))
         assert [group.unfinished for group in client.stats().groups] == [0, 0, 0]
+
+
+async def test_two_who_cancel_the_same_job_hear_the_same(doors: list[FakeDoor]) -> None:
+    """GRID-163: also while the first of them is being answered."""
+    async with client_of(doors) as client:
+        await all_live(client)
+        job_id = str(uuid4())
+        answers = await asyncio.gather(client.cancel(job_id), client.cancel(job_id), return_exceptions=True)
+        assert [isinstance(answer, GridRefused) and answer.code for answer in answers] == [Code.NOT_FOUND] * 2
+        assert [len(door.cancels) for door in doors] == [1, 1, 1]
+
+
+async def test_a_group_that_is_given_up_keeps_nobody_waiting(doors: list[FakeDoor], tmp_path: Path) -> None:
+    """GRID-146, GRID-163: neither for its answer to a cancel, nor for a file."""
+    async with client_of(doors) as client:
+        await all_live(client)
+        job_id = str(uuid4())
+        doors[0].objects[job_id] = b"a zip"
+        result = await client.run(ask(job_id=job_id))
+        gives_up_soon(client, 0)
+        await doors[0].stop()
+        await eventually(lambda: client.stats().groups[0].state == "closed")
+        async with asyncio.timeout(5):
+            with pytest.raises(GridRefused, match="NOT_FOUND"):
+                await client.cancel(str(uuid4()))
+            with pytest.raises(DoorUnreachable):
+                await client.save_output(result, tmp_path / "output.zip")
+        assert not list(tmp_path.iterdir())
 
 
 async def test_a_large_archive_comes_from_the_group_that_has_it(doors: list[FakeDoor], tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ _WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (Heartbeat((RunningJob(JOB, "t"),)), {"Running": {}}, "Running"),
     (Heartbeat((RunningJob(JOB, "t"),)), {"Running": [7]}, "Running"),
     (Heartbeat((RunningJob(JOB, "t"),)), {"Running": [{"JobId": JOB}]}, "Token"),
+    (Heartbeat((RunningJob(JOB, "t"),)), {"Running": [{"JobId": JOB, "Token": "t"}] * 20_001}, "Running"),
     (Heartbeat((RunningJob(JOB, "t"),)), {"Cpu": 1.5}, "Cpu"),
     (Heartbeat((RunningJob(JOB, "t"),)), {"Cpu": True}, "Cpu"),
     (Heartbeat((RunningJob(JOB, "t"),)), {"Running": ...}, "Running"),

@@ -16,7 +16,11 @@ __all__ = ["Attempt", "Standing"]
 
 @dataclass
 class Attempt:
-    """An attempt that is ours, as we last wrote it. Who writes holds the lock, so that our own writes do not race."""
+    """An attempt that is ours, as we last wrote it. Who writes holds the lock, so that our own writes do not race.
+
+    Who ends it or puts it back holds `ending` before that: what it left has to be stored first, which may take longer
+    than its lease, and heartbeats must go on meanwhile (GRID-56).
+    """
 
     run: Run
     revision: int
@@ -27,6 +31,7 @@ class Attempt:
     #: None: the program was running already when this process took it over, and its client is at its cap.
     slot: Slot | None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: It has ended, was put back, or is another's: nothing of ours may be written or answered any more.
     closed: bool = False
 

@@ -82,9 +82,13 @@ async def finish_job(
     if attempt.closed:
         worker_id = attempt.run.worker_id or ""
         return await finish_reported(backend, attempt.run.run_id, attempt.token, worker_id, report, outputs)
-    async with attempt.lock:
-        settlement, stored = await _finish(backend, attempt, report, outputs)
-        attempt.closed = True
+    async with attempt.ending:
+        artifacts = None
+        if not moves.is_no_result(attempt.run, report):
+            artifacts = await _store(backend, attempt.run, report, outputs)
+        async with attempt.lock:
+            settlement, stored = await _finish(backend, attempt, report, outputs, artifacts)
+            attempt.closed = True
     if stored is not None:
         attempt.run, attempt.revision = stored.run, stored.revision  # whoever asked need not read it
     on_closed()
@@ -114,7 +118,7 @@ async def finish_reported(
         # Said again: by a worker that did not hear that it was recorded, or too late. Either way it has ended.
         return await _said_again(backend, found.run, report, worker_id)
     async with attempt.lock:
-        settlement, stored = await _finish(backend, attempt, report, outputs, worker_id)
+        settlement, stored = await _finish(backend, attempt, report, outputs, worker_id=worker_id)
         attempt.closed = True
     await free_slot_of(backend, found.run)
     if stored is not None:
@@ -123,11 +127,16 @@ async def finish_reported(
 
 
 async def _finish(
-    backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], worker_id: str | None = None
+    backend: Backend,
+    attempt: Attempt,
+    report: Report,
+    outputs: Sequence[Output],
+    artifacts: list[Artifact] | None = None,
+    worker_id: str | None = None,
 ) -> tuple[Settlement, Stored | None]:
-    """The terminal record, if it was this one that ended the run. Needs the lock."""
+    """The terminal record, if it was this one that ended the run. Needs the lock. `artifacts`: its outputs, if they are
+    stored."""
     worker_id = worker_id or attempt.run.worker_id
-    artifacts: list[Artifact] | None = None
     is_known = False
     for _ in range(_ROUNDS_MAX):
         if moves.is_no_result(attempt.run, report):
@@ -140,7 +149,6 @@ async def _finish(
             return await _no_result(backend, attempt, report), None
         if artifacts is None:
             artifacts = await _store(backend, attempt.run, report, outputs)
-            await programs_of(backend).reached("finish.stored")
         ended = moves.conclude(
             attempt.run,
             report,
@@ -226,6 +234,7 @@ async def _store(backend: Backend, run: Run, report: Report, outputs: Sequence[O
         if len(data) > TAIL_BYTES and name not in given:
             printed = Output(name, len(data), "", lambda data=data: _pieces(data))  # type: ignore[misc]
             artifacts.append(await _store_one(backend, run, printed))
+    await programs_of(backend).reached("finish.stored")
     return artifacts
 
 

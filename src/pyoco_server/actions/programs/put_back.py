@@ -25,15 +25,15 @@ log = get_logger(__name__)
 _ROUNDS_MAX = 20
 
 
-async def put_back(backend: Backend, attempt: Attempt, why: Why) -> None:
+async def put_back(backend: Backend, attempt: Attempt, why: Why) -> bool:
     """PENDING again, for a later attempt (GRID-79, GRID-81); or the end, when somebody wants it stopped or its budget
     is spent (GRID-80). One write, an event, an answer. Closes the attempt; frees no slot.
 
-    Raises Unavailable: it is still ours, so ask again, or let the lease end. Does nothing to an attempt that is
-    another's by now, or closed. What a crash after the record leaves behind: a message that comes again by itself.
+    Raises Unavailable: it is still ours, so ask again, or let the lease end. False: it was closed, or another's by now,
+    and nothing was done. What a crash after the record leaves behind: a message that comes again by itself.
     """
-    async with attempt.lock:
-        await put_back_held(backend, attempt, why)
+    async with attempt.ending, attempt.lock:
+        return await put_back_held(backend, attempt, why)
 
 
 async def put_back_held(backend: Backend, attempt: Attempt, why: Why, said: str | None = None) -> bool:

@@ -15,16 +15,16 @@ __all__ = ["set_cap"]
 async def set_cap(backend: Backend, group: str, client_id: str, desired: int, source: Literal["hello", "http"]) -> Cap:
     """The last word wins (GRID-71), lowered to what the ACL allows (GRID-168); what is in force is returned.
 
-    One round trip, or none when that cap is in force already. Raises Unavailable.
+    One round trip when that cap is in force already: what this process remembers may be overtaken. Else two. Raises
+    Unavailable.
     """
     programs = backend.programs
     assert programs is not None, "this process was opened without programs"
     cap = effective_cap(programs, client_id, desired)
-    known = programs.slots.cap(group, client_id)
-    if known is not None and known.cap == cap:
-        return known
     said = Cap(cap=cap, updated_at=backend.clock(), source=source)
-    await programs.slots.set_cap(group, client_id, said)
+    in_force = await programs.slots.set_cap(group, client_id, said)
+    if in_force is not said:
+        return in_force
     await programs.events.tell(
         Event(
             ts=said.updated_at, event=EventName.CAP_SET, group=group, client_id=client_id, detail=f"{cap} by {source}"

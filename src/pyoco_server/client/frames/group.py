@@ -26,6 +26,7 @@ from pyoco_server.core.frames.messages import (
     JobResult,
     SubmitAck,
 )
+from pyoco_server.core.states import RunState
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.calling import Session
 from pyoco_server.frames.wire import WireClosed, fresh
@@ -67,6 +68,9 @@ class Owner(Protocol):
     def is_late(self, group: Group, result: JobResult) -> None:
         """A result of a job that is not here (any more)."""
 
+    def spared(self, group: Group) -> None:
+        """A job that it was told to cancel was not cancelled there, and may come back."""
+
     def said(self, group: Group) -> None:
         """Something has left: there may be room for more."""
 
@@ -91,8 +95,9 @@ class Group:
         self.name = "|".join(map(str, doors))
         self.state = GroupState.CONNECTING
         self.table: dict[str, Job] = {}
-        #: Jobs that were sent here and have gone elsewhere: to be cancelled here (GRID-130).
-        self.strays: dict[str, None] = {}
+        #: Jobs that were sent here and have gone elsewhere: to be cancelled here (GRID-130). By id, with the groups
+        #: that were told so (`Job.cancelled_in`).
+        self.strays: dict[str, set[str]] = {}
         self.sent = self.results = self.attachments = 0
         self._owner, self._hello, self._pace = owner, hello, settings.pace
         self._outbox: deque[_Ask] = deque()
@@ -101,6 +106,8 @@ class Group:
         self._asked: dict[UUID, _Asked] = {}
         self._cancels: dict[str, UUID] = {}
         self._fetches: list[Fetch] = []
+        #: Why nothing will come any more.
+        self._failure: Exception | None = None
         self._session: Session | None = None
         self._pump: asyncio.Task[None] | None = None
         self._later: list[tuple[float, int, _Asked]] = []
@@ -135,7 +142,7 @@ class Group:
     def take_back(self, job: Job) -> None:
         """It is somebody else's from now on; and to be cancelled here, when it was sent."""
         if self.table.pop(job.job_id, None) is job and job.sent_at is not None:
-            self.strays[job.job_id] = None
+            self.strays[job.job_id] = job.cancelled_in
         job.sent_at = job.first_msg_id = None
         job.is_acked = False
 
@@ -151,7 +158,9 @@ class Group:
 
     def fetch(self, fetch: Fetch) -> None:
         self._fetches.append(fetch)
-        if self._session is not None:
+        if self._failure is not None:
+            fetch.fail(self._failure)
+        elif self._session is not None:
             self._post(fetch)
 
     def stop_fetching(self, fetch: Fetch) -> None:
@@ -170,7 +179,7 @@ class Group:
 
     def close(self, error: Exception) -> None:
         """Nothing more will come; files that are on their way end with `error`."""
-        self.state = GroupState.CLOSED
+        self.state, self._failure = GroupState.CLOSED, error
         for task in filter(None, (self._pump, self._retrier)):
             task.cancel()
         for fetch in self._fetches:
@@ -246,7 +255,10 @@ class Group:
         self._forget_cancel(result.job_id)
         job = self.table.pop(result.job_id, None)
         if job is None:
-            self.strays.pop(result.job_id, None)
+            if result.status is RunState.CANCELLED:
+                self.strays.pop(result.job_id, None)
+            else:
+                self._forget_stray(result.job_id)
             self._owner.is_late(self, result)
             return
         self._forget(job)
@@ -283,7 +295,7 @@ class Group:
         if message.retry and (job is not None or ask.job_id in self.strays):
             self._again(ask, message)
         elif job is None:
-            self.strays.pop(ask.job_id, None)
+            self._forget_stray(ask.job_id)
         elif job.payload is None:
             self._job_refused(job, message)
         else:  # it has a result by now, or nobody may know it; its own answer will say which
@@ -301,6 +313,11 @@ class Group:
         """Its SubmitJob has been answered."""
         if job.msg_id is not None:
             self._asked.pop(job.msg_id, None)
+
+    def _forget_stray(self, job_id: str) -> None:
+        """It was not cancelled here: the group never had it, or had finished it."""
+        self.strays.pop(job_id, set()).discard(self.name)
+        self._owner.spared(self)
 
     def _forget_cancel(self, job_id: str) -> None:
         msg_id = self._cancels.pop(job_id, None)
@@ -348,13 +365,21 @@ class Group:
                 self._asked[frame.msg_id] = ask
                 await session.wire.send(frame)
         elif isinstance(ask, Cancel):
-            if ask.job_id in self.table or ask.job_id in self.strays:
-                frame = fresh(Type.CANCEL_JOB, CancelJob(job_id=ask.job_id).to_payload())
-                self._forget_cancel(ask.job_id)
-                self._asked[frame.msg_id], self._cancels[ask.job_id] = ask, frame.msg_id
-                await session.wire.send(frame)
+            await self._say_cancel(session, ask)
         elif self.table.get(ask.job_id) is ask and not ask.is_acked:
             await self._say_submit(session, ask)
+
+    async def _say_cancel(self, session: Session, ask: Cancel) -> None:
+        """Of a stray, or of one that somebody wants stopped: one that has come back here since is neither."""
+        job = self.table.get(ask.job_id)
+        if ask.job_id in self.strays:
+            self.strays[ask.job_id].add(self.name)
+        elif job is None or not (job.is_cancelling or job.payload is None):
+            return
+        frame = fresh(Type.CANCEL_JOB, CancelJob(job_id=ask.job_id).to_payload())
+        self._forget_cancel(ask.job_id)
+        self._asked[frame.msg_id], self._cancels[ask.job_id] = ask, frame.msg_id
+        await session.wire.send(frame)
 
     async def _say_submit(self, session: Session, job: Job) -> None:
         frame = fresh(Type.SUBMIT_JOB, job.payload or b"", subject=job.subject)

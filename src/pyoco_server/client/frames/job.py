@@ -33,6 +33,8 @@ class Job:
     #: Of the latest frame that asks for it; of the first one in its group.
     msg_id: uuid.UUID | None = None
     first_msg_id: uuid.UUID | None = None
+    #: Groups, by name, that were told to cancel it after it had moved on: there it can only be CANCELLED (GRID-130).
+    cancelled_in: set[str] = field(default_factory=set)
 
     def succeed(self, result: JobResult) -> None:
         if not self.future.done():

@@ -100,6 +100,8 @@ class GridMultiClient:
         #: In which group a job is; those that are in none are pending.
         self._places: dict[str, Group] = {}
         self._pending: deque[Job] = deque()
+        #: Pending, too: those that each group which is there has cancelled. They wait for one that has not.
+        self._stranded: deque[Job] = deque()
         self._origins: OrderedDict[str, Group] = OrderedDict()
         self._failovers = self._late = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,6 +162,7 @@ class GridMultiClient:
             return asyncio.ensure_future(self._cancel_anywhere(job_id))
         group = self._places.get(job_id)
         if group is None:  # nobody has seen it
+            self._unstrand()
             self._pending.remove(job)
             self._close_job(job).succeed(self._never_sent(job))
         else:
@@ -196,7 +199,7 @@ class GridMultiClient:
     @property
     def pending(self) -> int:
         """Jobs, and other things to say, that have not left."""
-        return len(self._pending) + sum(group.waiting for group in self._groups)
+        return len(self._pending) + len(self._stranded) + sum(group.waiting for group in self._groups)
 
     async def close(self) -> None:
         """Leave. Jobs go on without us; futures without a result raise ClientClosed. May be called again."""
@@ -223,6 +226,7 @@ class GridMultiClient:
     # For its groups.
 
     def came(self, group: Group) -> None:
+        self._unstrand()
         self._dispatch()
         if self._spread.cancel_stale:
             group.cancel_strays()
@@ -255,6 +259,10 @@ class GridMultiClient:
         self._late += 1
         log.warning("a late result of job %s from %s is dropped: %s", result.job_id, group.name, result.status)
 
+    def spared(self, group: Group) -> None:
+        self._unstrand()
+        self._dispatch()
+
     def said(self, group: Group) -> None:
         self._room.set()
 
@@ -263,12 +271,28 @@ class GridMultiClient:
     def _dispatch(self) -> None:
         """GRID-125: from the pending jobs to the groups, as far as there are any."""
         while self._pending and (self._sent_max is None or len(self._places) < self._sent_max):
-            group = self._groups.choose(lambda each: each.is_live, self._weight)
-            if group is None:
+            if not any(group.is_live for group in self._groups):
                 return
             job = self._pending.popleft()
+            group = self._choose(job)
+            if group is None:
+                self._stranded.append(job)
+                continue
             self._places[job.job_id] = group
             group.submit(job)
+
+    def _choose(self, job: Job) -> Group | None:
+        """Not where it was cancelled after it had moved on: that group would say CANCELLED, which nobody has asked for.
+        Unless no other one is left."""
+        barred = job.cancelled_in
+        if barred and all(each.name in barred for each in self._groups if each.state is not GroupState.CLOSED):
+            barred = set()
+        return self._groups.choose(lambda each: each.is_live and each.name not in barred, self._weight)
+
+    def _unstrand(self) -> None:
+        """To the front of the queue, in their order."""
+        while self._stranded:
+            self._pending.appendleft(self._stranded.pop())
 
     def _weight(self, group: Group) -> int:
         return len(group.table) if self._spread.policy == "least" else 0
@@ -297,6 +321,7 @@ class GridMultiClient:
         except PyocoError as error:
             log.error("group %s is given up: %s", group.name, error)
             group.close(error)
+            self._unstrand()
             self._move_all(group)
             for job in list(group.table.values()):  # those that are only to be cancelled
                 group.table.pop(job.job_id).fail(error)
@@ -314,6 +339,7 @@ class GridMultiClient:
         self._jobs.clear()
         self._places.clear()
         self._pending.clear()
+        self._stranded.clear()
         for group in self._groups:
             group.table.clear()
         self._news.set()
@@ -337,17 +363,18 @@ class GridMultiClient:
 
     async def _cancel_anywhere(self, job_id: str) -> JobResult:
         """The first group that knows it answers. Raises what the last one said."""
+        if self._failure is not None:
+            raise self._failure
         loop = asyncio.get_running_loop()
-        jobs = [Job(job_id, "", None, "", loop.create_future()) for _ in self._groups]
-        for group, job in zip(self._groups, jobs, strict=True):
-            if self._failure is not None:
-                raise self._failure
-            if job_id not in group.table:
-                group.submit(job)
-            else:
-                job.future.cancel()
+        answers = []
+        for group in self._groups:
+            if group.state is GroupState.CLOSED:
+                continue  # it would never answer
+            if job_id not in group.table:  # else somebody has asked already, and is answered for both of us
+                group.submit(Job(job_id, "", None, "", loop.create_future()))
+            answers.append(group.table[job_id].future)
         error: Exception = ClientClosed()
-        for answer in asyncio.as_completed([job.future for job in jobs]):
+        for answer in asyncio.as_completed(answers):
             try:
                 return await answer
             except PyocoError as refused:

@@ -32,6 +32,8 @@ CAP_DEFAULT: Final = 4
 #: A larger one is lowered to this.
 CAP_MAX: Final = 10_000
 CREDIT_MAX: Final = 10_000
+#: What a worker can have in hand: its programs, and as many that wait for their places (GRID-105).
+_RUNNING_MAX = 20_000
 #: Of an attempt's token: a UUID.
 TOKEN_CHARACTERS_MAX: Final = 64
 _AGENT_MAX = 128
@@ -314,6 +316,6 @@ class Heartbeat:
         fields = Fields.of(payload)
         running = tuple(
             RunningJob(read_job_id(each.text("JobId")), each.text("Token", TOKEN_CHARACTERS_MAX))
-            for each in fields.objects("Running")
+            for each in fields.objects("Running", _RUNNING_MAX)
         )
         return cls(running, fields.number_or_none("Cpu", 0, 1))

@@ -121,8 +121,8 @@ class Fields:
             raise bad_field(name, f"has at most {most} items")
         return value
 
-    def objects(self, name: str) -> Iterable[Fields]:
-        for item in self.items(name):
+    def objects(self, name: str, most: int | None = None) -> Iterable[Fields]:
+        for item in self.items(name, most):
             if not isinstance(item, dict):
                 raise bad_field(name, "must be an array of objects")
             yield Fields(item)

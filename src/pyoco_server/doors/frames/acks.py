@@ -51,11 +51,12 @@ class Acks:
         self._reported: dict[str, str] = {}
         self._count = 0
 
-    def take(self, frame: Frame) -> None:
+    async def take(self, frame: Frame) -> None:
+        """Waits for no more than to read the payload of a report that is passed over: those must not pile up."""
         budget = self._side.house.reports_in_work
         if self._count >= _AT_ONCE or not budget.try_take(len(frame.payload)):
             log.debug("a report is passed over; it comes again", worker_id=self._side.worker_id)
-            self._side.house.tasks.spawn(self._note(frame))
+            self._report_seen(await _read(frame))
             return
         self._count += 1
         self._side.house.tasks.spawn(self._settle(frame))
@@ -68,12 +69,6 @@ class Acks:
 
     def is_in_work(self, attempt: Attempt) -> bool:
         return (attempt.run.run_id, attempt.token) in self._in_work
-
-    async def _note(self, frame: Frame) -> None:
-        try:
-            self._report_seen(await _read(frame))
-        except GridRefused as error:
-            await self._side.session.refuse(error, frame.msg_id)
 
     def _report_seen(self, result: JobResult) -> str:
         assert result.token is not None

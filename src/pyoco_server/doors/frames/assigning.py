@@ -17,6 +17,7 @@ from pyoco_server.core.programs.job import InlineInputs, InputFile, ProgramJob, 
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.doors.frames.downloads import send_object
 from pyoco_server.doors.frames.faults import as_refusal
+from pyoco_server.doors.frames.tasks import beating
 from pyoco_server.errors import PyocoError
 from pyoco_server.frames.wire import fresh
 from pyoco_server.logs import get_logger
@@ -80,8 +81,13 @@ class Assigning:
         names, refs = split_inputs(files)
         if not names:
             return self._assign(attempt, {}, refs)
+        house = self._side.house
         try:
-            async with open_inputs(self._side.house.backend, attempt.job) as staged:
+            async with (
+                # A large archive may take longer than the ack timeout, and the worker has not heard of the job yet.
+                beating(lambda: house.holdings.seen(attempt.run.run_id, attempt.token)),
+                open_inputs(house.backend, attempt.job) as staged,
+            ):
                 inline = {name: b"".join([piece async for piece in staged.read(name)]) for name in names}
         except PyocoError as error:
             log.warning("inputs could not be read", run_id=attempt.run.run_id, why=str(error))

@@ -83,8 +83,10 @@ class ClientSide:
 
     async def _hear_hello(self, hello: HelloClient, frame: Frame) -> None:
         house = self._house
+        allowed = effective_cap(house.programs, hello.client_id, hello.desired_parallelism)
         cap = await set_cap(house.backend, house.group, hello.client_id, hello.desired_parallelism, "hello")
-        self._desired, self._cap = hello.desired_parallelism, cap.cap
+        # Not what is in force: another connection of this client may have had the last word, and keeps it.
+        self._desired, self._cap = hello.desired_parallelism, allowed
         ack = HelloAck(
             door_id=house.door_id,
             group=house.group,
@@ -277,15 +279,19 @@ class ClientSide:
     # Now and then, and at the end.
 
     async def review(self) -> None:
-        """GRID-168: a lower `max_cap` acts on who is connected already."""
+        """GRID-168: another `max_cap` acts on who is connected already, unless somebody had the last word since."""
         house = self._house
         cap = effective_cap(house.programs, self.visitor.id, self._desired)
         if cap == self._cap:
             return
+        known = house.programs.slots.cap(house.group, self.visitor.id)
         try:
-            self._cap = (await set_cap(house.backend, house.group, self.visitor.id, self._desired, "hello")).cap
+            if known is None or known.cap == self._cap or known.cap > cap:
+                await set_cap(house.backend, house.group, self.visitor.id, self._desired, "hello")
         except Unavailable as error:
             log.warning("a cap was not written; it is tried again", client_id=self.visitor.id, why=str(error))
+        else:
+            self._cap = cap
 
     async def gone(self) -> None:
         self._is_gone = True

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +14,7 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.programs.record import artifact_object
 from pyoco_server.doors.frames.faults import as_refusal
+from pyoco_server.doors.frames.tasks import beating
 from pyoco_server.doors.frames.uploads import NAMES, SILENCE_SECONDS, Upload, bytes_max
 from pyoco_server.errors import PyocoError, RunNotFound
 from pyoco_server.frames.wire import fresh
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
     from pyoco_server.doors.frames.worker_session import WorkerSide
 
 __all__ = ["Receiving"]
-
-#: While an object is being stored its attempt is alive, whatever the worker says meanwhile.
-_STORING_BEAT_SECONDS = 5.0
 
 _Key = tuple[str, str]
 
@@ -113,7 +108,7 @@ class Receiving:
         side = self._side
         stored = artifact_object(key[0], begun.attempt, key[1])
         try:
-            async with _beating(lambda: side.house.holdings.seen(key[0], begun.token)):
+            async with beating(lambda: side.house.holdings.seen(key[0], begun.token)):
                 await begun.upload.store(side.house.programs.artifacts, stored)
         except PyocoError as error:
             await side.session.refuse(as_refusal(error, part.job_id), frame.msg_id)
@@ -150,18 +145,3 @@ class Receiving:
     def close(self) -> None:
         for key in list(self._begun):
             self._drop(key)
-
-
-@contextlib.asynccontextmanager
-async def _beating(beat: Callable[[], object]) -> AsyncIterator[None]:
-    async def keep_beating() -> None:
-        while True:
-            beat()
-            await asyncio.sleep(_STORING_BEAT_SECONDS)
-
-    task = asyncio.create_task(keep_beating())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 from pyoco_server.frames.wire import WireClosed
 from pyoco_server.logs import get_logger
 
-__all__ = ["Tasks"]
+__all__ = ["Tasks", "beating"]
 
 log = get_logger(__name__)
+
+_BEAT_SECONDS = 5.0
+
+
+@contextlib.asynccontextmanager
+async def beating(beat: Callable[[], object]) -> AsyncIterator[None]:
+    """While the door itself is at work for an attempt, that one is alive, whatever its worker says."""
+
+    async def keep_beating() -> None:
+        while True:
+            beat()
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    task = asyncio.create_task(keep_beating())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 class Tasks:

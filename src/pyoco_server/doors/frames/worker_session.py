@@ -19,6 +19,7 @@ from pyoco_server.doors.frames.acks import Acks
 from pyoco_server.doors.frames.assigning import Assigning
 from pyoco_server.doors.frames.guard import Visitor
 from pyoco_server.doors.frames.receiving import Receiving
+from pyoco_server.doors.frames.submits import LARGE_BYTES
 from pyoco_server.errors import PyocoError
 from pyoco_server.frames.wire import WireClosed, fresh
 from pyoco_server.logs import get_logger
@@ -35,6 +36,8 @@ log = get_logger(__name__)
 
 #: Records that are asked about attempts of another door, at once.
 _ATTACHING_AT_ONCE = 16
+#: Those that wait for their turn, of one connection. A worker with as many credits as there may be has no more.
+_ATTACHING_MAX = 10_000
 #: What is under way when the connection ends has this time to end, too.
 _GONE_SECONDS = 10.0
 
@@ -100,9 +103,9 @@ class WorkerSide:
                 self._house.seats.add_credits(self, Credit.read(frame.payload).count)
                 self._house.nudge()
             case Type.HEARTBEAT:
-                self._hear_beat(Heartbeat.read(frame.payload))
+                await self._hear_beat(frame.payload)
             case Type.ACK_JOB:
-                self._acks.take(frame)
+                await self._acks.take(frame)
             case Type.OBJECT_PUT:
                 await self._receiving.take(frame)
             case Type.OBJECT_GET:
@@ -148,14 +151,22 @@ class WorkerSide:
 
     # Signs of life.
 
-    def _hear_beat(self, beat: Heartbeat) -> None:
-        self.cpu = beat.cpu
+    async def _hear_beat(self, payload: bytes) -> None:
+        """Raises GridRefused. A long list takes a part of a second to read: the other connections do not wait."""
         holdings, group = self._house.holdings, self._house.group
-        for each in beat.running:
-            run_id = run_id_of(each.job_id, group)
-            if not holdings.seen(run_id, each.token) and run_id not in self._attaching:
+        if len(payload) > LARGE_BYTES:
+            beat, run_ids = await asyncio.to_thread(_read_beat, payload, group)
+        else:
+            beat, run_ids = _read_beat(payload, group)
+        self.cpu = beat.cpu
+        for run_id, each in zip(run_ids, beat.running, strict=True):
+            if not holdings.seen(run_id, each.token) and self._may_attach(run_id):
                 self._attach(run_id, each.job_id, each.token)
         self._acks.hear_beat()
+
+    def _may_attach(self, run_id: str) -> bool:
+        """Those beyond the bound are asked about at another heartbeat: a list may be made up, and without end."""
+        return run_id not in self._attaching and len(self._attaching) < _ATTACHING_MAX
 
     def _attach(self, run_id: str, job_id: str, token: str) -> None:
         """GRID-110. Not while draining: the worker is on its way to another door, which is to answer for it."""
@@ -252,3 +263,9 @@ class WorkerSide:
         log.info("a worker is gone; its jobs go back", worker_id=self.worker_id, jobs=len(lost))
         holdings = self._house.holdings
         await asyncio.gather(*(holdings.put_back(attempt, Why.WORKER_DOWN) for attempt in lost))
+
+
+def _read_beat(payload: bytes, group: str) -> tuple[Heartbeat, list[str]]:
+    """With the run of each job that it lists."""
+    beat = Heartbeat.read(payload)
+    return beat, [run_id_of(each.job_id, group) for each in beat.running]

@@ -171,8 +171,9 @@ class Holdings:
         attempt = held.attempt
         assert held.leaving is not None
         held.leave_at = self._clock() + 3600.0  # one try at a time
+        is_done = False
         try:
-            await put_back(self._backend, attempt, held.leaving)
+            is_done = await put_back(self._backend, attempt, held.leaving)
         except Unavailable as error:
             log.warning("an attempt was not put back; trying again", run_id=attempt.run.run_id, error=error)
             held.leave_at = self._clock() + _AGAIN_SECONDS
@@ -180,7 +181,8 @@ class Holdings:
         except PyocoError:  # such as a record that cannot be read: the lease ends, and a claim says what is wrong
             log.exception("an attempt was not put back", run_id=attempt.run.run_id)
         self._over(attempt)
-        self._tell_put_back(attempt)
+        if is_done:
+            self._tell_put_back(attempt)
 
     def _tell_put_back(self, attempt: Attempt) -> None:
         if self.meter is not None:

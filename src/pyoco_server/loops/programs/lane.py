@@ -210,11 +210,12 @@ class ProgramLane:
             await self._executor.stop()
 
     async def _hand_back(self, running: _Running) -> None:
-        if running.execution is None or running.is_gone:
+        if running.is_gone:
             return
         log.warning("a program did not finish in time; its job is given back", run_id=running.attempt.run.run_id)
         running.is_gone = True
-        running.execution.kill()
+        if running.execution is not None:  # else its inputs are on the way still
+            running.execution.kill()
         await self.holdings.put_back(running.attempt, Why.WORKER_DOWN)
 
     # One attempt ----------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ class _OpenRuns:
         async with aclosing(self._backend.runs.changes(self._after, self._epoch)) as feed:
             async for changes in feed:
                 if changes.epoch != self._epoch:
-                    self._epoch = changes.epoch
+                    self._after, self._epoch = 0, changes.epoch
                     self._open.clear()
                 for item in changes.items:
                     self._after = max(self._after, item.revision)

@@ -54,6 +54,16 @@ def _read_cap(data: bytes) -> Cap:
     return Cap(value.cap, value.updated_at, value.source)
 
 
+def _said(entry: Entry | None) -> Cap | None:
+    """None: nobody said one. A record that cannot be read says nothing: the next word is written over it."""
+    if entry is None or entry.value is None:
+        return None
+    try:
+        return _read_cap(entry.value)
+    except Corrupt:
+        return None
+
+
 class _Table(Follower):
     """Every slot that was ever taken, by client. One that was given back is remembered, too: whoever takes it next has
     to name the revision of the mark that it left."""
@@ -185,21 +195,22 @@ class JetStreamSlots:
     def cap(self, group: str, client_id: str) -> Cap | None:
         return self._caps.get(f"{group}.{client_id}")
 
-    async def set_cap(self, group: str, client_id: str, cap: Cap) -> None:
+    async def set_cap(self, group: str, client_id: str, cap: Cap) -> Cap:
         key, value = f"{group}.{client_id}", _encode(_CapValue(cap.cap, cap.updated_at, cap.source))
         for lost in range(_ROUNDS_MAX):
             entry = await self._caps_bucket.get(key)
-            # Fifty connections of one client may say Hello at once: whoever lost to the same word has been heard, and
-            # whoever lost to a later one is no longer the last.
-            if lost and entry is not None and entry.value is not None:
-                there = _read_cap(entry.value)
-                if there.cap == cap.cap or there.updated_at > cap.updated_at:
-                    self._caps.note(entry)
-                    return
+            if entry is not None:
+                self._caps.note(entry)
+            # Fifty connections of one client may say Hello at once: who says what is there already has been heard, and
+            # whoever lost to a later word is no longer the last.
+            if (there := _said(entry)) is not None and (
+                there.cap == cap.cap or (lost and there.updated_at > cap.updated_at)
+            ):
+                return there
             written = await self._caps_bucket.write(key, value, entry.revision if entry is not None else 0)
             if written is not None:
                 self._caps.note(written)
-                return
+                return cap
         raise Unavailable("the cap of a client changes too fast")
 
     def caps(self, group: str) -> dict[str, Cap]:

@@ -70,8 +70,9 @@ class Slots(Protocol):
     def cap(self, group: str, client_id: str) -> Cap | None:
         """None: nobody ever said one."""
 
-    async def set_cap(self, group: str, client_id: str, cap: Cap) -> None:
-        """The last word wins (GRID-71)."""
+    async def set_cap(self, group: str, client_id: str, cap: Cap) -> Cap:
+        """The last word wins (GRID-71), whatever memory says. Returns what is in force: `cap` itself when it was
+        written, else what is stored, which says the same or came later. One round trip, or two."""
 
     def caps(self, group: str) -> dict[str, Cap]:
         """Every client of the group that has one. O(clients)."""

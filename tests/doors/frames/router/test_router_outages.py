@@ -13,6 +13,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import HelloClient, JobRequest
 from pyoco_server.core.programs.faults import Code
+from pyoco_server.core.programs.report import ErrorCode
+from pyoco_server.core.states import RunState
 from pyoco_server.grid_client import GridClient
 from router_acts import connected, done
 from waiting import eventually
@@ -47,6 +49,42 @@ async def test_jobs_of_a_group_that_is_gone_go_elsewhere_after_the_grace(
         assert sorted(each.job_id for each in results) == sorted(jobs)
         assert {each.worker_id for each in results} == {"g2"}
         assert await client.is_silent(0.05)
+
+
+async def test_a_job_never_goes_back_to_a_group_that_was_told_to_cancel_it(
+    names: NatsBackendConfig, g1: FakeDoor, g2: FakeDoor
+) -> None:
+    """GRID-130, GRID-135: one group is away for a while and then the other, as in an upgrade of both."""
+    g1.is_holding = g2.is_holding = True
+
+    async def say_cancelled(talk: Talk, frame: Frame) -> None:
+        asked = Frame(Type.SUBMIT_JOB, g1.payloads[0], frame.msg_id)
+        await g1.end(talk, asked, status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED)
+
+    async def know_it(talk: Talk, frame: Frame) -> None:
+        await (say_cancelled if g1.submitted[-1] == moved else g1.accept)(talk, frame)
+
+    grid = grid_config(clientx_grace_sec=0.1)
+    async with (
+        open_router(names, {"g1": g1.address, "g2": g2.address}, grid=grid) as router,
+        connected(router) as client,
+    ):
+        moved, other = [(await client.accepted()).job_id for _ in range(2)]
+        assert (g1.submitted, g2.submitted) == ([moved], [other])
+        g1.on_cancel, g1.on_submit = say_cancelled, know_it
+        await g1.stop()
+        await eventually(lambda: moved in g2.submitted)
+        await g1.start()
+        await eventually(lambda: len(g1.cancels) == 1)
+        await g2.stop()
+        await eventually(lambda: other in g1.submitted)
+        await g1.finish(other)
+        assert (await client.result()).job_id == other
+        g2.is_holding = False
+        await g2.start()
+        result = await client.result()
+        assert (result.job_id, result.worker_id, result.status) == (moved, "g2", RunState.COMPLETED)
+        assert g1.submitted == [moved, other]
 
 
 async def test_a_group_that_is_back_in_time_keeps_its_jobs(

@@ -452,6 +452,25 @@ async def test_a_superseded_job_is_killed_and_nothing_is_said(tmp_path: Path) ->
         assert (await visitor.result(new)).token == new.token
 
 
+async def test_a_job_that_waits_may_be_cancelled_and_superseded_at_once(tmp_path: Path) -> None:
+    """GRID-110: nothing is said of it, and the connection stays."""
+    executor = PretendedExecutor()
+    async with open_door() as door, a_worker(tmp_path, door, executor=executor, worker_max_par=1) as worker:
+        visitor = await door.welcomed()
+        running, waiting = an_assignment(), an_assignment()
+        visitor.assign(running)
+        visitor.assign(waiting)
+        program = await executor.begun()
+        await eventually(lambda: worker.crew.unfinished == 2)
+        worker.crew.cancel(waiting.job_id, waiting.token, "cancelled")
+        worker.crew.cancel(waiting.job_id, waiting.token, "superseded")
+        await eventually(lambda: worker.crew.unfinished == 1)
+        program.end()
+        assert (await visitor.result(running)).status is RunState.COMPLETED
+        assert [each.job_id for each in visitor.results()] == [running.job_id]
+        assert not visitor.is_gone
+
+
 async def test_a_superseded_program_keeps_its_place_until_it_is_gone(tmp_path: Path) -> None:
     """GRID-69, GRID-105, GRID-110"""
     executor = PretendedExecutor()

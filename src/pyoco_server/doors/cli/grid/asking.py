@@ -19,6 +19,7 @@ from pyoco_server.client.frames.job import whole_of
 from pyoco_server.config import GridConfig, LogSettings
 from pyoco_server.core.programs.names import check_client_id, read_job_id
 from pyoco_server.doors.cli.client.progress import counting
+from pyoco_server.doors.cli.grid.outward import tls_to_doors
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.errors import PyocoError, UsageError
 from pyoco_server.grid_client import (
@@ -28,7 +29,6 @@ from pyoco_server.grid_client import (
     JobResult,
     LinkSettings,
     Timers,
-    client_context,
 )
 from pyoco_server.logs import configure_logging
 
@@ -94,13 +94,12 @@ def _read(paths: tuple[str, ...]) -> dict[str, bytes]:
 def link_settings(given: dict[str, Any], config: GridConfig) -> LinkSettings:
     """Raises UsageError."""
 
-    files = {"ca": given["tls_ca"], "cert": given["tls_cert"], "key": given["tls_key"]}
     timeout = given["connect_timeout"]
     if timeout is not None and not timeout > 0:
         raise UsageError("--connect-timeout is a time above 0 in seconds")
     return LinkSettings(
         timers=Timers.of(config),
-        tls=client_context(**files) if given["tls"] or any(files.values()) else None,
+        tls=tls_to_doors(given),
         connect_timeout=timeout,
     )
 

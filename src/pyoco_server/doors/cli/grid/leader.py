@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyoco_server.doors.cli.shell import Command
-from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,25 +59,15 @@ def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **
     from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.serving import door_options, read_peers, server_tls  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.serving import check_access, door_options, read_peers, server_tls  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.doors.frames.settings import check_exposure  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     config = NatsBackendConfig.from_env(nats_url=given["nats_url"])
     grid = _grid(grid_from_env(exec_group=given["group"]), given["role"])
     tls = server_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])
     peers = read_peers(given["peers"])
-    has_certificates = tls is not None and tls.demands_certificates
-    check_exposure(
-        host,
-        has_keys=grid.exec_auth == "api_key",
-        has_client_certificates=has_certificates,
-        is_insecure=given["insecure"],
-        what="the door",
-    )
-    if grid.exec_tls_bind_cn and not has_certificates:
-        raise UsageError("EXEC_TLS_BIND_CN=1 needs --tls-cert, --tls-key and --tls-ca: nobody shows a name otherwise")
+    check_access(grid, tls, host, is_insecure=given["insecure"], what="the door")
     configure_logging("pyoco-grid:door")
     warn_of_typos()
     log_settings(config, grid)

@@ -48,7 +48,10 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this router; with --tls-key, TLS is on.")
 @click.option("--tls-key", metavar="FILE", help="Its key. SIGHUP reads both again.")
 @click.option("--tls-ca", metavar="FILE", help="Ask for certificates that this authority has signed.")
-@click.option("--backend-tls-ca", metavar="FILE", help="Speak TLS to the doors; this authority has signed theirs.")
+@click.option("--backend-tls", is_flag=True, help="Speak TLS to the doors; theirs must be of a known authority.")
+@click.option("--backend-tls-ca", metavar="FILE", help="The same, with this authority.")
+@click.option("--backend-tls-cert", metavar="FILE", help="Certificate of this router, for doors that ask for one.")
+@click.option("--backend-tls-key", metavar="FILE", help="Its key.")
 @click.option(
     "--insecure", is_flag=True, help="Listen on other addresses than this machine's, and ask nobody for a key."
 )
@@ -56,18 +59,18 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
     """One door in front of several groups.
 
     Clients speak to it as to a door. Where a job is, is kept in NATS: any number of routers agree, and any of them may
-    be killed.
+    be killed. For each client it holds one connection to each group, all from its own address: let
+    EXEC_MAX_CONNS_PER_IP of the doors allow as many as it has clients.
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.serving import door_options, read_peers, server_tls  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.outward import tls_to_doors  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.serving import check_access, door_options, read_peers, server_tls  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.doors.frames.router.plan import RouterPlan, read_backend, read_rule  # noqa: PLC0415
-    from pyoco_server.doors.frames.settings import check_exposure  # noqa: PLC0415
-    from pyoco_server.frames.tls import client_context  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
     plan = RouterPlan(
@@ -76,20 +79,13 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
     config, grid = NatsBackendConfig.from_env(nats_url=given["nats_url"]), grid_from_env()
     tls = server_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])
     peers = read_peers(given["peers"])
-    ca = given["backend_tls_ca"]
-    check_exposure(
-        host,
-        has_keys=grid.exec_auth == "api_key",
-        has_client_certificates=tls is not None and tls.demands_certificates,
-        is_insecure=given["insecure"],
-        what="the router",
-    )
+    outward = tls_to_doors(given, "--backend-tls")
+    check_access(grid, tls, host, is_insecure=given["insecure"], what="the router")
     configure_logging("pyoco-grid:router")
     warn_of_typos()
     log_settings(config, grid)
     with open_port(host, port, "PORT") as listening:
         options = door_options(listening, host, given, peers)
-        outward = None if ca is None else client_context(ca=ca)
         # Metrics ask nobody for a key, whatever the router does.
         metrics = (host if given["insecure"] else "127.0.0.1", metrics_port)
         opening = _Opening(plan, options, listening, tls, outward, metrics)

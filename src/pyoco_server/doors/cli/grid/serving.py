@@ -6,13 +6,16 @@ import re
 import secrets
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyoco_server.doors.frames.settings import DoorOptions
+from pyoco_server.doors.frames.settings import DoorOptions, check_exposure
 from pyoco_server.doors.frames.tls import ServerTls, TlsFiles
 from pyoco_server.errors import UsageError
 
-__all__ = ["door_options", "read_peers", "server_tls"]
+if TYPE_CHECKING:
+    from pyoco_server.config import GridConfig
+
+__all__ = ["check_access", "door_options", "read_peers", "server_tls"]
 
 
 def server_tls(cert: str | None, key: str | None, ca: str | None) -> ServerTls | None:
@@ -21,6 +24,20 @@ def server_tls(cert: str | None, key: str | None, ca: str | None) -> ServerTls |
             raise UsageError("TLS needs both --tls-cert and --tls-key; example: --tls-cert door.crt --tls-key door.key")
         return None
     return ServerTls(TlsFiles(Path(cert), Path(key), None if ca is None else Path(ca)))
+
+
+def check_access(grid: GridConfig, tls: ServerTls | None, host: str, *, is_insecure: bool, what: str) -> None:
+    """Who could come in on `host`. Raises ExposureRefused when that is anybody, UsageError when it is nobody."""
+    has_certificates = tls is not None and tls.demands_certificates
+    check_exposure(
+        host,
+        has_keys=grid.exec_auth == "api_key",
+        has_client_certificates=has_certificates,
+        is_insecure=is_insecure,
+        what=what,
+    )
+    if grid.exec_tls_bind_cn and not has_certificates:
+        raise UsageError("EXEC_TLS_BIND_CN=1 needs --tls-cert, --tls-key and --tls-ca: nobody shows a name otherwise")
 
 
 def _address(option: str, text: str) -> str:

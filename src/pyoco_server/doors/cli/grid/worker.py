@@ -10,7 +10,6 @@ from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Coroutine, Sequence
 
     from pyoco_server.config import GridConfig
@@ -66,6 +65,7 @@ def worker(
     from pyoco_server.config import grid_from_env  # noqa: PLC0415
     from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.outward import tls_to_doors  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.doors.frames.worker.worker import WorkerOptions  # noqa: PLC0415
     from pyoco_server.frames.addresses import Address  # noqa: PLC0415
@@ -79,7 +79,7 @@ def worker(
     options = WorkerOptions(
         patterns=_patterns(pattern or (_DEFAULT_PATTERN,)),
         key=os.environ.get("PYOCO_API_KEY") or None,
-        tls=_tls(given),
+        tls=tls_to_doors(given),
     )
     addresses = [Address.read(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), *map(Address.read, doors)]
     log_settings(None, config)
@@ -98,14 +98,6 @@ def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
         except GridRefused as error:
             raise UsageError(f"{each[:80]!r} is no pattern: {error.message}; example: 'job.assign.*'") from error
     return patterns
-
-
-def _tls(given: dict[str, Any]) -> ssl.SSLContext | None:
-    if not (given["tls"] or given["tls_ca"] or given["tls_cert"] or given["tls_key"]):
-        return None
-    from pyoco_server.frames.tls import client_context  # noqa: PLC0415 - not for --help
-
-    return client_context(ca=given["tls_ca"], cert=given["tls_cert"], key=given["tls_key"])
 
 
 async def _work(

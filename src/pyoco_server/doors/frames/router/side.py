@@ -314,6 +314,9 @@ class RouterSide:
         name = self._choice.name_of(group)
         log.info("a late result is dropped", job_id=result.job_id, group=name, status=result.status)
 
+    def spared(self, group: Group) -> None:
+        """The next look at the groups finds out."""
+
     def said(self, group: Group) -> None:
         """A router does not wait for room: what is under way is bounded."""
 
@@ -363,6 +366,8 @@ class RouterSide:
             candidates = self._choice.candidates(self.visitor, placed.job.exec_name) - {old}
         except GridRefused:
             candidates = set()
+        # Where it was cancelled after it had moved on, it would end so, and nobody has asked for that.
+        candidates = {each for each in candidates if each.name not in placed.job.cancelled_in}
         chosen = self._choice.choose(candidates)
         if chosen is None:
             refusal = self._refusals.get(old)

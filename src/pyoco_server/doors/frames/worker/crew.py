@@ -169,6 +169,7 @@ class Crew:
             held.execution.cancel()
         elif held in self._waiting:
             self._waiting.remove(held)
+            held.is_over = True  # before `_end` has its turn: whoever drops it now finds it nowhere else
             report = Report(
                 status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED, error="cancelled before it was started"
             )
