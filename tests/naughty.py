@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -83,6 +84,21 @@ def closes_everything() -> None:
     for fd in (0, 1, 2):
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def goes_away() -> None:
+    """To a directory that is removed behind its back."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+
+
+def sets_an_alarm() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 600.0)
+
+
+def finds() -> list[Any]:
+    """What a run finds around it."""
+    return [str(Path.cwd()), signal.getitimer(signal.ITIMER_REAL)[0]]
 
 
 def scribbles(text: str = "scribble" * 100) -> None:
@@ -234,6 +250,14 @@ def holds_much_and_fails(megabytes: int = 300) -> None:
     raise ValueError(f"with {len(held)} MB in hand")
 
 
+KEPT: list[bytes] = []
+
+
+def keeps_much_and_fails(megabytes: int) -> None:
+    KEPT.append(b"x" * (megabytes << 20))
+    raise ValueError("with all of it still in hand")
+
+
 def fails(text: str = "on purpose") -> None:
     raise ValueError(text)
 
@@ -243,7 +267,8 @@ ALL = [
     fine, leaves, exits, interrupts, crashes, is_killed, spins, sleeps, ignores_the_polite_word, eats_memory,
     speaks_at_length, prints, closes_everything, scribbles, forges, raises_the_unprintable, raises_with_problems,
     returns, starts_others, dies_with_others_left, stays_with_others, holds_the_interpreter, watches_for_a_cancel,
-    changes_params, who, marks, sleeps_the_first_time, waits_for, fails,
+    changes_params, who, marks, sleeps_the_first_time, waits_for, fails, goes_away, sets_an_alarm, finds,
+    keeps_much_and_fails,
 ]  # fmt: skip
 FLOWS: dict[str, Flow] = {each.__name__: Flow(name=each.__name__) >> task(each) for each in ALL}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import decimal
+import io
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +21,7 @@ from pyoco_server import wiring_packs
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.executors.host.inside import Channel
 from pyoco_server.executors.packs import wire
-from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.executors.packs.port import Context, Execute, Executed, PackError
 from pyoco_server.pack_config import PackConfig
 
 __all__ = ["EXECUTORS", "LOADER", "executors"]
@@ -134,6 +138,16 @@ def returns_64_mib(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     return result(artifacts=(Artifact(name="big", content_type="text/plain", data=bytes(64 << 20)),))
 
 
+def returns_32_mib(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    """To the byte what an answer may hold."""
+
+    def of(size: int) -> PackResult:
+        return result(artifacts=(Artifact(name="big", content_type="text/plain", data=bytes(size)),))
+
+    size = wire.ANSWER_BYTES_MAX - 1000
+    return of(size + wire.ANSWER_BYTES_MAX - len(wire.pack_answer(Executed(of(size)))))
+
+
 def returns_9_mib(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     return result(
         {"text": "x" * (8 << 20), "short": 1}, artifacts=(Artifact(name="b", content_type="a/b", data=bytes(1 << 20)),)
@@ -143,6 +157,59 @@ def returns_9_mib(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
 def eats_memory(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     held = [bytearray(1 << 24) for _ in range(100_000)]
     return result({"n": len(held)})
+
+
+KEPT: list[bytes] = []
+
+
+def keeps_much(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    KEPT.append(b"x" * (300 << 20))
+    raise PackError("TOO_MUCH", "with all of it still in hand")
+
+
+def finds(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    """What a call finds around it. It has to be able to print."""
+    print("found", flush=True)
+    alarm = signal.getitimer(signal.ITIMER_REAL)[0]
+    return result({"cwd": str(Path.cwd()), "alarm": alarm, "digits": decimal.getcontext().prec, "pid": os.getpid()})
+
+
+def goes_away(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    """To a directory that is removed behind its back."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+    return result()
+
+
+def sets_an_alarm(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    signal.setitimer(signal.ITIMER_REAL, 600.0)
+    return result()
+
+
+def rounds(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    decimal.getcontext().prec = 3
+    return result()
+
+
+def captures_its_streams(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    sys.stdout = io.StringIO()
+    sys.stdout.close()
+    return result()
+
+
+def diverts_its_streams(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    """Those of what it starts, too."""
+    with Path(inputs["to"]).open("w") as file:
+        os.dup2(file.fileno(), 1)
+    return result()
+
+
+def closes_its_streams(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    sys.stdout.close()
+    for fd in range(3):
+        with contextlib.suppress(OSError):  # the first line has closed it
+            os.close(fd)
+    return result()
 
 
 #: What is wrong, and what a pack returns then.
@@ -196,6 +263,8 @@ EXECUTORS: dict[str, Execute] = {
     for each in (
         tells, sleeps, ignores_cancel, answers_late, refuses, refuses_oddly, raises, exits, leaves, is_killed, crashes,
         leaves_a_child, closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib, eats_memory, returns_wrong,
+        keeps_much, finds, goes_away, sets_an_alarm, rounds, captures_its_streams,
+        diverts_its_streams, closes_its_streams, returns_32_mib,
     )
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ from pyoco_server.config import (
     NatsBackendConfig,
     Setting,
     reference,
+    secret_variables,
     settings,
     unknown_variables,
 )
@@ -85,6 +86,7 @@ CONTRACT: dict[str, Any] = {
     "wheel_index": "none",
     "worker_slots": 0,
     "callable_allow": (),
+    "http_hosts": (),
     "dashboard_read_only": False,
     "run_timeout_sec": 0.0,
     "abandon_after_sec": 120.0,
@@ -139,6 +141,9 @@ def test_every_setting_says_what_it_means_and_shows_a_good_example(setting: Sett
         ("PYOCO_NATS_SYNC", "500ms", "nats_sync", None),
         ("PYOCO_CALLABLE_ALLOW", "a, b.c  d", "callable_allow", ("a", "b.c", "d")),
         ("PYOCO_CALLABLE_ALLOW", "", "callable_allow", ()),
+        ("PYOCO_HTTP_HOSTS", " Runs.example, [::1] runs,runs", "http_hosts", ("runs.example", "[::1]", "runs")),
+        ("PYOCO_HTTP_HOSTS", "", "http_hosts", ()),
+        ("PYOCO_HTTP_HOSTS", "*", "http_hosts", ("*",)),
         ("PYOCO_DATA_DIR", "/var/lib/pyoco", "data_dir", None),
     ],
 )
@@ -168,10 +173,15 @@ def test_booleans_are_written_in_eight_ways(word: str) -> None:
         ("PYOCO_CONSUMER_MAX_DELIVER", ""),
         ("PYOCO_CONSUMER_MAX_DELIVER", "٢"),
         ("PYOCO_MAX_RUN_SNAPSHOT_BYTES", "9" * 5000),
+        ("PYOCO_DLQ_MAX_BYTES", str(2**63 - 1)),
         ("PYOCO_JETSTREAM_REPLICAS", "6"),
         ("PYOCO_WHEEL_SYNC_ENABLED", "maybe"),
         ("PYOCO_HTTP_AUTH_MODE", "apikey"),
         ("PYOCO_HTTP_API_KEY_HEADER", "X API Key"),
+        ("PYOCO_HTTP_HOSTS", "runs.example:8000"),
+        ("PYOCO_HTTP_HOSTS", "http://runs.example"),
+        ("PYOCO_HTTP_HOSTS", "*.example"),
+        ("PYOCO_HTTP_HOSTS", "x" * 5000),
         ("PYOCO_DEFAULT_TAG", "a.b"),
         ("PYOCO_DEFAULT_TAG", ""),
         ("PYOCO_RUNS_KV_BUCKET", "pyoco.runs"),
@@ -218,6 +228,9 @@ def test_a_bad_value_stops_and_names_its_variable(variable: str, text: str) -> N
         {"dashboard_lang": "fr"},
         {"callable_allow": ["a"]},
         {"callable_allow": ("a", 1)},
+        {"http_hosts": ["a"]},
+        {"http_hosts": ("a", 1)},
+        {"http_hosts": ("A",)},
         {"work_stream": "a.b"},
         {"auth_pepper": None},
         {"nats_url": None},
@@ -350,6 +363,21 @@ def test_a_slip_of_the_pen_is_found_and_foreign_variables_are_left_alone() -> No
         "PYOCO_NATS_URI": "PYOCO_NATS_URL",
         "PYOCO_DLQ_MAX_AGE_SECS": "PYOCO_DLQ_MAX_AGE_SEC",
         "pyoco_default_tag": "PYOCO_DEFAULT_TAG",
+    }
+
+
+def test_secrets_of_every_part_are_known_by_their_variables() -> None:
+    assert secret_variables() == {
+        "PYOCO_NATS_URL",
+        "PYOCO_WHEEL_INDEX",
+        "PYOCO_AUTH_PEPPER",
+        "PYOCO_LEDGER_URL",
+        "PYOCO_BUDGET_URL",
+        "PYOCO_RESULTS_SECRET",
+        "PYOCO_DECISION_URL",
+        "PYOCO_DECISION_API_KEY",
+        "PYOCO_SERVER_URL",
+        "PYOCO_API_KEY",
     }
 
 

@@ -29,6 +29,7 @@ from pyoco_server.settings import (
     FILE,
     FLAG,
     HEADER,
+    HOSTS,
     INDEX,
     INT64_MAX,
     INTERVAL,
@@ -65,6 +66,7 @@ __all__ = [
     "priced_from_env",
     "read_dotenv",
     "reference",
+    "secret_variables",
     "settings",
     "unknown_variables",
 ]
@@ -188,6 +190,13 @@ class NatsBackendConfig:
         "none", choice("none", "api_key"), "G", "`api_key`: every request needs a key. `none`: open to everyone."
     )
     http_api_key_header: str = declare("X-API-Key", HEADER, "GC", "Header that carries the API key.")
+    http_hosts: tuple[str, ...] = declare(
+        (),
+        HOSTS,
+        "GU",
+        "Names (`Host`) that are answered beside `localhost` and addresses, with commas between; none or `*` = any. "
+        "With none, `pyoco-server up` on a loopback address answers no others.",
+    )
     auth_kv_bucket: str = declare("pyoco_auth", NAME, "GA", "Bucket of API key records.")
     auth_pepper: str = declare(
         "", PEPPER, "GA", "Secret mixed into the hashes of API keys; keep it from workers.", secret=True
@@ -314,6 +323,8 @@ _ELSEWHERE = {
     "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine."),
     "PYOCO_CUTE": ("WE", "The engine's way of printing."),
 }
+#: The address may hold a password, too.
+_SECRET_ELSEWHERE = ("PYOCO_SERVER_URL", "PYOCO_API_KEY")
 
 
 def priced_from_env(environ: Mapping[str, str] | None = None) -> tuple[PricedConfig, AwsSettings]:
@@ -325,6 +336,12 @@ def priced_from_env(environ: Mapping[str, str] | None = None) -> tuple[PricedCon
 def grid_from_env(environ: Mapping[str, str] | None = None, **overrides: object) -> GridConfig:
     """The settings of programs, read as `NatsBackendConfig.from_env` reads its own. Raises SettingError."""
     return GridConfig.read(_with_dotenv(environ), **overrides)
+
+
+def secret_variables() -> frozenset[str]:
+    """Variables that hold passwords and keys, or addresses that may."""
+    declared = (each for cls in _DECLARED for each in settings(cls))
+    return frozenset(each.variable for each in declared if each.secret and each.has_variable).union(_SECRET_ELSEWHERE)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:

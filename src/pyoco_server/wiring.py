@@ -17,6 +17,7 @@ from pyoco_server.config import (
     PricedConfig,
     grid_from_env,
     priced_from_env,
+    secret_variables,
 )
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
@@ -371,7 +372,9 @@ def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -
 
 
 def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> ThreadExecutor:
-    build = FlowBuilder(resolver, YamlFlowFiles(config.workflow_yaml_max_bytes), config.callable_allow)
+    files = YamlFlowFiles(config.workflow_yaml_max_bytes)
+    # The program's own process: what it has in its environment cannot be taken from it.
+    build = FlowBuilder(resolver, files, config.callable_allow, secrets=secret_variables())
     return ThreadExecutor(build)
 
 

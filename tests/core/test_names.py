@@ -57,7 +57,7 @@ def test_a_worker_id_is_a_key_of_the_registry(worker_id: str) -> None:
     assert worker_id_problem(worker_id) is None
 
 
-@pytest.mark.parametrize("worker_id", ["", ".", ".a", "a.", "a b", "a/b", "a\n", "ä", "*", "x" * 201])
+@pytest.mark.parametrize("worker_id", ["", ".", ".a", "a.", "a..b", "a b", "a/b", "a\n", "ä", "*", "x" * 201])
 def test_what_cannot_be_a_key_is_no_worker_id(worker_id: str) -> None:
     """FLOW-38"""
     assert worker_id_problem(worker_id)

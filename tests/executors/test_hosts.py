@@ -14,16 +14,18 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 import pytest_asyncio
 
+from pyoco_server.config import secret_variables
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, Progress, TimedOut
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
+from pyoco_server.executors.host.child import Child
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
@@ -240,9 +242,17 @@ class TestATask:
 
     @pytest.mark.parametrize("flow", ["prints", "closes_everything"])
     async def test_may_do_what_it_likes_with_the_standard_streams(self, hosts: HostExecutor, flow: str) -> None:
-        outcome = await outcome_of(hosts, work(flow))
-        assert isinstance(outcome, Completed), outcome
+        for each in (flow, "prints"):  # the next run may do so, too
+            outcome = await outcome_of(hosts, work(each))
+            assert isinstance(outcome, Completed), (each, outcome)
         await still_works(hosts)
+
+    @pytest.mark.parametrize("flow", ["goes_away", "sets_an_alarm"])
+    async def test_leaves_to_the_next_run_what_it_found(self, hosts: HostExecutor, flow: str) -> None:
+        found = [await outcome_of(hosts, work(each)) for each in ("finds", flow, "finds")]
+        assert all(isinstance(outcome, Completed) for outcome in found), found
+        assert _output(found[0], "finds") == _output(found[2], "finds") == [str(Path.cwd()), 0.0]
+        assert hosts.restarts == 0
 
     async def test_that_writes_on_the_worker_s_own_lines_costs_its_own_run(self, hosts: HostExecutor) -> None:
         outcome = await outcome_of(hosts, work("scribbles"))
@@ -263,7 +273,7 @@ class TestATask:
     async def test_that_forges_its_own_answer_costs_its_own_run(self, hosts: HostExecutor, text: str) -> None:
         """What only looks like the answer to this very run is none, and its host gets no other run."""
         number = wire.number(next_of(hosts).runs + 1).decode()
-        outcome = await outcome_of(hosts, work("forges", text=number + text))
+        outcome = await outcome_of(hosts, work("forges", text=number + wire.MORE.decode() + text))
         assert isinstance(outcome, Died)
         assert "it sent what nobody had asked for or can read" in outcome.how
         assert hosts.restarts == 1
@@ -551,6 +561,61 @@ class TestAFlowThatCannotBeBuilt:
             assert outcome.reason is DeadReason.FLOW_NOT_FOUND
 
 
+SECRET = "of-the-worker-alone"
+#: Reads our settings, as whoever logs with our help does.
+READS_SETTINGS = """
+from pyoco_server.config import LogSettings
+
+LogSettings.from_env()
+
+def tell(**given):
+    return given
+
+def resolve(name):
+    raise KeyError(name)
+"""
+
+
+def _told(word: str, graph: str = "it") -> Work:
+    return yaml_work(f"""
+        tasks: {{it: {{callable: 'reads_settings:tell', inputs: {{word: '{word}'}}}}}}
+        flow: {{graph: '{graph}'}}
+    """)
+
+
+class TestTheWorkersSecrets:
+    """FLOW-537: whoever may submit a file may read variables; these are not there to be read."""
+
+    @pytest.fixture(params=["environment", "dotenv file"])
+    def secrets(self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "reads_settings.py").write_text(READS_SETTINGS)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("WORDS_TOKEN", "of the flow itself")
+        monkeypatch.setenv("PYOCO_DISCOVERY_MODULES", "reads_settings")
+        if request.param == "environment":
+            for name in secret_variables():
+                monkeypatch.setenv(name, SECRET)
+        else:
+            (tmp_path / "env").write_text("".join(f"{name}={SECRET}\n" for name in secret_variables()))
+            monkeypatch.setenv("PYOCO_LOAD_DOTENV", "true")
+            monkeypatch.setenv("PYOCO_ENV_FILE", str(tmp_path / "env"))
+
+    @pytest.mark.usefixtures("secrets")
+    async def test_cannot_be_read_by_a_flow_and_all_else_can(self) -> None:
+        async with executor(resolver="reads_settings:resolve") as hosts:
+            for name in ("PYOCO_NATS_URL", "PYOCO_RESULTS_SECRET", "PYOCO_API_KEY"):
+                for what in (_told(f"$env.{name}"), _told("", f"switch(on={{{{ $env.{name} }}}}){{ default: it; }}")):
+                    outcome = await outcome_of(hosts, what)
+                    assert isinstance(outcome, Failed), outcome
+                    assert name in outcome.message
+                    assert "not found" in outcome.message
+                    assert SECRET not in repr(outcome)
+            outcome = await outcome_of(hosts, _told("$env.WORDS_TOKEN"))
+            assert _output(outcome, "it") == {"word": "of the flow itself"}
+            for host in hosts._hosts:
+                assert SECRET not in str(psutil.Process(host.pid).environ())
+
+
 PLUG_IN = """
 from pyoco import task
 from pyoco.core.models import Task
@@ -643,6 +708,49 @@ async def test_a_host_dies_with_its_worker_and_takes_its_children_along(tmp_path
     await eventually(lambda: is_gone(host) and is_gone(grandchild))
 
 
+class _Questions:
+    """A control line with these questions on it, whose other end may be gone when they are answered."""
+
+    def __init__(self, *questions: bytes, is_cut: bool = False) -> None:
+        self._questions, self._is_cut = [question + wire.number(0) for question in questions], is_cut
+        self.answers: list[bytes] = []
+
+    def receive(self) -> bytes | None:
+        return self._questions.pop(0) if self._questions else None
+
+    def send(self, body: bytes) -> None:
+        if self._is_cut:
+            raise BrokenPipeError
+        self.answers.append(body)
+
+
+class _Hungry:
+    """A run that has left no memory for telling of it."""
+
+    is_cancelled = False
+
+    def progress(self) -> Progress:
+        raise MemoryError
+
+    def ask_cancel(self) -> None:
+        self.is_cancelled = True
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_host_hears_its_worker_to_the_end(monkeypatch: pytest.MonkeyPatch, is_cut: bool) -> None:
+    """Also when the worker dies before it is answered, and when an answer cannot be made: who no longer listens would
+    neither stop when it is told to nor go with its worker."""
+    ends = list[bool]()
+    monkeypatch.setattr("pyoco_server.executors.host.child.end_all", lambda: ends.append(True))
+    control, run = _Questions(wire.PROGRESS, wire.CANCEL, is_cut=is_cut), _Hungry()
+    listener: Any = Child(cast(Any, None), cast(Any, control))
+    listener._run = run
+    with contextlib.suppress(BrokenPipeError):
+        listener._listen()
+    assert ends == [True]
+    assert (control.answers, run.is_cancelled) == (([], False) if is_cut else ([b""], True))
+
+
 async def test_a_failed_run_gives_its_memory_back(hosts: HostExecutor) -> None:
     """What a task held hangs on the traceback of its exception: the next run must not pay for it."""
     host = next_of(hosts)
@@ -654,6 +762,19 @@ async def test_a_failed_run_gives_its_memory_back(hosts: HostExecutor) -> None:
     assert host.runs == before + 3
     # The answer comes first, then the host tidies up.
     await eventually(lambda: psutil.Process(host.pid).memory_info().rss < 200 << 20)
+
+
+async def test_a_host_that_holds_too_much_after_a_failed_run_takes_no_other_along() -> None:
+    """It says that it goes, and the run that waits for it goes to another."""
+    async with executor(memory_bytes_max=600 << 20) as hosts:
+        await eventually(lambda: is_whole(hosts))
+        failing = await begun(hosts, work("keeps_much_and_fails", megabytes=300))
+        waiting = asyncio.create_task(outcome_of(hosts, work("who")))
+        failed, ended = await failing.outcome(), await waiting
+    assert isinstance(failed, Failed)
+    assert "still in hand" in failed.message
+    assert isinstance(ended, Completed), ended
+    assert hosts.restarts == 1
 
 
 async def test_a_host_that_cannot_be_started_is_tried_again(
@@ -669,10 +790,12 @@ async def test_a_host_that_cannot_be_started_is_tried_again(
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return await spawn(settings)
 
+    was_able = hosts.is_able
     monkeypatch.setattr(Host, "spawn", hesitant)
     for host in list(hosts._hosts):
         host.kill_now()
     await eventually(lambda: not any(host.is_alive for host in hosts._hosts))
+    assert (was_able, hosts.is_able) == (True, False)
     assert await hosts.begin(work("fine"), lambda: None) is None or failures == 0
     await eventually(lambda: failures == 0 and any(host.is_alive for host in hosts._hosts))
     assert isinstance(await outcome_of(hosts, work("fine")), Completed)

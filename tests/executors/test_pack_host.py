@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -22,8 +23,10 @@ from pack_scenes import naughty_hosts, pack_processes
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.host.wire import CANCEL, number
 from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs import wire
+from pyoco_server.executors.packs.child import Child
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Execution, Faulted, Outcome, PackError, Stopped, TimedOut
 from pyoco_server.pack_config import PackConfig
@@ -220,6 +223,34 @@ class TestAPackThatFails:
             assert outcome.detail == "the pack raised MemoryError"
             await still_works(hosts)
 
+    async def test_and_holds_much_memory_takes_no_other_along(self) -> None:
+        """PRICED-118: its process says that it goes, and the next call, which would pay for that, goes to another."""
+        async with opened(memory_bytes_max=600 << 20) as hosts:
+            await eventually(lambda: is_whole(hosts))
+            faulted, following = [await outcome_of(hosts, call(each)) for each in ("keeps_much", "tells")]
+            assert faulted == Faulted("TOO_MUCH: with all of it still in hand")
+            assert isinstance(following, Executed), following
+            assert hosts.restarts == 1
+
+
+class TestTheNextCall:
+    @pytest.mark.parametrize("pack_type", ["goes_away", "sets_an_alarm", "rounds", "captures_its_streams"])
+    async def test_finds_what_the_first_one_found(self, hosts: PackHosts, pack_type: str) -> None:
+        found = [await outcome_of(hosts, call(each)) for each in ("finds", pack_type, "finds")]
+        first, _, last = [each.result.data for each in found if isinstance(each, Executed)]
+        assert first == last
+        assert (first["cwd"], first["alarm"]) == (str(Path.cwd()), 0.0)
+        assert hosts.restarts == 0
+
+    @pytest.mark.parametrize("pack_type", ["closes_its_streams", "diverts_its_streams"])
+    async def test_finds_the_standard_streams_open(self, hosts: PackHosts, tmp_path: Path, pack_type: str) -> None:
+        """PRICED-171: and what it prints goes nowhere."""
+        to = tmp_path / "printed"
+        found = [await outcome_of(hosts, call(each, {"to": str(to)})) for each in (pack_type, "finds")]
+        assert all(isinstance(each, Executed) for each in found), found
+        assert not to.exists() or to.read_text() == ""
+        assert hosts.restarts == 1
+
 
 class TestAResult:
     @pytest.mark.parametrize("what", naughty_packs.WRONG)
@@ -243,6 +274,11 @@ class TestAResult:
         assert isinstance(outcome, Executed)
         assert len(outcome.result.data["text"]) == 8 << 20
         assert outcome.result.artifacts[0].data == bytes(1 << 20)
+
+    async def test_may_be_as_large_as_can_be_told(self, hosts: PackHosts) -> None:
+        outcome = await outcome_of(hosts, call("returns_32_mib"))
+        assert isinstance(outcome, Executed)
+        assert outcome.size_bytes == wire.ANSWER_BYTES_MAX
 
     @pytest.mark.parametrize("what", ["data", "name", "log", "meta", "artifact", "type"])
     async def test_that_holds_half_a_character_cannot_be_stored(self, what: str) -> None:
@@ -268,6 +304,17 @@ class TestAResult:
         assert isinstance(answer, Executed)
         with pytest.raises(BadPackResult):
             seal(COVER, answer.result)
+
+    @pytest.mark.parametrize(
+        "name", ["data", "actual_cost_usd_micros", "tokens_consumed", "reliability_score", "discard_log", "meta"]
+    )
+    async def test_that_lacks_a_member_is_the_packs_fault(self, name: str) -> None:
+        """PRICED-118: as above."""
+        packed = wire.pack_answer(Executed(naughty_packs.result()))
+        head = json.loads(packed[4:])
+        del head[name]
+        text = json.dumps(head).encode()
+        assert isinstance(wire.unpack_answer(struct.pack("<I", len(text)) + text), Faulted)
 
     async def test_of_a_fault_is_told_in_plain_text(self) -> None:
         """PRICED-118"""
@@ -396,6 +443,21 @@ async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts
         assert isinstance(await execution.outcome(), Executed)
     seat.leave()
     await still_works(hosts)
+
+
+@pytest.mark.parametrize("end", [None, ConnectionResetError(), MemoryError()])
+async def test_a_process_that_no_longer_hears_its_worker_goes(
+    monkeypatch: pytest.MonkeyPatch, end: BaseException | None
+) -> None:
+    """PRICED-125: also one whose pack has used up the memory that listening takes. It would outlive its worker."""
+    ends = list[bool]()
+    monkeypatch.setattr("pyoco_server.executors.packs.child.end_all", lambda: ends.append(True))
+    control = Mock(receive=Mock(side_effect=[CANCEL + number(0), end]))
+    child = Child(Mock(), control)
+    with contextlib.suppress(ConnectionResetError, MemoryError):
+        child._listen()
+    assert ends == [True]
+    assert child._cancelled.is_set()
 
 
 async def test_packs_that_cannot_be_loaded_stop_the_worker(others: set[psutil.Process]) -> None:

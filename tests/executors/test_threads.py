@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import naughty
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
@@ -19,6 +20,7 @@ from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.port import Execution, Work
 from pyoco_server.executors.threads import ThreadExecutor
+from pyoco_server.wiring import thread_executor
 from waiting import eventually
 
 
@@ -149,6 +151,41 @@ async def test_a_wheel_with_a_namespace_in_a_namespace_is_renewed(threads: Threa
     await threads.renew(NO_WHEELS)
     assert isinstance(await outcome_of(threads, work("f", text)), Failed)
     await threads.stop()
+
+
+@pytest.mark.parametrize(
+    ("given", "graph"),
+    [
+        ("{n: $env.PYOCO_API_KEY}", "it"),
+        ("{}", "switch(on={{ $env.PYOCO_API_KEY }}){ default: it; }"),
+        ("{}", "foreach(over={{ env.PYOCO_API_KEY }}, item=x){ it }"),
+        ("{}", "pipe(hidden)"),
+    ],
+)
+async def test_a_file_may_not_name_the_secrets_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, given: str, graph: str
+) -> None:
+    """FLOW-537: they stay in the environment, which is the program's own."""
+    monkeypatch.setenv("PYOCO_API_KEY", "0123456789")
+    text = (
+        f"tasks: {{it: {{callable: 'naughty:speaks_at_length', inputs: {given}}}}}\n"
+        f"pipes: {{hidden: 'until(cond={{{{ $env.PYOCO_API_KEY == 1 }}}}, max_iter=1){{ it }}'}}\n"
+        f"flow: {{graph: '{graph}'}}"
+    )
+    threads = thread_executor(NatsBackendConfig(), naughty.resolve)
+    outcome = await outcome_of(threads, work("f", text))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.message == "this worker keeps PYOCO_API_KEY from flows"
+    assert outcome.reason is DeadReason.FLOW_NOT_FOUND
+
+
+async def test_a_file_may_name_the_variables_of_its_author(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENG-45"""
+    monkeypatch.setenv("OWN_API_KEY", "on purpose")
+    text = "tasks: {it: {callable: 'naughty:fails', inputs: {text: $env.OWN_API_KEY}}}\nflow: {graph: it}"
+    outcome = await outcome_of(thread_executor(NatsBackendConfig(), naughty.resolve), work("f", text))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.progress.task_records["it"]["inputs"] == {"text": "on purpose"}
 
 
 async def test_a_plug_in_that_hangs_costs_the_run_that_met_it(threads: ThreadExecutor, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class Puppet:
     """An executor that ends a run when it is told to, and not because somebody kills it."""
 
     restarts = 0
+    is_able = True
 
     def __init__(self, outcome: Outcome | None = None) -> None:
         self.begun: list[str] = []
@@ -217,6 +218,30 @@ class TestWhatADrainLeavesBehind:
         await eventually(lambda: not worker._tasks)
         assert (await run_now(backend, run_id)).status is RunState.CANCELLING
         assert set(answers) <= {Reply.NOTHING}
+
+
+async def test_a_worker_that_can_run_nothing_asks_for_nothing(backend: Backend) -> None:
+    """Its hosts do not start for a while, say: what it took and gave back would be ended as delivered too often."""
+    puppet = Puppet(Completed())
+    puppet.is_able = False
+    worker = Worker(backend, puppet, Badge(backend, ANNA, ("default",), 1, {}), ("default",), 1)
+    await worker.start()
+    intake = worker._intake
+    assert intake is not None
+    want, wanted = intake.want, list[int]()
+
+    async def seen(count: int) -> None:
+        wanted.append(count)
+        await want(count)
+
+    intake.want = seen  # type: ignore[method-assign]
+    run_id = await submitted(backend, "flow")
+    await eventually(lambda: len(wanted) >= 2)
+    assert set(wanted) == {0}
+    puppet.is_able = True
+    await eventually(lambda: has_ended(backend, run_id, RunState.COMPLETED))
+    assert (await run_now(backend, run_id)).attempt == 1
+    await worker.stop("test", 0.1)
 
 
 async def test_a_worker_whose_asking_failed_asks_again(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:

@@ -54,6 +54,7 @@ class _Executions:
     now: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
+    is_able: bool = True
 
     async def start(self) -> None: ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,10 @@ PROBLEMS_MAX: Final = 20
 EXCERPT_LENGTH_MAX: Final = 80
 
 ROOT: Loc = ("workflow",)
+
+#: Python's own names, as `$ctx.loop.__class__`: the engine follows attributes, and by these they lead to everything
+#: that is in the process.
+_PYTHONS_OWN = re.compile(r"\.(__\w+__)(?!\w)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +178,7 @@ def _graph(found: _Found, flow: dict[Any, Any], loc: Loc) -> str:
     """FLOW-164"""
     graph = flow.get("graph")
     if isinstance(graph, str) and graph.strip():
+        _check_reference(found, graph, (*loc, "graph"))
         return graph
     if "graph" not in flow:
         found.add((*loc, "graph"), "is missing: say which tasks run, as in `first >> second`", "missing")
@@ -194,11 +200,14 @@ def _task(found: _Found, value: object, loc: Loc) -> TaskSpec:
             found.add((*loc, key), f"must be text that names a task; it is {kind_of(task[key] or None)}", "text_type")
     if task.get("callable") is not None and task.get("use") is not None:
         found.add(loc, "has both `callable` and `use`: keep one of them", "callable_and_use")
-    inputs = _section(found, task, "inputs", loc)
+    inputs = dict(_named(found, _section(found, task, "inputs", loc), (*loc, "inputs")))
+    for name, given in inputs.items():
+        if isinstance(given, str) and given.startswith("$"):
+            _check_reference(found, given, (*loc, "inputs", name))
     return TaskSpec(
         callable=task.get("callable"),
         use=task.get("use"),
-        inputs=dict(_named(found, inputs, (*loc, "inputs"))),
+        inputs=inputs,
         outputs=_texts(found, task, "outputs", loc),
     )
 
@@ -208,7 +217,15 @@ def _pipes(found: _Found, section: dict[Any, Any], loc: Loc) -> dict[str, str]:
     for name, value in pipes.items():
         if not isinstance(value, str):
             found.add((*loc, name), f"must be text such as `first >> second`; it is {kind_of(value)}", "text_type")
+        else:
+            _check_reference(found, value, (*loc, name))
     return pipes
+
+
+def _check_reference(found: _Found, text: str, loc: Loc) -> None:
+    named = _PYTHONS_OWN.search(text)
+    if named is not None:
+        found.add(loc, f"must not follow `{excerpt(named[1])}`: values are read, not Python's own parts", "reference")
 
 
 def _runtime(found: _Found, section: dict[Any, Any], loc: Loc) -> tuple[str, ...]:

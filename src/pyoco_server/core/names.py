@@ -13,7 +13,8 @@ TAG_LENGTH_MAX = 128
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-_WORKER_ID = re.compile(r"[A-Za-z0-9_=-]([A-Za-z0-9_=.-]*[A-Za-z0-9_=-])?", re.ASCII)
+#: Tokens of a subject: an empty one, as between two dots, is a key that NATS takes from nobody.
+_WORKER_ID = re.compile(r"[A-Za-z0-9_=-]+(\.[A-Za-z0-9_=-]+)*", re.ASCII)
 WORKER_ID_LENGTH_MAX = 200
 
 
@@ -39,7 +40,7 @@ def worker_id_problem(worker_id: str) -> str | None:
         return "a worker id must not be empty"
     if len(worker_id) > WORKER_ID_LENGTH_MAX or _WORKER_ID.fullmatch(worker_id) is None:
         return (
-            f"worker id {worker_id!r} may hold letters, digits and '_', '=', '-', and dots inside, "
+            f"worker id {worker_id!r} may hold letters, digits and '_', '=', '-', and single dots inside, "
             f"{WORKER_ID_LENGTH_MAX} characters at most"
         )
     return None

@@ -43,6 +43,11 @@ class Executor(Protocol):
     #: Host processes that had to be replaced because they fell over or were killed.
     restarts: int
 
+    @property
+    def is_able(self) -> bool:
+        """Whether anything could run here now, or as soon as something else has ended. If not, what waits is better
+        left to others: it would be begun in vain."""
+
     async def start(self) -> None:
         """Returns once it can take work. Raises UsageError when it never will."""
 

@@ -64,6 +64,10 @@ class ThreadExecutor:
         self._environment = NO_WHEELS
         self.restarts = 0
 
+    @property
+    def is_able(self) -> bool:
+        return True
+
     async def start(self) -> None:
         """Nothing to prepare."""
 

@@ -271,7 +271,9 @@ class Worker:
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
             await intake.tick()
         await self._return_what_waits()
-        await intake.want(max(0, self._room - self._busy - len(self._at_hand)))
+        # Without a host every job would be taken and given back, until it had been delivered too often.
+        room = self._room if self._executor.is_able else 0
+        await intake.want(max(0, room - self._busy - len(self._at_hand)))
 
     def _tick(self) -> None:
         self._ticker = None

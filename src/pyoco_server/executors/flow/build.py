@@ -9,6 +9,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from pyoco.core.models import Flow, Task
 from pyoco.discovery.loader import TaskLoader
@@ -30,6 +31,9 @@ __all__ = ["FlowBuilder", "load_resolver"]
 Resolver = Callable[[str], Flow]
 
 _WORD = re.compile(r"\w+")
+_ENV = "$env."
+#: In a graph, where the dollar may be missing.
+_ENV_IN_GRAPH = re.compile(r"\benv\.(\w+)")
 
 
 def load_resolver(spec: str) -> Resolver:
@@ -52,7 +56,8 @@ class FlowBuilder:
     """Builds the flow of a job. Nothing of one job is visible in the next (FLOW-377).
 
     `allow`: what the operator lets a flow.yaml call. `own`: the module where the operator has said that flows are; not
-    given, it is the one where the resolver lives.
+    given, it is the one where the resolver lives. `secrets`: variables of this process that no flow.yaml may name. No
+    wall: an expression can find other ways to them.
     """
 
     def __init__(
@@ -63,8 +68,10 @@ class FlowBuilder:
         *,
         own: Sequence[str] | None = None,
         environment: Environment = NO_WHEELS,
+        secrets: AbstractSet[str] = frozenset(),
     ) -> None:
         self._resolver, self._files, self._allow = resolver, files, tuple(allow)
+        self._secrets = secrets
         modules = own if own is not None else homes_of(resolver) if resolver is not None else ()
         self._own = frozenset(map(package_of, modules)) | _searched_modules()
         self._offer = Offer(self._own, self._allow, environment)
@@ -100,6 +107,8 @@ class FlowBuilder:
         for name, spec in file.tasks.items():
             if spec.callable is not None:
                 self._offer.check_name(name, spec.callable)
+        if self._secrets and (named := self._secrets & _variables_in(file)):
+            raise FlowNotResolved(f"this worker keeps {', '.join(sorted(named))} from flows")
         said = io.StringIO()
         try:
             # The loader tells of failed imports on stdout only (ENG-52); we want it in the error.
@@ -147,6 +156,13 @@ class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typ
         for plug_in in self._offer.plug_ins.needed(names, self.tasks) if names else ():
             if (fault := plug_in.register(self)) is not None:
                 self._said.write(fault + "\n")
+
+
+def _variables_in(file: FlowFile) -> set[str]:
+    """What the file wants to read of the environment."""
+    inputs = (value for spec in file.tasks.values() for value in spec.inputs.values() if isinstance(value, str))
+    named = {value.removeprefix(_ENV) for value in inputs if value.startswith(_ENV)}
+    return named.union(*map(_ENV_IN_GRAPH.findall, (file.graph, *file.pipes.values())))
 
 
 def _names_to_find(file: FlowFile) -> set[str]:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyoco_server.core.job import trust_job
-from pyoco_server.core.outcome import Failed, Outcome
+from pyoco_server.core.outcome import Failed
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
-from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory, tidy_thread
+from pyoco_server.executors.host.inside import Channel, Scene, bound_memory, end_all, live, shed_memory
 
 if TYPE_CHECKING:
     from pyoco_server.executors.flow.build import FlowBuilder
@@ -53,44 +53,51 @@ class Child:
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         gc.collect()
         gc.freeze()  # what is there now stays: whoever collects after a failed run need not look at it again
+        scene = Scene()
         self._work.send(wire.pack_ready(faults))
         while (data := self._work.receive()) is not None:
             self._jobs += 1
             self._run = EngineRun(trust_job(data), lambda job: straight(build(job)))
             outcome = contextvars.copy_context().run(self._run.execute)
             self._run = None
-            tidy_thread()
-            self._answer(outcome)
-            if isinstance(outcome, Failed):
-                del outcome
-                if not shed_memory(settings.memory_bytes_max):
-                    return
+            body, has_failed = wire.pack_outcome(outcome, self._bytes_max), isinstance(outcome, Failed)
+            del outcome
+            # Before the answer, since the next job comes with it.
+            is_fit = scene.restore() and (not has_failed or shed_memory(settings.memory_bytes_max))
+            self._answer((wire.MORE if is_fit else wire.LAST) + body)
+            if not is_fit:
+                return
 
-    def _answer(self, outcome: Outcome) -> None:
+    def _answer(self, body: bytes) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # a task may have closed them
                 stream.flush()
-        self._work.send(wire.number(self._jobs) + wire.pack_outcome(outcome, self._bytes_max))
+        self._work.send(wire.number(self._jobs) + body)
 
     def _listen(self) -> None:
-        """Answer the worker's questions. When it is gone, go too, with everything the tasks have started."""
-        while (asked := self._receive_question()) is not None:
-            # Read in this order: a question about an earlier job must not meet the one that runs now.
-            run, about_this = self._run, asked[1:] == wire.number(self._jobs)
-            if asked.startswith((wire.PROGRESS, wire.GRAPH)):
-                progress = run.progress() if run is not None and about_this else None
-                if progress is not None and asked.startswith(wire.PROGRESS):
-                    progress = replace(progress, graph={})
-                self._control.send(wire.pack_progress(progress, self._bytes_max) if progress is not None else b"")
-            elif asked.startswith(wire.CANCEL) and run is not None and about_this:
-                run.ask_cancel()
-        end_all()
-
-    def _receive_question(self) -> bytes | None:
+        """Answer the worker's questions. When it is gone, go too, with everything the tasks have started; and so when
+        this thread cannot go on, for nobody else would notice that end."""
         try:
-            return self._control.receive()
-        except OSError:
-            return None
+            while (asked := self._control.receive()) is not None:
+                # Read in this order: a question about an earlier job must not meet the one that runs now.
+                run, about_this = self._run, asked[1:] == wire.number(self._jobs)
+                run = run if about_this else None
+                if asked.startswith((wire.PROGRESS, wire.GRAPH)):
+                    self._control.send(b"" if run is None else self._progress(run, asked))
+                elif asked.startswith(wire.CANCEL) and run is not None:
+                    run.ask_cancel()
+        finally:
+            end_all()
+
+    def _progress(self, run: EngineRun, asked: bytes) -> bytes:
+        """Nothing, when it cannot be told: a task may have used up all memory, and the next question is to be heard."""
+        try:
+            progress = run.progress()
+            if asked.startswith(wire.PROGRESS):
+                progress = replace(progress, graph={})
+            return wire.pack_progress(progress, self._bytes_max)
+        except Exception:  # noqa: BLE001  (whatever the values of tasks do: it is not the end of this thread)
+            return b""
 
 
 def _builder(settings: wire.Settings) -> FlowBuilder:

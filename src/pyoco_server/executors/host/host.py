@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.executors.host import wire
+from pyoco_server.executors.host.environment import flow_environment
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
 
 __all__ = ["READY_SECONDS_MAX", "Host"]
@@ -30,6 +32,8 @@ class Host(ChildProcess):
         self._graph: Mapping[str, Sequence[str]] = {}
         #: What is wrong with plug-ins in wheels, by the directory of the wheel. Runs that do not want them are fine.
         self.faults: dict[str, str] = {}
+        #: It was warm once.
+        self.is_warm = False
 
     @classmethod
     async def spawn(cls, settings: wire.Settings) -> Host:
@@ -38,7 +42,8 @@ class Host(ChildProcess):
 
     @classmethod
     async def _spawn(cls, settings: wire.Settings) -> Host:
-        host = cls(await launch("pyoco_server.executors.host.child"), settings)
+        environment = flow_environment(os.environ)
+        host = cls(await launch("pyoco_server.executors.host.child", environment=environment), settings)
         host._greet(settings.pack())
         return host
 
@@ -52,6 +57,7 @@ class Host(ChildProcess):
             except ValueError:
                 self._give_up(self._work_reader)
             else:
+                self.is_warm = True
                 return
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
@@ -66,7 +72,7 @@ class Host(ChildProcess):
         """What the answer to `run` says. None: nothing that can be read; then a task has written it, and the host is
         given up."""
         try:
-            return wire.unpack_outcome(body)
+            return wire.unpack_outcome(self._unmarked(body))
         except ValueError:
             self._give_up(self._work_reader)
             return None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyoco_server.executors.host import wire
 
-__all__ = ["Channel", "bound_memory", "end_all", "live", "shed_memory", "tidy_thread"]
+__all__ = ["Channel", "Scene", "bound_memory", "end_all", "live", "shed_memory"]
 
 _CHUNK = 1 << 18
 #: What the worker was told, too, and decides about.
@@ -58,7 +58,10 @@ def shed_memory(bytes_max: int) -> bool:
     """What a failed task held hangs on its traceback until the collector comes by. False: it still holds too much, and
     the next run deserves a fresh process."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # it has used up its files
+        return False
     return not bytes_max or pages * resource.getpagesize() < bytes_max // 2
 
 
@@ -66,7 +69,38 @@ def _stay(*_: object) -> None:
     """Not for us: the worker was told too, and lets us finish."""
 
 
-def tidy_thread() -> None:
+class Scene:
+    """What every run of a process has to find as the first one did. Made before that one."""
+
+    def __init__(self) -> None:
+        self._home = os.open(".", os.O_PATH)  # it need not be one that we may read
+        self._streams = sys.stdout, sys.stderr
+        self._files = {number: file for number in range(3) if (file := _file_of(number)) is not None}
+
+    def restore(self) -> bool:
+        """After a run. False: something is gone for good, and the next run deserves a fresh process."""
+        _tidy_thread()
+        signal.setitimer(signal.ITIMER_REAL, 0)  # its alarm would meet the next run
+        sys.stdout, sys.stderr = self._streams
+        try:
+            os.fchdir(self._home)
+            is_open = not any(stream.closed for stream in self._streams if stream is not None)
+        except (OSError, ValueError):  # the second of a stream that was taken apart
+            return False
+        # Another file there would get what the next run prints.
+        return is_open and all(_file_of(number) == file for number, file in self._files.items())
+
+
+def _file_of(number: int) -> tuple[int, int] | None:
+    """Which file that is, by device and inode. None: it is closed."""
+    try:
+        found = os.fstat(number)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _tidy_thread() -> None:
     """What a task has left behind in the main thread is not for the next run to find: a handler of one of our signals,
     or an event loop, which it may have closed."""
     for number in _OURS:

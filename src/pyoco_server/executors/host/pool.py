@@ -103,6 +103,11 @@ class HostExecutor:
         self._start_seconds = 0.0
         self.restarts = 0
 
+    @property
+    def is_able(self) -> bool:
+        """A host that is being started may never be ready: it counts when it is."""
+        return any(host.is_warm and host.is_alive for host in self._hosts)
+
     async def start(self) -> None:
         async with self._changing:
             if not self._has_live_host():  # an environment that came first has brought one

@@ -165,6 +165,7 @@ class ChildProcess:
         self._work, self._work_reader = launched.work
         self._control, self._control_reader = launched.control
         self._killed_because: str | None = None
+        self._is_leaving = False
         self.runs = 0
         # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
         self._exit = asyncio.ensure_future(self._process.wait())
@@ -177,8 +178,9 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
+        """Not when it has said that it goes, either."""
         gone = self._work_reader.gone or self._control_reader.gone or self._exit.done()
-        return not gone and self._killed_because is None
+        return not gone and not self._is_leaving and self._killed_because is None
 
     def _greet(self, body: bytes) -> None:
         """What it has to know first. One that is gone by now is found out by whoever waits for its first word."""
@@ -195,6 +197,11 @@ class ChildProcess:
         if word is not None and word.startswith(wire.FAULT):
             raise UsageError(word[1:].decode("utf-8", "replace"))
         return word
+
+    def _unmarked(self, body: bytes) -> bytes:
+        """An answer without its mark, which is remembered: one that does not take more gets no more."""
+        self._is_leaving = not body.startswith(wire.MORE)
+        return body[1:]
 
     def ask_cancel(self) -> None:
         self._control.write(wire.frame(wire.CANCEL + wire.number(self.runs)))

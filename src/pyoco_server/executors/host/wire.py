@@ -1,7 +1,8 @@
 """What worker and host say to each other: a length, then that many bytes. Two sockets, so that nothing needs a lock.
 
 work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
-                 host -> worker  READY, with what is wrong with wheels, or a FAULT; then one outcome per job
+                 host -> worker  READY, with what is wrong with wheels, or a FAULT; then one outcome per job, behind
+                                 MORE, or behind LAST if the host goes by itself
 control socket   worker -> host  PROGRESS, GRAPH or CANCEL, with the number of the job it is about
                  host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH
 
@@ -35,6 +36,8 @@ __all__ = [
     "FAULT",
     "FRAME_BYTES_MAX",
     "GRAPH",
+    "LAST",
+    "MORE",
     "PROGRESS",
     "READY",
     "Frames",
@@ -55,6 +58,9 @@ PROGRESS = b"p"
 #: As PROGRESS, from a worker that does not know the graph yet. A graph never changes, so it is told once.
 GRAPH = b"g"
 CANCEL = b"c"
+#: Stand before each answer. After a LAST the host goes: another job would die with it.
+MORE = b"+"
+LAST = b"."
 
 _HEAD = struct.Struct("<I")
 #: An outcome is bounded by the snapshot cap, a job by NATS; anything larger is a defect, not a message.

@@ -7,14 +7,15 @@ listens for a cancel, and for the end of the worker.
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
-from pyoco_server.executors.host.wire import CANCEL, FAULT, number
+from pyoco_server.executors.host.inside import Channel, Scene, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.wire import CANCEL, FAULT, LAST, MORE, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError
 from pyoco_server.pack_config import PackConfig
@@ -43,11 +44,17 @@ class Child:
             self._work.send(FAULT + f"the packs cannot be loaded: {error!r}".encode("utf-8", "replace"))
             return
         threading.Thread(target=self._listen, name="control", daemon=True).start()
+        scene = Scene()
         self._work.send(wire.pack_ready(tuple(executors)))
         while (data := self._work.receive()) is not None:
-            answer = _executed(executors, wire.unpack_call(data), self._next_call())
-            self._work.send(number(self._calls) + wire.pack_answer(answer))
-            if isinstance(answer, Faulted) and not shed_memory(greeting.memory_bytes_max):
+            call, cancelled = wire.unpack_call(data), self._next_call()
+            answer = contextvars.copy_context().run(_executed, executors, call, cancelled)
+            body, has_faulted = wire.pack_answer(answer), isinstance(answer, Faulted)
+            del answer
+            # Before the answer, since the next call comes with it.
+            is_fit = scene.restore() and (not has_faulted or shed_memory(greeting.memory_bytes_max))
+            self._work.send(number(self._calls) + (MORE if is_fit else LAST) + body)
+            if not is_fit:
                 return
 
     def _next_call(self) -> threading.Event:
@@ -60,19 +67,17 @@ class Child:
             return self._cancelled
 
     def _listen(self) -> None:
-        while (asked := self._heard()) is not None:
-            if asked.startswith(CANCEL):
-                with self._lock:
-                    self._unwanted = asked.removeprefix(CANCEL)
-                    if self._unwanted == number(self._calls):
-                        self._cancelled.set()
-        end_all()  # the worker is gone
-
-    def _heard(self) -> bytes | None:
+        """Until the worker is gone. Then this process goes, too; and so when there is no memory to listen with, for
+        nobody else would notice that end."""
         try:
-            return self._control.receive()
-        except OSError:
-            return None
+            while (asked := self._control.receive()) is not None:
+                if asked.startswith(CANCEL):
+                    with self._lock:
+                        self._unwanted = asked.removeprefix(CANCEL)
+                        if self._unwanted == number(self._calls):
+                            self._cancelled.set()
+        finally:
+            end_all()
 
 
 def _load(greeting: wire.Greeting) -> Mapping[str, Execute]:

@@ -6,14 +6,15 @@ import asyncio
 import enum
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from pyoco_server.executors.host.environment import pack_environment
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
-from pyoco_server.executors.host.wire import CANCEL, frame, number
+from pyoco_server.executors.host.wire import CANCEL, MORE, frame, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
 
-__all__ = ["KILL_SECONDS", "HostExecution", "PackHost", "environment_of"]
+__all__ = ["KILL_SECONDS", "HostExecution", "PackHost"]
 
 #: PRICED-124: who is still alive this long after its cancel is killed.
 KILL_SECONDS = 5.0
@@ -21,18 +22,8 @@ KILL_SECONDS = 5.0
 _LARGE_BYTES = 262_144
 #: Between the end of the lines and the end of the process.
 _LINGER_SECONDS = 1.0
-#: The number that stands before each answer.
-_NUMBER_BYTES = len(number(0))
-
-
-#: Settings of ours and of the SDKs we use: there are passwords and keys of every store among them.
-_KEPT_BACK = ("PYOCO_", "AWS_", "PGPASS")
-
-
-def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
-    """What a pack process sees of a worker's variables. It is no wall, the user being the same: it keeps a pack, and
-    what that starts, from passing on by accident what it was never meant to have."""
-    return {name: value for name, value in variables.items() if not name.startswith(_KEPT_BACK)}
+#: The number and the mark that stand before each answer.
+_FRONT_BYTES = len(number(0) + MORE)
 
 
 class PackHost(ChildProcess):
@@ -50,9 +41,9 @@ class PackHost(ChildProcess):
     async def _spawn(cls, greeting: wire.Greeting) -> PackHost:
         launched = await launch(
             "pyoco_server.executors.packs.child",
-            bytes_max=_NUMBER_BYTES + wire.ANSWER_BYTES_MAX,
+            bytes_max=_FRONT_BYTES + wire.ANSWER_BYTES_MAX,
             output=asyncio.subprocess.DEVNULL,  # what a pack prints may hold what a tenant sent
-            environment=environment_of(os.environ),
+            environment=pack_environment(os.environ),
         )
         host = cls(launched, greeting)
         host._greet(greeting.pack())
@@ -83,6 +74,7 @@ class PackHost(ChildProcess):
 
     async def read_answer(self, body: bytes) -> Executed | Faulted | None:
         """None: nothing that can be read; then the pack has written it, and the host is given up."""
+        body = self._unmarked(body)
         try:
             if len(body) < _LARGE_BYTES:
                 return wire.unpack_answer(body)

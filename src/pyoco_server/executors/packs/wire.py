@@ -1,7 +1,8 @@
 """What worker and pack process say to each other, in the frames of `executors/host/wire.py`.
 
 work socket      worker -> host  the greeting (Greeting), then calls
-                 host -> worker  READY with the names of its packs, or a FAULT; then one answer per call
+                 host -> worker  READY with the names of its packs, or a FAULT; then one answer per call, behind MORE,
+                                 or behind LAST if the host goes by itself
 control socket   worker -> host  CANCEL, with the number of the call it is about
 
 An answer is a length, that many bytes of JSON, and the bytes of the artifacts, one after another. A pack is in the
@@ -188,7 +189,7 @@ def _files_of(head: Mapping[str, Any], body: bytes, at: int) -> list[tuple[Mappi
 
 def _wrong_member(head: Mapping[str, Any]) -> str | None:
     """What the pack got wrong; the names of artifacts and the like are looked at when they are sealed."""
-    score = head.get("reliability_score")
+    score = head.get("reliability_score", "not told")
     lines = [head.get(name) for name in _LOGS]
     rules = {
         "data that is no object": isinstance(head.get("data"), dict),
