@@ -124,7 +124,7 @@ async def _stage(found: _Found, name: str, clients: _Clients, gateway: psutil.Pr
 @contextlib.contextmanager
 def _slow_watchers(port: int, clients: _Clients, count: int) -> Iterator[None]:
     """They ask, and never read an answer."""
-    request = f"GET /runs/{clients.last.run.run_id}/watch?timeout_sec=600 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    request = f"GET /runs/{clients.last.run.run_id}/watch?timeout_sec=600 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with contextlib.ExitStack() as opened:
         for _ in range(count):
             one = opened.enter_context(socket.socket())

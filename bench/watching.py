@@ -42,7 +42,7 @@ class _Watcher(asyncio.Protocol):
         self.arrivals: dict[int, float] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        request = f"GET /runs/{self._run_id}/watch?timeout_sec=600 HTTP/1.1\r\nHost: x\r\n\r\n"
+        request = f"GET /runs/{self._run_id}/watch?timeout_sec=600 HTTP/1.1\r\nHost: localhost\r\n\r\n"
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(request.encode())
 

@@ -197,9 +197,19 @@ class PricedDoor:
     @contextlib.contextmanager
     def with_priced(self, priced: Priced | None) -> Iterator[None]:
         """The same gateway over other stores."""
+        with self._with_backend(replace(self.gateway.backend, priced=priced)):
+            yield
+
+    @contextlib.contextmanager
+    def with_settings(self, **settings: Any) -> Iterator[None]:
+        backend = self.gateway.backend
+        with self._with_backend(replace(backend, config=replace(backend.config, **settings))):
+            yield
+
+    @contextlib.contextmanager
+    def _with_backend(self, other: GatewayBackend) -> Iterator[None]:
         state = self.gateway.app.state.gateway
-        backend = state.backend
-        state.backend = replace(backend, priced=priced)
+        backend, state.backend = state.backend, other
         try:
             yield
         finally:

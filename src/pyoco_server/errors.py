@@ -14,6 +14,7 @@ PyocoError
 ├── KeyMissing            no API key (401)
 ├── KeyRefused            an API key that does not open (403)
 ├── RateLimited           too many bad API keys from one address (429)
+├── HostRefused           the gateway was asked by a name that is not its own (421)
 ├── DashboardReadOnly     a browser asked for a change, and the dashboard may only look (403)
 ├── NotFound              (404)
 │   ├── RunNotFound
@@ -74,6 +75,7 @@ __all__ = [
     "DeploymentRefused",
     "ExposureRefused",
     "FlowNotResolved",
+    "HostRefused",
     "InvalidArchive",
     "InvalidFlow",
     "InvalidJob",
@@ -233,6 +235,13 @@ class RateLimited(PyocoError):
     ) -> None:
         super().__init__(message, problems=problems)
         self.retry_after_seconds = retry_after_seconds
+
+
+class HostRefused(PyocoError):
+    """The gateway does not answer to the name in `Host`."""
+
+    number = 2
+    phrase = "this name in Host is not answered: PYOCO_HTTP_HOSTS lists those that are"
 
 
 class DashboardReadOnly(PyocoError):

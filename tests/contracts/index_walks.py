@@ -40,6 +40,10 @@ FILTERS: list[dict[str, Any]] = [
     {"flow": "f", "tag": "x", "status": "COMPLETED"},
     {"updated_after": NOW + 8},
     {"updated_after": NOW + 8, "tag": "a", "status": "RUNNING"},
+    {"updated_before": NOW + 8},
+    {"updated_before": NOW + 12, "updated_after": NOW + 4, "status": "RUNNING"},
+    {"updated_before": NOW + 12, "tenant_id": "t", "tag": "a"},
+    {"updated_before": NOW + 12, "run_id_prefix": "a"},
     {"run_id_prefix": "a"},
     {"run_id_prefix": "a", "tenant_id": "t", "tag": "a"},
     {"run_id_prefix": "b", "updated_after": NOW + 8, "status": "RUNNING"},
@@ -61,6 +65,7 @@ def fits(run: Run, wanted: RunFilter) -> bool:
         and wanted.workflow_yaml_sha256 in {None, run.workflow_yaml_sha256}
         and (wanted.tag is None or wanted.tag in {run.tag, *run.tags})
         and (wanted.updated_after is None or run.updated_at > wanted.updated_after)
+        and (wanted.updated_before is None or run.updated_at < wanted.updated_before)
         and run.run_id.startswith(wanted.run_id_prefix or "")
         and _fits_program(run.program, wanted)
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyoco_server.core.priced.instants import SECOND_US, iso
-from pyoco_server.core.priced.result_key import artifact_key, envelope_key, is_artifact_name, result_prefix
+from pyoco_server.core.priced.result_key import artifact_key, envelope_key, is_artifact_name, result_prefix, tenant_of
 
 RUN_ID = "0b0e9a52-6b1f-4c3c-9d0a-3c1a7d2f9a11"
 MIDNIGHT_US = 1_770_940_800 * SECOND_US
@@ -22,6 +22,7 @@ def test_the_keys_follow_from_the_row() -> None:
     assert prefix == f"dpp/t_acme/2026/02/13/{RUN_ID}/"
     assert envelope_key(prefix) == f"{prefix}pack_envelope.json"
     assert artifact_key(prefix, "ocr.md") == f"{prefix}artifacts/ocr.md"
+    assert tenant_of(artifact_key(prefix, "ocr.md")) == "t_acme"
 
 
 def test_the_day_is_the_one_in_utc() -> None:

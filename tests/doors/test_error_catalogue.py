@@ -151,6 +151,12 @@ async def _acts_where_it_may_only_look(gateway: Gateway) -> httpx.Response:
     return await gateway.client.post("/runs", json={"flow_name": "f"}, headers={"Origin": "http://gateway"})
 
 
+async def _asks_by_another_name(gateway: Gateway) -> httpx.Response:
+    state: State = gateway.app.state.gateway
+    state.backend = replace(state.backend, config=replace(gateway.config, http_hosts=("runs.example",)))
+    return await gateway.client.get("/runs")
+
+
 async def _asks_where_no_ledger_is(gateway: Gateway) -> httpx.Response:
     state: State = gateway.app.state.gateway
     state.backend = replace(state.backend, priced=None)
@@ -198,6 +204,7 @@ OPEN = [
     Provoked(2, 404, "not found", sends("GET", "/nothing")),
     Provoked(2, 405, "method not allowed", sends("DELETE", "/runs")),
     Provoked(2, 403, "cross-site request", sends("POST", "/runs", headers={"Sec-Fetch-Site": "cross-site"})),
+    Provoked(2, 421, "this name in Host is not answered: PYOCO_HTTP_HOSTS lists those that are", _asks_by_another_name),
     Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}"), "GET /runs/{run_id}"),
     Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}/tasks"), "GET /runs/{run_id}/tasks"),
     Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}/watch"), "GET /runs/{run_id}/watch"),

@@ -28,6 +28,7 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.v1.visit import is_of_payers
+from pyoco_server.errors import HostRefused
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link, open_link
 from servers import config_for
@@ -493,3 +494,56 @@ async def test_a_page_behind_a_proxy_hears_what_the_proxy_must_pass(link: Link, 
         headers |= {"Sec-Fetch-Site": "cross-site"}
         answer = await gateway.client.post("/runs", json=body, headers=headers)
         assert answer.json() == error(2, "cross-site request")
+
+
+async def test_a_name_that_is_not_ours_is_not_answered(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """Whoever owns a name can let it lead to this machine: to a browser our answers are then those of that page. By
+    an address, or by `localhost`, nobody's page comes."""
+    cases = {
+        "runs.example": 200,
+        "Runs.Example:8000": 200,
+        "runs.example.": 200,
+        "localhost": 200,
+        "localhost:8000": 200,
+        "a.localhost:8000": 200,
+        "127.0.0.1:8000": 200,
+        "192.0.2.7": 200,
+        "[::1]:8000": 200,
+        "[2001:db8::7]": 200,
+        "": 200,
+        "elsewhere.example": 421,
+        "elsewhere.example:8000": 421,
+        "runs.example.elsewhere.example": 421,
+        "a.runs.example": 421,
+        "localhost.elsewhere.example": 421,
+        "notlocalhost": 421,
+        "127.0.0.1.elsewhere.example": 421,
+        "[elsewhere.example]": 421,
+        "é": 421,
+        "x" * 5000: 421,
+    }
+    async with fresh_gateway(link, nats_url, tmp_path, http_hosts=("runs.example",)) as gateway:
+        for host, status in cases.items():
+            for path in ("/health", "/runs", "/nothing"):
+                answer = await gateway.client.get(path, headers=[(b"Host", host.encode())])
+                assert answer.status_code == (404 if (path, status) == ("/nothing", 200) else status), (host, path)
+        strange = [
+            ("Host", "elsewhere.example"),
+            ("X-Forwarded-Host", "runs.example"),
+            ("Sec-Fetch-Site", "same-origin"),
+        ]
+        answer = await gateway.client.post("/runs", json={"flow_name": "f"}, headers=strange)
+        assert (answer.status_code, answer.json()) == (421, error(2, HostRefused.phrase))
+        answer = await gateway.client.get("/runs", headers=[("Host", "runs.example"), ("Host", "elsewhere.example")])
+        assert answer.status_code == 421
+        async with listening(gateway.app) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+            assert b" 200 OK" in await reader.readuntil(b"\r\n")
+            writer.close()
+
+
+async def test_any_name_is_answered_unless_the_settings_list_some(link: Link, nats_url: str, tmp_path: Path) -> None:
+    for hosts in ((), ("*",), ("runs.example", "*")):
+        async with fresh_gateway(link, nats_url, tmp_path, http_hosts=hosts) as gateway:
+            assert (await gateway.client.get("/runs", headers={"Host": "elsewhere.example"})).status_code == 200

@@ -26,12 +26,13 @@ from pyoco_server.actions.submit import submit as submit_run
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Run, Submission
+from pyoco_server.core.run import Caller, Run, Submission, claim
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import Unavailable
+from pyoco_server.errors import RunNotFound, Unavailable
 from pyoco_server.ports.index.port import RunFilter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.worker import PyocoNatsWorker
+from shown_programs import a_program
 from waiting import eventually
 
 ZEROS = {
@@ -116,6 +117,35 @@ class TestAFilter:
         young = await submit(gateway)
         assert await stop(gateway, submitted_before=moment) == {"matched": 1, "asked": 1}
         assert (await status_of(gateway, old), await status_of(gateway, young)) == ("CANCELLING", "PENDING")
+
+    async def test_reads_no_line_of_those_that_were_submitted_later(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many they are, the earlier ones are reached in time. Those that have changed since are, too: a run
+        that is under way, and a job that was put back."""
+        monkeypatch.setattr(action, "_PAGE", 2)
+        moment = time.time()
+        waits = [_submitted(moment - n) for n in range(1, 4)]
+        runs = claim(_submitted(moment - 9), ANNA, "attempt-1", moment + 9)
+        again = a_program(submitted_at=moment - 9, updated_at=moment + 9)
+        later = [_submitted(moment + n) for n in range(20)]
+        for run in (*waits, again, *later, runs):
+            await gateway.backend.runs.create(run)
+        await eventually(partial(_lists, gateway, "RUNNING", [runs.run_id]))
+        index = _Counting(gateway.backend.index)
+        asked: list[str] = []
+
+        async def cancel_if(_: Any, __: Any, run_id: str, *___: Any) -> Any:
+            asked.append(run_id)
+            raise RunNotFound
+
+        monkeypatch.setattr(action, "cancel_if", cancel_if)
+        counts = await cancel_many(
+            _with(gateway, index=index), Caller(), Selection(submitted_before=moment, limit=100), None
+        )
+        meant = [run.run_id for run in (*waits, again, runs)]
+        assert (sorted(asked), counts.more) == (sorted(meant), False)
+        assert sorted(index.shown) == sorted(meant)
 
     async def test_keeps_the_reason_and_the_first_request(self, gateway: Gateway) -> None:
         """FLOW-115, FLOW-177"""
@@ -372,6 +402,23 @@ class _Frozen:
 
     async def page(self, *_: Any) -> Any:
         return self._page
+
+
+class _Counting:
+    """An index that knows which lines it has shown."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self.shown: list[str] = []
+
+    async def page(self, *asked: Any) -> Any:
+        page = await self._index.page(*asked)
+        self.shown += [line.run_id for line in page.items]
+        return page
+
+
+def _submitted(at: float) -> Run:
+    return Run(run_id=str(uuid.uuid4()), flow_name="hello", tag="t", submitted_at=at, updated_at=at, heartbeat_at=at)
 
 
 def _with(gateway: Gateway, **ports: Any) -> Any:

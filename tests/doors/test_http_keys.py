@@ -21,6 +21,7 @@ import pytest_asyncio
 from starlette.routing import Route
 
 from gateways import Gateway, error, fresh_gateway, listening, open_gateway
+from pyoco_server.client.calls import key_headers
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.slowdown import Slowdown
@@ -299,15 +300,16 @@ class TestAKey:
                 assert (await gateway.client.get("/runs", headers=headers)).status_code == status, values
 
     async def test_may_be_configured_to_come_as_authorization(self, link: Link, nats_url: str, tmp_path: Path) -> None:
-        """FLOW-261"""
+        """FLOW-261: also as the clients and the dashboard send it, which know the name of the header alone"""
         named = {"http_auth_mode": "api_key", "http_api_key_header": "Authorization"}
         async with fresh_gateway(link, nats_url, tmp_path, **named) as gateway:
             plain = (await a_key(gateway))[0]["X-API-Key"]
-            tried = (f"Bearer {plain}", plain, "Bearer", "")
+            sent = key_headers(plain, "Authorization")["Authorization"]
+            tried = (f"Bearer {plain}", sent, BAD["X-API-Key"], "Bearer", "")
             statuses = [
                 (await gateway.client.get("/runs", headers={"Authorization": each})).status_code for each in tried
             ]
-            assert statuses == [200, 401, 401, 401]
+            assert statuses == [200, 200, 403, 401, 401]
 
     async def test_that_has_expired_is_refused_like_any_other_bad_one(self, gateway: Gateway) -> None:
         """FLOW-52, FLOW-263: the answer does not tell which"""

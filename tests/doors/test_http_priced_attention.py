@@ -17,7 +17,6 @@ from pyoco_server.actions.priced.resolve import Refund, resolve
 from pyoco_server.core.priced.audit_note import AuditNote
 from pyoco_server.core.priced.run import Intent, MoneyOp
 from pyoco_server.core.priced.states import Actor, Basis, Status
-from pyoco_server.doors.http import outlook
 from pyoco_server.doors.http.outlook import Outlook
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.auditor import Auditor
@@ -129,9 +128,7 @@ async def test_stores_that_do_not_answer_are_told_and_the_rest_is_told_all_the_s
     await resolve(priced_door.priced, run_id, Refund(), "a test")
 
 
-async def test_however_many_ask_the_stores_are_asked_once(
-    priced_door: PricedDoor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_however_many_ask_the_stores_are_asked_once(priced_door: PricedDoor) -> None:
     queue = _Queue(1)
     look = Outlook(replace(priced_door.priced, queue=cast(Any, queue)))
     first = asyncio.create_task(look())
@@ -140,7 +137,6 @@ async def test_however_many_ask_the_stores_are_asked_once(
     first.cancel()  # its page was closed: the others are not told less
     assert {trouble.letters for trouble in await asyncio.gather(*others)} == {1}
     assert queue.asked == 1
-    monkeypatch.setattr(outlook, "_SECONDS", 0.0)
     look._until = 0.0
     await look()
     assert queue.asked == 2

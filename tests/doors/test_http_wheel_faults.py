@@ -22,7 +22,7 @@ import pytest
 from doors_support import FORM, check_refusal, disposition, form
 from gateways import Gateway, error, fresh_gateway, listening, open_gateway
 from pyoco_server.doors.http import byte_stream, requests, wheel_form
-from pyoco_server.doors.http.state import DOWNLOADS_MAX, UPLOADS_MAX, State
+from pyoco_server.doors.http.state import DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX, UPLOADS_MAX, State
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.link import Link
 from servers import NatsServer, config_for
@@ -380,10 +380,20 @@ class TestDownloads:
 
     async def test_so_many_at_once_and_no_more(self, gateway: Gateway) -> None:
         await register(gateway)
-        turns = [state_of(gateway).downloads.take() for _ in range(DOWNLOADS_MAX)]
+        turns = [state_of(gateway).downloads.take(f"tenant-{number}") for number in range(DOWNLOADS_MAX)]
         refused = await gateway.client.get(f"/wheels/{WHEEL}")
         assert (refused.status_code, refused.json()) == (503, error(34, "too many transfers"))
         assert (await gateway.client.head(f"/wheels/{WHEEL}")).status_code == 200
+        turns[0]()
+        assert (await gateway.client.get(f"/wheels/{WHEEL}")).status_code == 200
+
+    async def test_whoever_reads_slowly_is_in_nobody_elses_way(self, gateway: Gateway) -> None:
+        await register(gateway)
+        for _ in range(DOWNLOADS_OF_TENANT_MAX):
+            state_of(gateway).downloads.take("another tenant")
+        assert (await gateway.client.get(f"/wheels/{WHEEL}")).status_code == 200
+        turns = [state_of(gateway).downloads.take("") for _ in range(DOWNLOADS_MAX - DOWNLOADS_OF_TENANT_MAX)]
+        assert (await gateway.client.get(f"/wheels/{WHEEL}")).status_code == 503
         turns[0]()
         assert (await gateway.client.get(f"/wheels/{WHEEL}")).status_code == 200
 

@@ -75,6 +75,21 @@ async def test_stores_that_never_answer_are_waited_for_together(priced_door: Pri
     assert (answer.status_code, answer.json()["checks"]) == (503, dict.fromkeys(NAMES, "fail"))
 
 
+async def test_many_who_ask_at_once_are_told_what_one_look_saw(priced_door: PricedDoor) -> None:
+    """No key is needed, and each look writes to the ledger. Whoever gives up does not give up for the others."""
+    ledger = _Port(DependencyUnavailable())
+    broken: dict[str, Any] = {"ledger": ledger}
+    look = priced_door.gateway.app.state.gateway.readiness
+    with priced_door.with_priced(replace(priced_door.priced, **broken)):
+        first, *others = [asyncio.create_task(look()) for _ in range(20)]
+        await asyncio.sleep(0)
+        first.cancel()
+        assert [seen.ledger for seen in await asyncio.gather(*others)] == [False] * 19
+        assert ledger.asked == 1
+        await priced_door.client.get("/readyz")
+    assert ledger.asked == 2, "the next one is told how it is now"
+
+
 async def test_a_gateway_without_a_ledger_is_not_ready(priced_door: PricedDoor) -> None:
     with priced_door.with_priced(None):
         answer = await priced_door.client.get("/readyz")

@@ -1,7 +1,8 @@
-"""Which programs the workers of `pyoco-server up` run."""
+"""What `pyoco-server up` tells its processes: which programs workers run, by which names a gateway is asked."""
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def part_of(name: str, tmp_path: Path, **more: Any) -> Part:
     data_dir = claim_data_dir(tmp_path)
     try:
         with socket.socket() as http:
-            plan = Plan(UpOptions(**plain), NatsBackendConfig())
+            plan = Plan(UpOptions(**plain), NatsBackendConfig.from_env({**os.environ, "PYOCO_LOAD_DOTENV": "0"}))
             parts = plan.parts(data_dir, http, None, lambda: None)  # type: ignore[arg-type,return-value]
             (part,) = [each for each in parts if each.name == name]
             return part
@@ -40,7 +41,7 @@ def worker(tmp_path: Path, **more: Any) -> tuple[list[str], dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EXEC_DIR", "WORK_ROOT"):
+    for name in ("EXEC_DIR", "WORK_ROOT", "PYOCO_HTTP_HOSTS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -71,3 +72,25 @@ def test_a_keeper_that_gives_up_by_itself_is_not_killed_in_the_same_moment(tmp_p
     stop_seconds = part_of("keeper", tmp_path, keeper=True).stop_seconds
     assert stop_seconds is not None
     assert stop_seconds > keeper._STOP_SECONDS + 2
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "told"),
+    [
+        ("127.0.0.1", None, "localhost"),
+        ("127.0.0.1", "", "localhost"),
+        ("::1", None, "localhost"),
+        ("localhost", None, "localhost"),
+        ("127.0.0.1", "runs.example", "runs.example"),
+        ("127.0.0.1", "*", "*"),
+        ("0.0.0.0", None, None),
+        ("192.0.2.7", None, None),
+    ],
+)
+def test_a_gateway_of_this_machine_alone_answers_to_no_name_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, given: str | None, told: str | None
+) -> None:
+    """A page whose name was made to lead to the loopback address is somebody else's."""
+    if given is not None:
+        monkeypatch.setenv("PYOCO_HTTP_HOSTS", given)
+    assert part_of("gateway", tmp_path, host=host).environment().get("PYOCO_HTTP_HOSTS") == told

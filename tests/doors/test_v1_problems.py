@@ -284,6 +284,14 @@ class TestOddRequests:
         assert "www-authenticate" not in answer.headers
         await nothing_happened(priced_door, payer)
 
+    async def test_a_name_that_is_not_ours_is_not_answered(self, priced_door: PricedDoor) -> None:
+        payer = await priced_door.payer()
+        with priced_door.with_settings(http_hosts=("runs.example",)):
+            answer = await priced_door.post(payer, headers={"Host": "elsewhere.example"})
+            check_problem(answer, Reason.VALIDATION_FAILED, 421)
+            assert "PYOCO_HTTP_HOSTS" in answer.json()["detail"]
+        await nothing_happened(priced_door, payer)
+
     async def test_a_path_that_only_looks_like_it_is_not_v1(self, priced_door: PricedDoor) -> None:
         answer = await priced_door.client.get("/v10/runs")
         assert answer.headers["content-type"] == "application/json"

@@ -32,6 +32,7 @@ FILTERS = {
     "kind": "exec",
     "workflow_yaml_sha256": "s",
     "updated_after": NOW,
+    "updated_before": NOW + 1,
 }
 PLACES = {"the first page": None, "a place": Place(9, NOW, "x"), "a place from before": Place(1, NOW, "x")}
 

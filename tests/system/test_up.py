@@ -160,6 +160,15 @@ def test_the_printed_line_leads_from_nothing_to_a_completed_run(system: Up) -> N
     until(is_newest, what="the newest run")
 
 
+def test_a_page_whose_name_was_made_to_lead_here_is_not_answered(system: Up) -> None:
+    """It listens on this machine alone: nobody has to name the hosts."""
+    for path in ("/", "/health", "/runs"):
+        answer = httpx.get(f"{system.address}{path}", headers={"Host": "elsewhere.example"}, timeout=100)
+        assert (answer.status_code, "PYOCO_HTTP_HOSTS" in answer.text) == (421, True), path
+        answer = httpx.get(f"{system.address}{path}", headers={"Host": "localhost:8000"}, timeout=100)
+        assert answer.status_code == 200, path
+
+
 def test_what_is_no_terminal_gets_json_lines_of_every_process(system: Up) -> None:
     services = {"pyoco-server:up", "pyoco-server:http", "pyoco-server:keeper"}
     until(lambda: services <= {line["service"] for line in system.logged}, what="a line of each")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from pyoco_server.actions.cancel import cancel_if
-from pyoco_server.core.run import PACK, Caller, Run
+from pyoco_server.core.programs.record import EXEC
+from pyoco_server.core.run import FLOW, PACK, Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import PyocoError, RunNotFound
 from pyoco_server.logs import get_logger
@@ -116,15 +118,34 @@ class _Walk:
         """PENDING first: a run that begins meanwhile is met among the RUNNING ones."""
         wanted = replace(self._selection.wanted, tenant_id=self._caller.tenant_id or EVERYBODY)
         for status in _OPEN if wanted.status is None else (RunState(wanted.status),):
-            place: Place | None = None
-            while True:
-                page = await self._backend.index.page(replace(wanted, status=status), _PAGE, place)
-                await self._cancel_each(line.run_id for line in page.items if self._is_meant(line))
-                place = page.next
+            for part in self._parts(replace(wanted, status=status)):
+                await self._all_of(part)
                 if self.done.more:
                     return
-                if place is None:
-                    break
+
+    async def _all_of(self, wanted: RunFilter) -> None:
+        place: Place | None = None
+        while True:
+            page = await self._backend.index.page(wanted, _PAGE, place)
+            await self._cancel_each(line.run_id for line in page.items if self._is_meant(line))
+            place = page.next
+            if place is None or self.done.more:
+                return
+
+    def _parts(self, wanted: RunFilter) -> Iterator[RunFilter]:
+        """Lists are in the order of updates. Of what was submitted early enough, most was updated no later: it is
+        found without a look at what came after it, of which there may be more than time allows to read. The rest has
+        changed since. Of what waits, only programs do: they are put back."""
+        before = self._selection.submitted_before
+        if before is None:
+            yield wanted
+            return
+        yield replace(wanted, updated_before=before)
+        since = replace(wanted, updated_after=math.nextafter(before, -math.inf))
+        if wanted.status != RunState.PENDING:
+            yield since
+        elif wanted.kind != FLOW:
+            yield replace(since, kind=wanted.kind or EXEC)
 
     def _is_meant(self, line: Summary) -> bool:
         before = self._selection.submitted_before

@@ -7,7 +7,15 @@ import re
 from pyoco_server.core.names import is_run_id, is_tag
 from pyoco_server.core.priced.instants import utc
 
-__all__ = ["ENVELOPE_NAME", "artifact_key", "artifact_suffix", "envelope_key", "is_artifact_name", "result_prefix"]
+__all__ = [
+    "ENVELOPE_NAME",
+    "artifact_key",
+    "artifact_suffix",
+    "envelope_key",
+    "is_artifact_name",
+    "result_prefix",
+    "tenant_of",
+]
 
 ENVELOPE_NAME = "pack_envelope.json"
 
@@ -23,6 +31,11 @@ def result_prefix(tenant_id: str, created_at_us: int, run_id: str) -> str:
         raise ValueError("an object key is made of a tenant id and the UUID of a run")
     day = utc(created_at_us)
     return f"dpp/{tenant_id}/{day.year:04d}/{day.month:02d}/{day.day:02d}/{run_id}/"
+
+
+def tenant_of(key: str) -> str:
+    """Whose object it is."""
+    return key.removeprefix("dpp/").partition("/")[0]
 
 
 def envelope_key(prefix: str) -> str:

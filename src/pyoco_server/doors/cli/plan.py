@@ -16,7 +16,7 @@ from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_en
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.supervisor import Part
-from pyoco_server.doors.frames.settings import check_exposure
+from pyoco_server.doors.frames.settings import check_exposure, is_loopback
 from pyoco_server.embedded import EmbeddedNats, find_command
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program import SAMPLES
@@ -163,12 +163,19 @@ class Plan:
         return Part(
             name=name,
             command=lambda: [*_module("server"), "gateway", "--fd", str(http.fileno())],
-            environment=environment,
+            environment=lambda: {**environment(), **self._hosts()},
             inherit=[http.fileno()],
             until_ready=until_ready,
             stops=_GATEWAY,
             stop_seconds=15.0,
         )
+
+    def _hosts(self) -> dict[str, str]:
+        """Who listens on this machine alone is not meant for others, nor for pages in its browsers that come by a name
+        of their own. Empty is as good as unset: a compose file passes on what nobody has set."""
+        if self.config.http_hosts or not is_loopback(self.options.host):
+            return {}
+        return {"PYOCO_HTTP_HOSTS": "localhost"}
 
     def _keeper_part(self, environment: Callable[[], dict[str, str]]) -> Part:
         command = _module("keeper")

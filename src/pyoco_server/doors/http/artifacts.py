@@ -46,7 +46,7 @@ async def _download(request: Request, name: str) -> Response:
     headers |= _content_headers(run, left)
     if request.method == "HEAD":
         return Response(headers=headers)
-    done = state.downloads.take()
+    done = state.downloads.take(caller_of(request).tenant_id or "")
     try:
         chunks = await open_left(state.backend, run, left)
         first = await anext(chunks, b"")  # what fails before the first byte has an answer of its own

@@ -20,12 +20,21 @@ from pyoco_server.actions.authenticate import NOBODY, authenticate, authenticate
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.answers import error_answer, plain_error
 from pyoco_server.doors.http.event_stream import server_is_stopping
+from pyoco_server.doors.http.hosts import answers_to, host_name
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1.limits import admit
 from pyoco_server.doors.http.v1.problems import MethodRefused, answer_error
-from pyoco_server.doors.http.v1.visit import is_of_payers, is_v1
-from pyoco_server.errors import DashboardReadOnly, DependencyUnavailable, KeyRefused, NotFound, PyocoError, Unavailable
+from pyoco_server.doors.http.v1.visit import is_of_payers, is_v1, logged_path
+from pyoco_server.errors import (
+    DashboardReadOnly,
+    DependencyUnavailable,
+    HostRefused,
+    KeyRefused,
+    NotFound,
+    PyocoError,
+    Unavailable,
+)
 from pyoco_server.logs import get_logger
 
 __all__ = ["Guard", "Table"]
@@ -131,7 +140,7 @@ class Guard:
         self._open_below = tuple(operation.path.rpartition("{")[0] for operation in opened if operation.tail)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = _misfit(scope) or (None if scope["method"] in _SAFE else _refusal(scope))
+        refusal = _misfit(scope) or _misnamed(scope) or (None if scope["method"] in _SAFE else _refusal(scope))
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -208,6 +217,21 @@ def _misfit(scope: Scope) -> Response | None:
     return plain_error(400, "bad request target", 2)
 
 
+def _misnamed(scope: Scope) -> Response | None:
+    """The answer to whoever asks for somebody else: perhaps a page whose name was made to lead here, and which its
+    browser lets read our answers. Every `Host` has to be fine: nobody knows which of two is meant."""
+    state: State = scope["app"].state.gateway
+    hosts = state.backend.config.http_hosts
+    if not hosts:
+        return None
+    strangers = [value for name, value in scope["headers"] if name == b"host" and not answers_to(hosts, value)]
+    if not strangers:
+        return None
+    log.info("refused a request for another host", path=logged_path(scope["path"]), host=_shown(strangers[0]))
+    error = HostRefused()
+    return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
+
+
 def _refusal(scope: Scope) -> Response | None:
     """The answer to a browser that may not do this, by what it says of itself: no page can change these headers, nor
     leave them out. A program sends none of them and is not meant: it shows a key, or is trusted like every other.
@@ -216,14 +240,15 @@ def _refusal(scope: Scope) -> Response | None:
     crossing = _crossing(told)
     if crossing is not None:
         # Somebody's page tries to use a server that trusts whoever reaches it.
-        log.info("refused a request from another site's page", path=scope["path"], detail=crossing)
+        log.info("refused a request from another site's page", path=logged_path(scope["path"]), detail=crossing)
         if is_of_payers(scope["path"]):
             return answer_error(scope, DashboardReadOnly(crossing))
         return plain_error(403, crossing, 2)
     state: State = scope["app"].state.gateway
     if state.backend.config.dashboard_read_only and not _OF_A_PAGE.isdisjoint(told):
         error = DashboardReadOnly()
-        log.info("refused a change from a browser: the dashboard is read-only", path=scope["path"], error=error)
+        path = logged_path(scope["path"])
+        log.info("refused a change from a browser: the dashboard is read-only", path=path, error=error)
         return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
     return None
 
@@ -251,22 +276,14 @@ def _crossing(told: dict[bytes, bytes]) -> str | None:
         return None
     # Each proxy adds its own name to the list: the first is what the browser asked for.
     asked = [told.get(b"host", b""), told.get(b"x-forwarded-host", b"").partition(b",")[0]]
-    name = _host_name(origin.partition(b"://")[2])  # none for `null`, which is a page of nowhere
-    if name and name in map(_host_name, asked):
+    name = host_name(origin.partition(b"://")[2])  # none for `null`, which is a page of nowhere
+    if name and name in map(host_name, asked):
         return None
     ours = " or ".join(_shown(each) for each in asked if each) or "nothing"
     return (
         f"cross-site request: the page came from {_shown(origin)}, but this gateway was asked as {ours}; "
         "let the proxy pass Host or X-Forwarded-Host"
     )
-
-
-def _host_name(address: bytes) -> bytes:
-    """Without the port, in lower case. The address of a machine may have colons of its own, within brackets."""
-    address = address.strip().lower()
-    if address.startswith(b"["):
-        return address.partition(b"]")[0] + b"]"
-    return address.partition(b":")[0]
 
 
 def _shown(value: bytes) -> str:
@@ -280,7 +297,7 @@ def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:
     may not have happened. Raises the cancellation again when it is somebody else's."""
     if not (getattr(scope["app"].state, "stopping", False) or server_is_stopping()):
         raise error
-    log.info("a request was given up: the gateway stops", method=scope["method"], path=scope["path"])
+    log.info("a request was given up: the gateway stops", method=scope["method"], path=logged_path(scope["path"]))
     if is_of_payers(scope["path"]):
         return answer_error(scope, Unavailable("the gateway stops"))
     answer = plain_error(503, "gateway is stopping", 3)
@@ -325,6 +342,8 @@ def _key(headers: Iterable[tuple[bytes, bytes]], name: str) -> str | None:
             scheme, _, token = value.partition(b" ")
             if not bearer and scheme.lower() == b"bearer":
                 bearer = token.strip()
+            elif not bearer and header == wanted:  # named in the settings: then a key comes in it as in any other
+                bearer = value.strip()
         elif header == wanted and value:
             return value.decode("latin-1")
     return bearer.decode("latin-1") if bearer else None

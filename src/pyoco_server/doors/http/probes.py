@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.priced.check_ready import NOT_READY, READY_SECONDS, check_ready
+from pyoco_server.actions.priced.check_ready import READY_SECONDS
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
@@ -25,8 +25,7 @@ async def get_healthz(_: Request) -> Response:
 
 async def get_readyz(request: Request) -> Response:
     """PRICED-178"""
-    priced = state_of(request).backend.priced
-    readiness = NOT_READY if priced is None else await check_ready(priced)
+    readiness = await state_of(request).readiness()
     return json_answer(readiness.document(), 200 if readiness.is_ready else 503, _NO_STORE)
 
 

@@ -8,11 +8,12 @@ from typing import cast
 
 from starlette.requests import Request
 
+from pyoco_server.actions.priced.check_ready import NOT_READY, Readiness, check_ready
 from pyoco_server.actions.programs.measure import RunTimes
 from pyoco_server.core.run import Caller
 from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
-from pyoco_server.doors.http.outlook import Outlook
+from pyoco_server.doors.http.outlook import Outlook, SharedLook
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.turns import FairTurns, Turns
 from pyoco_server.errors import Unavailable
@@ -38,8 +39,9 @@ UPLOADS_MAX = 4
 INPUTS_MAX, INPUTS_OF_TENANT_MAX = 32, 8
 #: Jobs with large files on their way in at once, and those of one tenant: the same.
 JOBS_MAX, JOBS_OF_TENANT_MAX = 32, 16
-#: Wheels on their way out at once: each has some 2 MiB in memory.
-DOWNLOADS_MAX = 32
+#: Files on their way out at once, and those of one tenant: a wheel or an artifact has some 2 MiB in memory, a result
+#: is there whole.
+DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX = 32, 24
 
 
 class State:
@@ -57,7 +59,10 @@ class State:
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
         #: None: this gateway knows nothing of priced runs.
         self.outlook = Outlook(backend.priced) if backend.priced is not None else None
-        self.uploads, self.downloads = Turns(UPLOADS_MAX), Turns(DOWNLOADS_MAX)
+        #: Whoever likes may ask, and each look writes to the ledger.
+        self.readiness = SharedLook(self._readiness)
+        self.uploads = Turns(UPLOADS_MAX)
+        self.downloads = FairTurns(DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX)
         self.inputs = FairTurns(INPUTS_MAX, INPUTS_OF_TENANT_MAX)
         self.jobs = FairTurns(JOBS_MAX, JOBS_OF_TENANT_MAX)
         self.run_times = RunTimes()
@@ -76,6 +81,7 @@ class State:
 
     async def stop(self) -> None:
         self.hub.close()
+        await self.readiness.close()
         if self.outlook is not None:
             await self.outlook.close()
         if self._sweeper is not None:
@@ -85,6 +91,10 @@ class State:
         await self.key_uses.stop()
         await self.letter_feeder.stop()
         await self.feeder.stop()
+
+    async def _readiness(self) -> Readiness:
+        priced = self.backend.priced
+        return NOT_READY if priced is None else await check_ready(priced)
 
     async def _lists_are_true(self) -> bool:
         """Without waiting for it."""

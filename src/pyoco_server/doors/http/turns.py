@@ -49,16 +49,26 @@ class FairTurns:
     def taken(self) -> int:
         return self._all.taken
 
+    def take(self, who: str) -> Callable[[], None]:
+        """Returns what gives the turn back, to be called once. Raises TooManyTransfers."""
+        if self._taken[who] >= self._each_max:
+            raise TooManyTransfers(f"{self._each_max} of this tenant are under way, and no more are taken at once")
+        give_back = self._all.take()
+        self._taken[who] += 1
+
+        def give_both_back() -> None:
+            give_back()
+            self._taken[who] -= 1
+            if not self._taken[who]:
+                del self._taken[who]
+
+        return give_both_back
+
     @contextlib.contextmanager
     def turn(self, who: str) -> Iterator[None]:
         """Raises TooManyTransfers."""
-        if self._taken[who] >= self._each_max:
-            raise TooManyTransfers(f"{self._each_max} of this tenant are under way, and no more are taken at once")
-        with self._all.turn():
-            self._taken[who] += 1
-            try:
-                yield
-            finally:
-                self._taken[who] -= 1
-                if not self._taken[who]:
-                    del self._taken[who]
+        give_back = self.take(who)
+        try:
+            yield
+        finally:
+            give_back()

@@ -66,7 +66,7 @@ async def get_wheel(request: Request) -> Response:
     headers |= _content_headers(found.wheel)
     if request.method == "HEAD":
         return Response(headers=headers, media_type=ByteStream.media_type)
-    done = state.downloads.take()
+    done = state.downloads.take(caller_of(request).tenant_id or "")
     chunks = read_wheel(state.backend, found)
     try:
         first = await anext(chunks, b"")  # what fails before the first byte has an answer of its own

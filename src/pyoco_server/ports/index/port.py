@@ -45,6 +45,8 @@ class RunFilter:
     workflow_yaml_sha256: str | None = None
     #: Strictly later than this (FLOW-102).
     updated_after: float | None = None
+    #: Strictly earlier than this.
+    updated_before: float | None = None
     #: How the run id begins: characters of a UUID in lower case, at least one.
     run_id_prefix: str | None = None
     #: Of programs: the job, who asked for it, and where it was queued.

@@ -85,7 +85,7 @@ class _Question:
     by_prefix: bool = False
 
     def values(self, limit: int) -> dict[str, object]:
-        wanted, after = self.wanted, self.after or Place(0, 0.0, "")
+        wanted, (revision, at, run_id) = self.wanted, self.start or (0, 0, "")
         tenants = {f"tenant_{number}": tenant for number, tenant in enumerate(self.tenants)}
         return (
             tenants
@@ -99,13 +99,23 @@ class _Question:
                 "client_id": wanted.client_id,
                 "grp": wanted.group,
                 "since": number_of(wanted.updated_after or 0.0),
-                "revision": after.revision,
-                "at": number_of(after.updated_at),
-                "run_id": after.run_id,
+                "until": number_of(wanted.updated_before or 0.0),
+                "revision": revision,
+                "at": at,
+                "run_id": run_id,
                 "limit": limit,
             }
             | _prefix_values(wanted)
         )
+
+    @property
+    def start(self) -> tuple[int, int, str] | None:
+        """Below which place, as SQL has it: that where the last page ended, or where updates are early enough. Were
+        these two conditions, an index might be walked down from the wrong one of them."""
+        after, before = self.after, self.wanted.updated_before
+        starts = [(number_of(after.updated_at), after.run_id)] if after is not None else []
+        starts += [(number_of(before), "")] if before is not None else []
+        return (after.revision if after is not None else 0, *min(starts)) if starts else None
 
     @property
     def filters(self) -> list[_Filter]:
@@ -129,8 +139,8 @@ class _Question:
         return [":status"] if self.wanted.status is not None else [f"'{status}'" for status in _STATUSES]
 
     def within(self, order: str) -> list[str]:
-        """Below the place where the last page ended, above the oldest update that is asked for."""
-        terms = [f"({order}.at, {order}.run_id) < (:at, :run_id)"] if self.after is not None else []
+        """Below the place where the list begins, above the oldest update that is asked for."""
+        terms = [f"({order}.at, {order}.run_id) < (:at, :run_id)"] if self.start is not None else []
         terms += [f"{order}.at > :since"] if self.wanted.updated_after is not None else []
         return terms + (["r.rev <= :revision"] if self.frozen else [])
 
@@ -188,7 +198,7 @@ SELECT json_group_array(tenant) FROM some WHERE tenant IS NOT NULL
 def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ...]:
     if wanted.tenant_id != EVERYBODY:
         return (wanted.tenant_id,)
-    if replace(wanted, status=None, updated_after=None, run_id_prefix=None) == RunFilter():
+    if replace(wanted, status=None, updated_after=None, updated_before=None, run_id_prefix=None) == RunFilter():
         return ()
     (text,) = connection.execute(_SOME_TENANTS).fetchone()
     tenants = json.loads(text)
@@ -304,6 +314,7 @@ def _moved(connection: sqlite3.Connection, question: _Question) -> str:
     terms += ["r.tenant_id = :tenant_0"] if wanted.tenant_id != EVERYBODY else []
     terms += ["r.status = :status"] if wanted.status is not None else []
     terms += ["r.at > :since"] if wanted.updated_after is not None else []
+    terms += ["r.at < :until"] if wanted.updated_before is not None else []
     terms += [_TAGGED.holds] if wanted.tag is not None else []
     terms += [each.holds for each in question.filters]
     return f"""SELECT m.at AS at, m.run_id AS run_id FROM moves AS m {index} CROSS JOIN runs AS r ON r.run_id = m.run_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from starlette.requests import Request
@@ -9,12 +10,13 @@ from starlette.responses import Response
 
 from pyoco_server.actions.priced.owned import find_owned, stored_envelope
 from pyoco_server.core.priced.envelope import ENVELOPE_CONTENT_TYPE
-from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.priced.run import PricedRun, ResultPointer
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.doors.http.v1.documents import TRACE_PARAMETER
 from pyoco_server.doors.http.v1.limits import admit, priced_of
+from pyoco_server.doors.http.v1.pieces import in_pieces
 from pyoco_server.errors import Problem, Refused
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
@@ -29,16 +31,21 @@ async def get_priced_envelope(request: Request) -> Response:
     result = owned.result
     if result is None:
         raise _nothing_published(owned.run)
-    with state_of(request).downloads.turn():  # each is in memory whole
+    with contextlib.ExitStack() as held:
+        held.enter_context(state_of(request).downloads.turn(visit.tenant_id))  # each is in memory whole
         data = await stored_envelope(priced, owned.run, result, owned.now_us)
-    headers = visit.headers() | {
+        return in_pieces(data, visit.headers() | _headers(result, data), held.pop_all().close)
+
+
+def _headers(result: ResultPointer, data: bytes) -> dict[str, str]:
+    return {
         "ETag": f'"{result.sha256}"',
+        "Content-Length": str(len(data)),
         "Content-Type": ENVELOPE_CONTENT_TYPE,
         # What a pack wrote is read by programs and by our page; as a page of its own it is nothing.
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox",
     }
-    return Response(data, headers=headers)
 
 
 def _nothing_published(run: PricedRun) -> Refused:

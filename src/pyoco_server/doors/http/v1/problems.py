@@ -15,6 +15,7 @@ from pyoco_server.doors.http.v1.costs import Costs
 from pyoco_server.doors.http.v1.visit import Visit, visit_of
 from pyoco_server.errors import (
     DashboardReadOnly,
+    HostRefused,
     KeyBusy,
     KeyMissing,
     KeyRefused,
@@ -64,6 +65,7 @@ REASONS: dict[type[PyocoError], Reason] = {
     TooLarge: Reason.VALIDATION_FAILED,
     TooSlow: Reason.VALIDATION_FAILED,
     MethodRefused: Reason.VALIDATION_FAILED,
+    HostRefused: Reason.VALIDATION_FAILED,
     TenantRateLimited: Reason.RATE_LIMITED,
     RateLimited: Reason.RATE_LIMITED,
     SendFailed: Reason.QUEUE_ENQUEUE_FAILED,
@@ -72,7 +74,12 @@ REASONS: dict[type[PyocoError], Reason] = {
     PyocoError: Reason.DEPENDENCY_UNAVAILABLE,
 }
 #: Where HTTP has a better word than the one that the reason usually goes with.
-_STATUS: dict[type[PyocoError], int] = {DashboardReadOnly: 403, MethodRefused: 405, TooSlow: 408}
+_STATUS: dict[type[PyocoError], int] = {
+    DashboardReadOnly: 403,
+    MethodRefused: 405,
+    TooSlow: 408,
+    HostRefused: 421,
+}
 
 #: Fixed texts: a problem never repeats what was sent (PRICED-171).
 _DETAILS: dict[Reason, str] = {
@@ -96,6 +103,7 @@ _OTHERWISE = {
     403: "A page in a browser may not make this change.",
     405: "This cannot be done here; Allow says what can.",
     408: "The body stopped coming.",
+    421: "This name in Host is not answered: PYOCO_HTTP_HOSTS lists those that are.",
 }
 
 

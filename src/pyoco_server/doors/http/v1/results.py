@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyoco_server.core.priced.result_key import tenant_of
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.doors.http.v1.limits import priced_of
+from pyoco_server.doors.http.v1.pieces import in_pieces
 from pyoco_server.doors.http.v1.visit import visit_of
 from pyoco_server.errors import ObjectNotFound
 from pyoco_server.ports.results.port import Head
@@ -28,28 +31,28 @@ async def get_priced_result(request: Request) -> Response:
         head = await priced.results.head(key)
         if head is None:
             raise ObjectNotFound
-        return _answer(request, b"", head)
-    with state.downloads.turn():  # each is in memory whole
+        return Response(headers=_headers(request, head))
+    with contextlib.ExitStack() as held:
+        held.enter_context(state.downloads.turn(tenant_of(key)))  # each is in memory whole
         found = await priced.results.get(key)
-    if found is None:
-        raise ObjectNotFound
-    return _answer(request, *found)
+        if found is None:
+            raise ObjectNotFound
+        data, head = found
+        return in_pieces(data, _headers(request, head), held.pop_all().close)
 
 
-def _answer(request: Request, data: bytes, head: Head) -> Response:
+def _headers(request: Request, head: Head) -> dict[str, str]:
     """A file, and no page: whatever a pack wrote, no browser runs it in our name."""
-    headers = {
+    return {
         **visit_of(request.scope).headers(),
         "ETag": f'"{head.sha256}"',
         "X-Content-Type-Options": "nosniff",
         "Content-Disposition": "attachment",
         "Content-Security-Policy": "sandbox",
         "Content-Length": str(head.size_bytes),
+        # As it is stored, in what a header can hold. Were it not told, the framework would say something of its own.
+        "Content-Type": head.content_type.encode("latin-1", "replace").decode("latin-1"),
     }
-    answer = Response(data, headers=headers)
-    # Put down as it is stored: the framework would add a charset of its own to every text.
-    answer.raw_headers.append((b"content-type", head.content_type.encode("latin-1", "replace")))
-    return answer
 
 
 SCHEMAS: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1.costs import UNKNOWN, Costs
 from pyoco_server.ports.ledger.port import Rate
 
-__all__ = ["MCP", "ROOT", "TRACE_ID", "Visit", "is_of_payers", "is_v1", "visit_of"]
+__all__ = ["MCP", "ROOT", "TRACE_ID", "Visit", "is_of_payers", "is_v1", "logged_path", "visit_of"]
 
 ROOT = "/v1"
 #: Where agents ask. It leads to `/v1`, and answers with problems at its entrance, too.
@@ -32,6 +32,11 @@ def is_v1(path: str) -> bool:
 def is_of_payers(path: str) -> bool:
     """Where a key is needed whatever the settings say: behind it money is at stake (PRICED-170)."""
     return is_v1(path) or path in {MCP, MCP.rstrip("/")}
+
+
+def logged_path(path: str) -> str:
+    """As it may be told in the log: that of a result opens it to whoever reads it (PRICED-171)."""
+    return _RESULTS if path.startswith(_RESULTS) else path
 
 
 @dataclass
@@ -69,7 +74,7 @@ class Visit:
 
     @property
     def logged_path(self) -> str:
-        return _RESULTS if self.is_of_result else self.path
+        return logged_path(self.path)
 
 
 def visit_of(scope: Scope) -> Visit:
