@@ -51,6 +51,14 @@ class TestList:
             run_id = await submit(gateway)
             assert run_id in await ids(gateway)
 
+    async def test_whoever_was_shown_an_end_finds_it_in_the_next_list(self, gateway: Gateway) -> None:
+        for how in ("", "/watch"):
+            for _ in range(5):
+                run_id = await submit(gateway)
+                await ended(gateway, run_id, Completed(progress=PROGRESS))
+                assert "COMPLETED" in (await gateway.client.get(f"/runs/{run_id}{how}")).text
+                assert run_id in await ids(gateway, status="COMPLETED"), how
+
     async def test_a_summary_has_what_is_known(self, gateway: Gateway) -> None:
         """FLOW-109"""
         run_id = await submit(gateway, tag="gpu", tags=["x"])

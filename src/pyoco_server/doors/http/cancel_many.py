@@ -81,7 +81,7 @@ async def cancel_runs(request: Request) -> Response:
     elif not state.backend.is_up():
         raise Unavailable("runs cannot be stopped while there is no connection to NATS")
     done = await cancel_many(state.backend, caller_of(request), selection, reason)
-    state.written(done.revision)
+    state.told(done.revision)
     return json_answer(_counts(done))
 
 

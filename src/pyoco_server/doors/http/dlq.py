@@ -73,7 +73,7 @@ async def redrive_letter(request: Request) -> Response:
     state, letter_id = state_of(request), request.path_params["letter_id"]
     change = read_change(await read_body(request))
     accepted = await redrive(state.backend, caller_of(request), letter_id, change)
-    state.written(accepted.stored.revision)
+    state.told(accepted.stored.revision)
     run = accepted.stored.run
     answer = {"id": letter_id, "run_id": run.run_id, "rerun_of": run.rerun_of, "status": "PENDING"}
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
@@ -85,10 +85,10 @@ async def requeue_letter(request: Request) -> Response:
     found = await find_letter(state.backend, caller, letter_id)
     if not found.letter.is_exec:
         accepted = await redrive(state.backend, caller, letter_id)
-        state.written(accepted.stored.revision)
+        state.told(accepted.stored.revision)
         return json_answer({"run_id": accepted.stored.run.run_id}, headers=REPLAYED if accepted.replayed else None)
     submitted = await requeue(state.backend, caller, found)
-    state.written(submitted.revision)
+    state.told(submitted.revision)
     run = submitted.run
     answer = {"run_id": run.run_id, "job_id": run.program.job_id if run.program is not None else None}
     return json_answer(answer, headers=REPLAYED if submitted.duplicate else None)
@@ -99,7 +99,7 @@ async def redrive_letters(request: Request) -> Response:
     wanted, span = read_letter_selection(await read_body(request))
     await state.letters_settled()
     done = await redrive_many(state.backend, caller_of(request), wanted, span)
-    state.written(done.revision)
+    state.told(done.revision)
     answer = {
         "matched": done.matched,
         "redriven": done.redriven,

@@ -48,9 +48,9 @@ async def submit_job(request: Request) -> Response:
             submitted = await submit_job_once(state.backend, caller, ask, files, named)
         except GridRefused as error:
             if error.code is Code.QUEUE_FULL:  # its record was made and taken back: no list shows it after this answer
-                state.written(await state.backend.runs.newest())
+                state.told(await state.backend.runs.newest())
             raise
-    state.written(submitted.revision)
+    state.told(submitted.revision)
     state.duplicates[ask.group] += submitted.duplicate
     run = submitted.run
     answer = {

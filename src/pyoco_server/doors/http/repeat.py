@@ -42,7 +42,7 @@ async def rerun_run(request: Request) -> Response:
     change = read_change(await read_body(request))
     run_id = request.path_params["run_id"]
     accepted = await rerun(state.backend, caller_of(request), run_id, change, key)
-    state.written(accepted.stored.revision)
+    state.told(accepted.stored.revision)
     answer = {"run_id": accepted.stored.run.run_id, "status": "PENDING", "rerun_of": run_id}
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
 
@@ -59,7 +59,7 @@ async def submit_batch(request: Request) -> Response:
     good = [item for item in items if isinstance(item, Item)]
     outcomes = _in_order(items, await submit_many(state.backend, caller_of(request), good))
     accepted = [outcome for outcome in outcomes if isinstance(outcome, Accepted)]
-    state.written(max((outcome.stored.revision for outcome in accepted), default=0))
+    state.told(max((outcome.stored.revision for outcome in accepted), default=0))
     is_replay = bool(accepted) and all(outcome.replayed for outcome in accepted)
     answer = {
         "accepted": len(accepted),

@@ -65,7 +65,7 @@ async def submit_run_yaml(request: Request) -> Response:
 
 async def _accept(state: State, caller: Caller, ask: Submission, key: str | None) -> Response:
     accepted = await submit_once(state.backend, caller, ask, key)
-    state.written(accepted.stored.revision)
+    state.told(accepted.stored.revision)
     headers = REPLAYED if accepted.replayed else None
     return json_answer({"run_id": accepted.stored.run.run_id, "status": "PENDING"}, headers=headers)
 
@@ -73,6 +73,7 @@ async def _accept(state: State, caller: Caller, ask: Submission, key: str | None
 async def get_run(request: Request) -> Response:
     state = state_of(request)
     found = await read_run(state.backend, caller_of(request), request.path_params["run_id"])
+    state.told(found.revision)
     facts = await worker_facts(state.backend, found.run)
     wait = await _wait(state, caller_of(request), found.run)
     return json_answer(_public(found, facts, wait, records=wants_records(request.query_params)))
@@ -104,7 +105,7 @@ async def cancel_run(request: Request) -> Response:
     state = state_of(request)
     reason = read_reason(await read_body(request))
     stored = await cancel(state.backend, caller_of(request), request.path_params["run_id"], reason)
-    state.written(stored.revision)
+    state.told(stored.revision)
     snapshot = shown_run(stored.run)
     del snapshot["task_records"]
     return json_answer(snapshot)

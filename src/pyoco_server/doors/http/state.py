@@ -100,11 +100,13 @@ class State:
         """Without waiting for it."""
         return self.backend.is_up() and await self.feeder.caught_up(0)
 
-    def written(self, revision: int) -> None:
+    def told(self, revision: int) -> None:
+        """Somebody knows of it: by an own write, or by what was read."""
         self._revision = max(self._revision, revision)
 
     async def settled(self) -> None:
-        """Whoever was just given a run id finds it in the next list. Raises Unavailable when lists cannot be true."""
+        """Whoever was just given a run id, or saw a run end, finds that in the next list. Raises Unavailable when lists
+        cannot be true."""
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.feeder.caught_up(_SETTLE_SECONDS):

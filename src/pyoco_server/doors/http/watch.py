@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +17,7 @@ from pyoco_server.doors.http.event_stream import EventStream
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import Malformed, wants_records
 from pyoco_server.doors.http.shown import shown_run
-from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.doors.http.state import State, caller_of, state_of
 from pyoco_server.errors import Corrupt, Problem
 from pyoco_server.logs import get_logger
 
@@ -40,7 +39,7 @@ async def watch_run(request: Request) -> Response:
     watching = await watch(state.backend, caller_of(request), state.hub, ask)
     if not isinstance(watching, Watching):
         return Response(status_code=204)
-    frames = _Frames(watching, state.backend.clock, records=wants_records(request.query_params))
+    frames = _Frames(watching, state, records=wants_records(request.query_params))
     stream = EventStream(frames)
     watching.follower.on_over = stream.hurry
     if watching.follower.is_over:
@@ -76,8 +75,8 @@ def _read(request: Request) -> Watch:
 class _Frames:
     """The events of one watcher as they go over the wire."""
 
-    def __init__(self, watching: Watching, clock: Callable[[], float], *, records: bool) -> None:
-        self._watching, self._clock, self._records = watching, clock, records
+    def __init__(self, watching: Watching, state: State, *, records: bool) -> None:
+        self._watching, self._state, self._records = watching, state, records
         self.ends_at = watching.ends_at
 
     async def next(self) -> bytes | None:
@@ -89,9 +88,10 @@ class _Frames:
         except Corrupt as error:
             log.error("a stored run cannot be shown; its watch ends", run_id=_run_id(event.word), error=error)
             return None
+        self._state.told(event.word.stored.revision)
         # FLOW-121. JSON has no line break outside of a string, and escapes those inside: a frame cannot be broken.
         head = f"id: {event.word.stored.revision}\nevent: {event.kind}\n".encode()
-        return b"".join((head, data, f"{self._clock()!r}}}\n\n".encode()))
+        return b"".join((head, data, f"{self._state.backend.clock()!r}}}\n\n".encode()))
 
     def close(self) -> None:
         self._watching.close()
