@@ -121,7 +121,9 @@ def test_a_pack_that_hangs_leaves_or_closes_its_lines_costs_its_own_run(deployed
     shown = ended(deployed, "words", text="eat lines")
     envelope = envelope_of(deployed, shown)
     assert (envelope["status"], envelope["data"]) == ("COMPLETED", {"said": "EAT LINES"})
-    pid = envelope["meta"]["words"]["pid"]
+    eaten = envelope["meta"]["words"]["pid"]
+    pid = envelope_of(deployed, ended(deployed, "words", text="go on"))["meta"]["words"]["pid"]
+    assert pid != eaten, "what closed its lines is of no use to the next run"
     assert pid in {each.pid for each in deployed.worker.pack_hosts()}
     assert "sk-key" not in str(psutil.Process(pid).environ())
     check_counted(deployed)
