@@ -227,7 +227,13 @@ def _hosts_problem(value: object) -> str | None:
     return f"has {str(bad[0])[:80]!r}, which is not a host name in lower case without a port" if bad else None
 
 
+#: A JetStream in this process, for tests (`ports/nats/memory`).
+_MEMORY_SERVER = re.compile(r"memory://[A-Za-z0-9_-]{1,200}", re.ASCII)
+
+
 def _is_nats_url(text: str) -> bool:
+    if _MEMORY_SERVER.fullmatch(text):
+        return True
     servers = [_NATS_SERVER.fullmatch(part.strip()) for part in text.split(",")]
     return all(server is not None and 0 < int(server["port"] or 4222) < 65536 for server in servers)
 

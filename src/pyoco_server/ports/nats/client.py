@@ -13,17 +13,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import nats.errors
 from nats.aio.client import Client, Srv
-from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.parser import QuickParser
 
-__all__ = ["QuickClient", "Raw"]
+__all__ = ["QuickClient", "Raw", "Subscription", "header_block"]
 
 log = get_logger(__name__)
 
@@ -53,6 +52,22 @@ class Raw(NamedTuple):
         """Parsed when asked for: few messages need it."""
         lines = (line.partition(":") for line in self.head.decode("utf-8", "replace").split("\r\n")[1:])
         return {name.strip(): value.strip() for name, colon, value in lines if colon}
+
+
+class Subscription(Protocol):
+    """What `listen` returns. The private names are the library's."""
+
+    _id: int
+
+    async def unsubscribe(self, limit: int = 0) -> None: ...
+
+    def _stop_processing(self) -> None: ...
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they are on the wire."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
 
 
 #: A connection that has more than this to send is left to the library, which waits until there is less.
@@ -118,6 +133,20 @@ class QuickClient(Client):
         """The listener hears nothing more. To be called after the subscription has ended."""
         self._listeners.pop(subscription._id, None)
 
+    async def leave(self, subscription: Subscription) -> asyncio.Future[bool]:
+        """Unsubscribe; the listener stays until it is forgotten. The answer is there once the server has confirmed."""
+        await self._send_unsubscribe(subscription._id)
+        await self._flush_pending(force_flush=True)  # a ping goes out at once, and would overtake it
+        self._remove_sub(subscription._id)  # a reconnect does not subscribe to it again
+        confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        await self._send_ping(confirmed)
+        return confirmed
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forget a subscription that the server has been told to end."""
+        subscription._stop_processing()
+        self._remove_sub(subscription._id)
+
     async def _process_pong(self) -> None:
         """A late answer to a ping that nobody waits for any more, after a `flush` that was given up, is no surprise.
 
@@ -176,10 +205,7 @@ class QuickClient(Client):
         """As `publish`, for subjects and headers that are ours: they are not checked again."""
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
-        head = b""
-        if headers:
-            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-            head = f"NATS/1.0\r\n{lines}\r\n".encode()
+        head = header_block(headers) if headers else b""
         size = len(head) + len(data)
         if size > self._max_payload:  # the server counts the headers, too, and would hang up
             raise nats.errors.MaxPayloadError

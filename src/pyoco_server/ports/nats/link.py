@@ -19,6 +19,7 @@ from pyoco_server.ports.nats.access import Access, Certificates, why_not_in
 from pyoco_server.ports.nats.answers import NEVER, fault_of, read_answer, refusal, swallower
 from pyoco_server.ports.nats.client import QuickClient, Raw
 from pyoco_server.ports.nats.faults import BadSubject, Full, Futile, NoConnection, NotPermitted, Rejected, gave_up
+from pyoco_server.ports.nats.memory.client import MemoryClient
 from pyoco_server.ports.nats.refusals import Refusals
 from pyoco_server.ports.store_state import StoreState
 
@@ -71,7 +72,7 @@ class Link:
     IN_FLIGHT_MAX = 2048
 
     def __init__(self, patience: Patience) -> None:
-        self.nc = QuickClient()
+        self.nc: QuickClient | MemoryClient = QuickClient()
         self.patience = patience
         self._inbox = ""
         self._count = 0
@@ -108,6 +109,8 @@ class Link:
         answers may not reach us."""
         self._access = access if isinstance(access, Access) else Access(url=access)
         self._url = redact_url(self._access.url)
+        if self._access.url.startswith("memory://"):
+            self.nc = MemoryClient()
         options = self._access.options()
         try:
             await _within(self._connect(name, options), connect_seconds)

@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 import nats.errors
-from nats.aio.msg import Msg
 
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, Rejected
 
 __all__ = ["ChunkReader"]
@@ -80,10 +80,10 @@ class ChunkReader:
 
     async def _one_consumer(self) -> AsyncGenerator[bytes, None]:
         """One consumer's life: until all is read, or until it is lost."""
-        queue: asyncio.Queue[Msg] = asyncio.Queue()
+        queue: asyncio.Queue[Raw] = asyncio.Queue()
         inbox = self._link.nc.new_inbox()
         name = "o" + inbox.rsplit(".", 1)[-1]
-        subscription = await self._link.nc.subscribe(inbox, cb=queue.put)
+        subscription = await self._link.nc.listen(inbox, queue.put_nowait)
         connection = self._link.connection
         try:
             if not await self._make_consumer(name):
@@ -94,13 +94,14 @@ class ChunkReader:
                     await self._ask(name, inbox, _WINDOW - asked)
                     asked = _WINDOW
                 message = await self._next(queue, connection)
-                status = (message.headers or {}).get("Status")
+                status = message.status
                 if status is None:
                     asked, taken = asked - 1, taken + 1
                     yield self._take(message, taken)
                 else:
                     asked -= await self._void(status, message, asked)
         finally:
+            self._link.nc.forget(subscription)
             with contextlib.suppress(nats.errors.Error):  # without a connection the server forgets it in 10 s
                 await subscription.unsubscribe()
                 await self._link.tell(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}")
@@ -128,7 +129,7 @@ class ChunkReader:
         request = msgspec.json.encode({"batch": count, "expires": 5 * _SECOND, "idle_heartbeat": _SECOND})
         await self._link.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{name}", request, inbox)
 
-    async def _next(self, queue: asyncio.Queue[Msg], connection: int) -> Msg:
+    async def _next(self, queue: asyncio.Queue[Raw], connection: int) -> Raw:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -140,7 +141,7 @@ class ChunkReader:
             if time.monotonic() - self._heard_at > _DEAF_SECONDS:
                 raise _Gap("no heartbeat")
 
-    async def _void(self, status: str, message: Msg, asked: int) -> int:
+    async def _void(self, status: str, message: Raw, asked: int) -> int:
         """A word that is no chunk: how much of what was asked will not come."""
         if status in {"100", "408"}:  # nothing there for a second, or for as long as we asked for
             await self._check_current()
@@ -148,9 +149,9 @@ class ChunkReader:
                 raise Corrupt(f"an object has {self._read_bytes} of its {self._size_bytes} bytes")
         else:
             raise _Gap(f"the consumer says {status}")
-        return min(asked, int((message.headers or {}).get("Nats-Pending-Messages", 0))) if status == "408" else 0
+        return min(asked, int(message.headers.get("Nats-Pending-Messages", 0))) if status == "408" else 0
 
-    def _take(self, message: Msg, count: int) -> bytes:
+    def _take(self, message: Raw, count: int) -> bytes:
         # As in ports/nats/watch.py: stream and consumer sequence, counted from the left (ADR-15).
         tokens = message.reply.split(".")
         offset = 0 if len(tokens) == 9 else 2

@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Callable
 
 import nats.errors
-from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import NotStored
-from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.client import Raw, Subscription
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.program_hints.port import Hint
 

@@ -12,11 +12,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import nats.errors
-from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.client import Raw, Subscription
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.queue.puller import JetStreamDelivery

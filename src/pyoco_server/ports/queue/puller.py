@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 import nats.errors
-from nats.aio.subscription import Subscription
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.client import Raw, Subscription
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 
@@ -218,18 +217,13 @@ async def _drain(link: Link, subscription: Subscription, seconds: float) -> None
     nc, connection = link.nc, link.connection
     try:
         if link.is_up:
-            await nc._send_unsubscribe(subscription._id)
-            await nc._flush_pending(force_flush=True)  # a ping goes out at once, and would overtake it
-            nc._remove_sub(subscription._id)  # its listener stays, and a reconnect does not ask for it again
-            confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            await nc._send_ping(confirmed)
+            confirmed = await nc.leave(subscription)
             ends_at = time.monotonic() + _CONFIRM_SECONDS
             while not confirmed.done() and link.is_up and link.connection == connection and time.monotonic() < ends_at:
                 await asyncio.wait({confirmed}, timeout=_LOOK_SECONDS)
             await asyncio.sleep(seconds)
     except (nats.errors.Error, OSError, RuntimeError) as error:  # the last is uvloop's word for a closed connection
-        log.debug("an old inbox was left without a farewell", error=error)
+        log.debug("could not unsubscribe old inbox", error=error)
     finally:
         nc.forget(subscription)
-        subscription._stop_processing()
-        nc._remove_sub(subscription._id)
+        nc.unsubscribe(subscription)

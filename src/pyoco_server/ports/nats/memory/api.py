@@ -1,0 +1,268 @@
+"""The JetStream API: requests on `$JS.API.>`, each answered by one function."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyoco_server.ports.nats.memory.consumer import Consumer, Pull
+from pyoco_server.ports.nats.memory.stream import SECOND_NS, Message, Refusal, Stream, instant
+from pyoco_server.ports.nats.memory.subjects import overlaps
+
+if TYPE_CHECKING:
+    from pyoco_server.ports.nats.memory.server import MemoryNats
+
+__all__ = ["Api"]
+
+_PAGE = 256
+_SUBJECTS_PAGE = 100_000
+_Body = dict[str, Any]
+
+
+class Api:
+    def __init__(self, server: MemoryNats) -> None:
+        self._server = server
+        self._calls: dict[str, Callable[[list[str], _Body], _Body]] = {
+            "STREAM.CREATE": self._create_stream,
+            "STREAM.UPDATE": self._update_stream,
+            "STREAM.INFO": self._stream_info,
+            "STREAM.DELETE": self._delete_stream,
+            "STREAM.PURGE": self._purge,
+            "STREAM.NAMES": self._stream_names,
+            "STREAM.LIST": self._stream_list,
+            "STREAM.MSG.GET": self._get_message,
+            "STREAM.MSG.DELETE": self._delete_message,
+            "CONSUMER.CREATE": self._create_consumer,
+            "CONSUMER.DURABLE.CREATE": self._create_consumer,
+            "CONSUMER.INFO": self._consumer_info,
+            "CONSUMER.LIST": self._consumer_list,
+            "CONSUMER.DELETE": self._delete_consumer,
+            "INFO": self._account,
+        }
+
+    def call(self, path: str, reply: str, data: bytes) -> None:
+        if path.startswith("CONSUMER.MSG.NEXT."):
+            self._pull(path, reply, data)
+            return
+        tokens = path.split(".")
+        for size in (3, 2, 1):
+            known = self._calls.get(".".join(tokens[:size]))
+            if known is not None:
+                self._reply(reply, known, tokens[size:], data)
+                return
+        if reply:
+            self._server.status(reply, "503")
+
+    def _reply(self, reply: str, known: Callable[[list[str], _Body], _Body], words: list[str], data: bytes) -> None:
+        try:
+            answer = known(words, json.loads(data) if data else {})
+        except Refusal as error:
+            answer = {"type": "io.nats.jetstream.api.v1.error", "error": error.as_json()}
+        if reply:
+            self._server.send(reply, json.dumps(answer).encode())
+
+    def _stream(self, name: str) -> Stream:
+        found = self._server.streams.get(name)
+        if found is None:
+            raise Refusal(404, 10059, "stream not found")
+        return found
+
+    def _consumer(self, stream: str, name: str) -> Consumer:
+        found = self._server.consumers.get(self._stream(stream).name, {}).get(name)
+        if found is None or found.is_deleted:
+            raise Refusal(404, 10014, "consumer not found")
+        return found
+
+    # Streams.
+
+    def _create_stream(self, words: list[str], body: _Body) -> _Body:
+        name, config = words[0], Stream.complete(body)
+        existing = self._server.streams.get(name)
+        if existing is not None:
+            if existing.config != config:
+                raise Refusal(400, 10058, "stream name already in use with a different configuration")
+            return self._described(existing)
+        if config["num_replicas"] > 1:
+            raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
+        taken = [subject for each in self._server.streams.values() for subject in each.config["subjects"]]
+        if any(overlaps(one, other) for one in config["subjects"] for other in taken):
+            raise Refusal(400, 10065, "subjects overlap with an existing stream")
+        return self._described(self._server.make_stream(config)) | {"did_create": True}
+
+    def _update_stream(self, words: list[str], body: _Body) -> _Body:
+        stream = self._stream(words[0])
+        if body.get("num_replicas", 1) > 1:
+            raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
+        stream.config = Stream.complete(body)
+        return self._described(stream)
+
+    def _stream_info(self, words: list[str], body: _Body) -> _Body:
+        stream = self._stream(words[0])
+        answer = self._described(stream)
+        if body.get("deleted_details") and (gone := stream.gaps()):
+            answer["state"]["deleted"] = gone
+        if "subjects_filter" in body:
+            counts = sorted(stream.counts(body["subjects_filter"]).items())
+            offset = body.get("offset", 0)
+            page = dict(counts[offset : offset + _SUBJECTS_PAGE])
+            answer["state"]["subjects"] = page or None
+            answer |= {"total": len(counts), "offset": offset, "limit": _SUBJECTS_PAGE}
+        return answer
+
+    def _described(self, stream: Stream) -> _Body:
+        return {
+            "type": "io.nats.jetstream.api.v1.stream_info_response",
+            "config": dict(stream.config),
+            "created": instant(stream.created_ns),
+            "state": stream.state() | {"consumer_count": len(self._living(stream.name))},
+            "ts": instant(time.time_ns()),
+        }
+
+    def _delete_stream(self, words: list[str], _: _Body) -> _Body:
+        self._server.delete_stream(self._stream(words[0]).name)
+        return {"success": True}
+
+    def _purge(self, words: list[str], body: _Body) -> _Body:
+        stream = self._stream(words[0])
+        if stream.config["deny_purge"]:
+            raise Refusal(500, 10110, "stream purge not permitted")
+        count = stream.purge(body.get("filter") or ">", body.get("seq", 0), body.get("keep", 0))
+        return {"success": True, "purged": count}
+
+    def _stream_names(self, _: list[str], body: _Body) -> _Body:
+        wanted = body.get("subject", ">")
+        names = sorted(
+            each.name
+            for each in self._server.streams.values()
+            if any(overlaps(wanted, subject) for subject in each.config["subjects"])
+        )
+        offset = body.get("offset", 0)
+        return {"total": len(names), "offset": offset, "limit": 1024, "streams": names[offset : offset + 1024]}
+
+    def _stream_list(self, _: list[str], body: _Body) -> _Body:
+        names, offset = sorted(self._server.streams), body.get("offset", 0)
+        page = [self._described(self._server.streams[name]) for name in names[offset : offset + _PAGE]]
+        return {"total": len(names), "offset": offset, "limit": _PAGE, "streams": page}
+
+    def _account(self, _: list[str], __: _Body) -> _Body:
+        return {
+            "type": "io.nats.jetstream.api.v1.account_info_response",
+            "memory": 0,
+            "storage": sum(each.bytes for each in self._server.streams.values()),
+            "streams": len(self._server.streams),
+            "consumers": sum(len(self._living(name)) for name in self._server.streams),
+            "limits": {"max_memory": -1, "max_storage": -1, "max_streams": -1, "max_consumers": -1},
+            "api": {"total": 0, "errors": 0},
+        }
+
+    # Messages.
+
+    def _get_message(self, words: list[str], body: _Body) -> _Body:
+        stream = self._stream(words[0])
+        found: Message | None
+        if "last_by_subj" in body:
+            found = stream.last(body["last_by_subj"])
+        elif "next_by_subj" in body:
+            found = stream.next(body["next_by_subj"], body.get("seq", 1))
+        elif "start_time" in body:
+            since = datetime.fromisoformat(body["start_time"])
+            found = stream.since_time(int(since.timestamp() * SECOND_NS))
+        else:
+            found = stream.messages.get(body.get("seq", 0))
+        if found is None:
+            raise Refusal(404, 10037, "no message found")
+        message: _Body = {"subject": found.subject, "seq": found.seq, "time": instant(found.time_ns)}
+        if found.data:
+            message["data"] = base64.b64encode(found.data).decode()
+        if found.head:
+            message["hdrs"] = base64.b64encode(found.head).decode()
+        return {"message": message}
+
+    def _delete_message(self, words: list[str], body: _Body) -> _Body:
+        stream = self._stream(words[0])
+        if stream.config["deny_delete"]:
+            raise Refusal(500, 10057, "message delete not permitted")
+        if not stream.remove(body["seq"]):
+            raise Refusal(400, 10043, f"sequence {body['seq']} not found")
+        return {"success": True}
+
+    # Consumers.
+
+    def _living(self, stream: str) -> dict[str, Consumer]:
+        found = self._server.consumers.get(stream, {})
+        for name in [name for name, each in found.items() if each.is_deleted]:
+            del found[name]
+        return found
+
+    def _create_consumer(self, words: list[str], body: _Body) -> _Body:
+        stream = self._stream(words[0])
+        config = Consumer.complete(body["config"])
+        name = config.get("durable_name") or config.get("name") or words[1]
+        living = self._living(stream.name)
+        existing = living.get(name)
+        if existing is not None:
+            return self._change_consumer(existing, config, body.get("action", ""))
+        if body.get("action") == "update":
+            raise Refusal(400, 10149, "consumer does not exist")
+        if stream.is_work_queue:
+            self._check_unique(living, config)
+        limit = stream.config["max_consumers"]
+        if 0 < limit <= len(living):
+            raise Refusal(400, 10026, "maximum consumers limit reached")
+        living[name] = Consumer(stream, name, config, self._server)
+        answer = living[name].info()
+        living[name].serve()
+        return answer
+
+    @staticmethod
+    def _change_consumer(existing: Consumer, config: _Body, action: str) -> _Body:
+        if action == "create" and existing.config != config:
+            raise Refusal(400, 10148, "consumer already exists")
+        existing.config |= config
+        return existing.info()
+
+    @staticmethod
+    def _check_unique(living: dict[str, Consumer], config: _Body) -> None:
+        if config.get("ack_policy") != "explicit":
+            raise Refusal(400, 10098, "workqueue stream requires explicit ack")
+        mine = config.get("filter_subject") or ">"
+        for each in living.values():
+            if overlaps(mine, each.filter):
+                raise Refusal(400, 10100, "filtered consumer not unique on workqueue stream")
+
+    def _consumer_info(self, words: list[str], _: _Body) -> _Body:
+        return self._consumer(words[0], words[1]).info()
+
+    def _consumer_list(self, words: list[str], body: _Body) -> _Body:
+        living, offset = self._living(self._stream(words[0]).name), body.get("offset", 0)
+        page = [living[name].info() for name in sorted(living)[offset : offset + _PAGE]]
+        return {"total": len(living), "offset": offset, "limit": _PAGE, "consumers": page}
+
+    def _delete_consumer(self, words: list[str], _: _Body) -> _Body:
+        consumer = self._consumer(words[0], words[1])
+        consumer.delete()
+        self._living(words[0])
+        return {"success": True}
+
+    def _pull(self, path: str, reply: str, data: bytes) -> None:
+        _, _, _, stream, name = path.split(".", 4)
+        consumer = self._living(stream).get(name) if stream in self._server.streams else None
+        if consumer is None or consumer.is_push:
+            self._server.status(reply, "503")
+            return
+        body = json.loads(data) if data[:1] == b"{" else {"batch": int(data or b"1")}
+        expires = body.get("expires", 0)
+        consumer.ask(
+            Pull(
+                reply=reply,
+                batch=body.get("batch", 1),
+                expires_ns=time.time_ns() + expires if expires else 0,
+                no_wait=bool(body.get("no_wait")),
+                max_bytes=body.get("max_bytes", 0),
+                heartbeat_ns=body.get("idle_heartbeat", 0),
+            )
+        )

@@ -1,0 +1,216 @@
+"""A client of the server in this process, with the surface of `QuickClient` that the link and the adapters use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Any
+
+import nats.errors
+from nats.nuid import NUID
+
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.client import Raw, Subscription, header_block
+from pyoco_server.ports.nats.memory.server import MAX_PAYLOAD_BYTES, MemoryNats, server_at
+
+__all__ = ["MemoryClient", "MemorySubscription"]
+
+log = get_logger(__name__)
+
+_RECONNECT_SECONDS = 0.05
+_PENDING_BYTES_MAX = 2 * 1024 * 1024
+_VERSION = "2.12.0"
+
+_Callback = Callable[[], Awaitable[None]]
+
+
+class MemorySubscription:
+    """One subscription of one client. `_id` is its number, as in the library."""
+
+    def __init__(self, client: MemoryClient, number: int, subject: str) -> None:
+        self._client, self._id, self.subject = client, number, subject
+
+    async def unsubscribe(self, limit: int = 0) -> None:
+        self._client.unsubscribe(self)
+
+    def _stop_processing(self) -> None:
+        """As in the library: nothing is under way that would have to be stopped."""
+
+
+class MemoryClient:
+    """One connection to a server in this process. It reconnects for ever, as the real client is told to."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.demands_tls = False
+        self.certificates: Callable[[], Any] | None = None
+        self.last_error: Exception | None = None
+        self.max_payload = MAX_PAYLOAD_BYTES
+        self.is_connected = False
+        self.is_closed = False
+        self._server_info: dict[str, Any] = {"version": _VERSION, "max_payload": MAX_PAYLOAD_BYTES, "jetstream": True}
+        self._server: MemoryNats | None = None
+        self._prefix = "_INBOX"
+        self._nuid = NUID()
+        self._numbers = count(1)
+        self._subjects: dict[int, str] = {}
+        self._listeners: dict[int, Callable[[Raw], None]] = {}
+        #: What was said while there was no connection, and its size.
+        self._pending: list[tuple[str, str, bytes, bytes]] = []
+        self._pending_data_size = 0
+        self._callbacks: dict[str, _Callback] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def connect(self, servers: list[str], inbox_prefix: str = "_INBOX", **options: Any) -> None:
+        """To the first of `servers`; raises NoServersError when it takes no connections."""
+        self._loop, self._context = asyncio.get_running_loop(), contextvars.copy_context()
+        self._prefix = inbox_prefix
+        self._callbacks = {name: options[name] for name in ("disconnected_cb", "reconnected_cb") if name in options}
+        self._server = server_at(servers[0])
+        if not self._server.is_up:
+            raise nats.errors.NoServersError
+        self._server.connect(self)
+        self.is_connected = True
+
+    async def close(self) -> None:
+        self.is_closed, self.is_connected = True, False
+        if self._server is not None:
+            self._server.disconnect(self)
+        self._listeners.clear()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def call_soon(self, act: Callable[[], None]) -> None:
+        """In the loop and the context of this connection; a loop that has ended hears nothing more."""
+        if not self._loop.is_closed():
+            self._loop.call_soon(act, context=self._context)
+
+    # What is heard.
+
+    def new_inbox(self) -> str:
+        return f"{self._prefix}.{self._nuid.next().decode()}"
+
+    async def listen(self, subject: str, listener: Callable[[Raw], None]) -> MemorySubscription:
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        number = next(self._numbers)
+        self._subjects[number] = subject
+        self._listeners[number] = listener
+        server = self._server
+        if self.is_connected and server is not None:
+            server.wire.up(self, lambda: server.subscribe(self, number, subject))
+        return MemorySubscription(self, number, subject)
+
+    def forget(self, subscription: Subscription) -> None:
+        """The listener hears nothing more."""
+        self._listeners.pop(subscription._id, None)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Nothing more is sent to it. What is under way still reaches the listener, until it is forgotten."""
+        number = subscription._id
+        self._subjects.pop(number, None)
+        server = self._server
+        if self.is_connected and server is not None:
+            server.wire.up(self, lambda: server.unsubscribe(self, number))
+
+    async def leave(self, subscription: Subscription) -> asyncio.Future[bool]:
+        """Unsubscribe; the listener stays. The answer is there once the server has confirmed it."""
+        self.unsubscribe(subscription)
+        return self._ping()
+
+    def hear(self, number: int, message: Raw) -> None:
+        listener = self._listeners.get(number)
+        if listener is not None and not self.is_closed:
+            try:
+                listener(message)
+            except Exception:  # as in `QuickClient`: one listener must not end the others
+                log.exception("a listener failed", subject=message.subject)
+
+    # What is said.
+
+    async def send(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        head = header_block(headers) if headers else b""
+        if len(head) + len(data) > self.max_payload:
+            raise nats.errors.MaxPayloadError
+        if self.is_connected:
+            self._publish(subject, reply, data, head)
+            return
+        size = len(head) + len(data)
+        if self._pending_data_size + size > _PENDING_BYTES_MAX:
+            raise nats.errors.OutboundBufferLimitError
+        self._pending.append((subject, reply, data, head))
+        self._pending_data_size += size
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        await self.send(subject, payload, reply, headers)
+
+    def _publish(self, subject: str, reply: str, data: bytes, head: bytes) -> None:
+        server = self._server
+        assert server is not None
+        server.wire.up(self, lambda: server.publish(self, subject, reply, data, head), subject)
+
+    async def flush(self, timeout: float = 10.0) -> None:
+        """Returns once the server has heard everything that was said before."""
+        if not self.is_connected:
+            raise nats.errors.ConnectionReconnectingError
+        async with asyncio.timeout(timeout):
+            await self._ping()
+
+    def _ping(self) -> asyncio.Future[bool]:
+        answered: asyncio.Future[bool] = self._loop.create_future()
+        server = self._server
+        assert server is not None
+
+        def pong() -> None:
+            if not answered.done():
+                answered.set_result(True)
+
+        server.wire.up(self, lambda: server.wire.down(self, pong))
+        return answered
+
+    async def _flush_pending(self, force_flush: bool = False) -> None:
+        """Nothing is kept back while there is a connection."""
+
+    # Losses.
+
+    async def force_reconnect(self) -> None:
+        if self._server is not None and self.is_connected:
+            self._server.cut(self)
+
+    def lose(self) -> None:
+        """The connection is gone: say so, and try again until there is another."""
+        if self.is_closed or not self.is_connected:
+            return
+        self.is_connected = False
+        task = self._loop.create_task(self._reconnect(), context=self._context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reconnect(self) -> None:
+        await self._call_back("disconnected_cb")
+        assert self._server is not None
+        while not self.is_closed:
+            await asyncio.sleep(_RECONNECT_SECONDS)
+            if self._server.is_up and not self.is_closed:
+                break
+        else:
+            return
+        self._server.connect(self)
+        for number, subject in self._subjects.items():
+            self._server.subscribe(self, number, subject)
+        self.is_connected = True
+        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        for said in pending:
+            self._publish(*said)
+        await self._call_back("reconnected_cb")
+
+    async def _call_back(self, name: str) -> None:
+        callback = self._callbacks.get(name)
+        if callback is not None:
+            await callback()
