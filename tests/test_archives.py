@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostile_archives import HOSTILE, handmade, named
 from pyoco_server.archives import ArchiveWriter, entry_name, open_archive, unpack
 from pyoco_server.errors import InvalidArchive
+from support.hostile_archives import HOSTILE, handmade, named
 
 MIB = 1 << 20
 

@@ -17,16 +17,16 @@ import httpx
 import pytest
 
 import pyoco_server
-from gateways import environment, gateway_process, open_gateway
 from pyoco_server import AsyncPyocoHttpClient, NatsBackendConfig, PyocoHttpClient, PyocoNatsClient
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Owner, beat, claim, conclude
 from pyoco_server.errors import Refused, RunNotFound, Unavailable
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import open_backend
-from servers import NatsServer, config_for, free_port
-from stacks import until
-from warm_processes import ran
+from support.gateways import environment, gateway_process, open_gateway
+from support.servers import NatsServer, config_for, free_port
+from support.stacks import until
+from support.warm_processes import ran
 
 FLOW_YAML = "flow:\n  graph: a >> b\n  defaults: {mode: バッチ}\n"
 

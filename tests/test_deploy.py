@@ -23,7 +23,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from chaos import free_port
 from pyoco_server import config
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.admin import cli as admin
@@ -34,7 +33,8 @@ from pyoco_server.errors import UsageError
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.nats.permissions import ROLES, Role, inbox_prefix
-from servers import _die_with_parent, quick_folder
+from support.chaos import free_port
+from support.servers import _die_with_parent, quick_folder
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

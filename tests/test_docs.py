@@ -18,7 +18,6 @@ import pytest
 from examples import flows
 
 import pyoco_server
-from documented import BLOCKS, PAGES, ROOT, Block, with_info
 from pyoco_server import config, errors
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Failed, Outcome
@@ -35,7 +34,8 @@ from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.ports.ledger.migrate import service_rights
-from wheels import build_wheel
+from support.documented import BLOCKS, PAGES, ROOT, Block, with_info
+from support.wheels import build_wheel
 
 FILES = YamlFlowFiles(262_144)
 

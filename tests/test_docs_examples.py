@@ -18,13 +18,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-import reading_along
-from documented import BLOCKS, ROOT, Block, Step, steps_of, with_info
-from documented_exceptions import GIVEN, NOT_RUN, ON_A_TERMINAL, TO_BE_READ, UNLIKE
-from reading_along import Reader, Untrue, learned_from
-from stacks import Stack
-from warm_commands import WarmCommands
-from wheels import write_wheel
+from support import reading_along
+from support.documented import BLOCKS, ROOT, Block, Step, steps_of, with_info
+from support.documented_exceptions import GIVEN, NOT_RUN, ON_A_TERMINAL, TO_BE_READ, UNLIKE
+from support.reading_along import Reader, Untrue, learned_from
+from support.stacks import Stack
+from support.warm_commands import WarmCommands
+from support.wheels import write_wheel
 
 
 def is_listed(table: dict[str, str], step: Step) -> bool:

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from browsers import Watched, open_browser
-from documented import ROOT
+from support.browsers import Watched, open_browser
+from support.documented import ROOT
 
 
 def build(root: Path, into: Path) -> subprocess.CompletedProcess[str]:

@@ -22,8 +22,8 @@ from pyoco_server.doors.cli.claims import claim_data_dir
 from pyoco_server.embedded import EmbeddedNats, end, file_store_bytes, payload_bytes, reachable_host, spawn
 from pyoco_server.errors import Unavailable, UsageError
 from pyoco_server.ports.nats.link import open_link
-from servers import free_port
-from stacks import until
+from support.servers import free_port
+from support.stacks import until
 
 
 def a_server(data_dir: Path, port: int = 0, http_port: int = 0, **settings: object) -> EmbeddedNats:

@@ -10,14 +10,14 @@ import httpx
 import pytest
 from examples import flows, run_worker, submit_and_wait
 
-from gateways import gateway_process
 from pyoco_server import NatsBackendConfig
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Outcome
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.reader import YamlFlowFiles
-from servers import NatsServer
+from support.gateways import gateway_process
+from support.servers import NatsServer
 
 ROOT = Path(__file__).parents[1]
 FILES = YamlFlowFiles(262_144)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from frame_vectors import BAD, GOOD, LARGEST
 from pyoco_server.core.frames.codec import Decoder, FrameError, Type, encode
 from pyoco_server.core.frames.subjects import matches
 from pyoco_server.core.programs.faults import FACTS, Code
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.frames.wire import CLOSE_REASONS, Timers
+from support.grid.frame_vectors import BAD, GOOD, LARGEST
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reference" / "frames.md").read_text()
 LINES = dict(re.findall(r"^([VB]\d+[\w-]*) (\S.*)$", PAGE, re.MULTILINE))

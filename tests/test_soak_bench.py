@@ -17,7 +17,7 @@ from bench.soak_load import Told, Whole
 from bench.soak_rate import RatePlan, _faults, _Found, _judged
 from bench.soak_site import MIB, Held, Sample, Streams, Verdict
 
-from waiting import eventually
+from support.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 TINY = ["--together", "--runs", "200", "--jobs", "20", "--short-runs", "0", "--short-jobs", "0", "--rounds", "2"]

@@ -16,7 +16,6 @@ from pyoco.core.engine import Engine
 from pyoco.core.models import RunContext, RunStatus
 from pyoco.trace.backend import TraceBackend
 
-from backends import opened_backend, recorded, run_now
 from pyoco_server import NatsKvTraceBackend
 from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.claim import Held, claim_run
@@ -26,7 +25,8 @@ from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Owner
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
-from waiting import eventually
+from support.backends import opened_backend, recorded, run_now
+from support.waiting import eventually
 
 
 @pytest.fixture

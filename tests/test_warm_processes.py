@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-import warm_processes
-from waiting import eventually
-from warm_processes import WarmPopen, begun, ran, started
+from support import warm_processes
+from support.waiting import eventually
+from support.warm_processes import WarmPopen, begun, ran, started
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -217,7 +217,7 @@ def test_what_is_none_of_python_or_has_its_own_wishes_is_started_as_ever() -> No
 def test_it_ends_with_the_test_process(tmp_path: Path) -> None:
     """So does the one that it was forked from."""
     code = (
-        "import os, sys, warm_processes\n"
+        "import os, sys\nfrom support import warm_processes\n"
         "process = warm_processes.begun([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "print(process.pid, os.getpid(), flush=True)\n"
         "process.wait()\n"

@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from backends import fields_of
-from gateways import Gateway, fresh_gateway, submit_yaml
 from pyoco_server import PyocoNatsWorker
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Completed
@@ -30,8 +28,10 @@ from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.port import Work
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.ports.nats.link import Link
-from waiting import eventually
-from wheel_doors import register
+from support.backends import fields_of
+from support.gateways import Gateway, fresh_gateway, submit_yaml
+from support.waiting import eventually
+from support.wheel_doors import register
 
 pytestmark = pytest.mark.usefixtures("warm_pip")
 

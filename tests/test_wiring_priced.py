@@ -16,7 +16,6 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from ledgers import open_ledger, sqlite_url
 from pyoco_server import wiring, wiring_offer, wiring_priced
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.config import NatsBackendConfig
@@ -31,8 +30,9 @@ from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.priced_config import AwsSettings, PricedConfig
 from pyoco_server.wiring_priced import PricedSettings, open_money, open_priced
-from servers import unique
-from waiting import eventually
+from support.priced.ledgers import open_ledger, sqlite_url
+from support.servers import unique
+from support.waiting import eventually
 
 
 class Deployment:
