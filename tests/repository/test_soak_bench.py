@@ -19,7 +19,7 @@ from bench.soak_site import MIB, Held, Sample, Streams, Verdict
 
 from support.waiting import eventually
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TINY = ["--together", "--runs", "200", "--jobs", "20", "--short-runs", "0", "--short-jobs", "0", "--rounds", "2"]
 TINY += ["--drain-seconds", "10", "--watchers", "20", "--slow-watchers", "3", "--watch-seconds", "0.3"]
 TINY += ["--rate", "30", "--minutes", "0.03", "--samples", "2", "--kinds", "flow=8,program=1,pack=1"]

@@ -19,7 +19,7 @@ from pyoco_server.executors.flow.reader import YamlFlowFiles
 from support.gateways import gateway_process
 from support.servers import NatsServer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = YamlFlowFiles(262_144)
 YAML = sorted((ROOT / "examples").glob("*.yaml"))
 

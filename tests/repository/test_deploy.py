@@ -36,7 +36,7 @@ from pyoco_server.ports.nats.permissions import ROLES, Role, inbox_prefix
 from support.chaos import free_port
 from support.servers import _die_with_parent, quick_folder
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())

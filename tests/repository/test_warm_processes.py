@@ -222,7 +222,7 @@ def test_it_ends_with_the_test_process(tmp_path: Path) -> None:
         "print(process.pid, os.getpid(), flush=True)\n"
         "process.wait()\n"
     )
-    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen([sys.executable, "-c", code], env=variables, stdout=subprocess.PIPE, text=True) as test:
         assert test.stdout is not None
         family = [psutil.Process(int(pid)) for pid in test.stdout.readline().split()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SUITE = Path(__file__).parent.parent / "tools" / "suite.py"
+SUITE = Path(__file__).parents[2] / "tools" / "suite.py"
 
 #: The first number fail each time, the second one only the first time.
 _TESTS = """\

@@ -15,7 +15,7 @@ from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.frames.wire import CLOSE_REASONS, Timers
 from support.grid.frame_vectors import BAD, GOOD, LARGEST
 
-PAGE = (Path(__file__).parents[1] / "docs" / "reference" / "frames.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "frames.md").read_text()
 LINES = dict(re.findall(r"^([VB]\d+[\w-]*) (\S.*)$", PAGE, re.MULTILINE))
 
 

@@ -421,7 +421,7 @@ print("a task prints")
 
 def test_a_reader_that_goes_away_does_not_stop_the_process() -> None:
     """FLOW-530"""
-    source = Path(__file__).parents[1] / "src"
+    source = Path(__file__).parents[2] / "src"
     child = subprocess.Popen(
         [sys.executable, "-c", BROKEN_PIPE],
         stdin=subprocess.PIPE,
