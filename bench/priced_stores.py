@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))  # whose servers these are, made durable
 
-from priced_servers import PostgresServer, ValkeyServer
+from support.priced.servers import PostgresServer, ValkeyServer
 
 __all__ = ["STORES", "DurablePostgres", "DurableValkey", "Stores"]
 

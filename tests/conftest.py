@@ -14,16 +14,16 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-import warm_processes
-from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer
 from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from servers import NatsServer, config_for, forget, quick_folder
+from support import warm_processes
+from support.priced.servers import Aws, MotoServer, PostgresServer, ValkeyServer
+from support.servers import NatsServer, config_for, forget, quick_folder
+from support.warm_processes import WarmProcess, started
 from thorough import is_thorough
-from warm_processes import WarmProcess, started
 
 # Most gateways of most tests need no ledger, and to make one takes longer than many a test. Tests of priced runs bring
 # theirs; processes that tests start have one, as a user's have.
@@ -61,7 +61,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     again: that is half a second each time."""
     gc.collect()
     gc.freeze()
-    if not session.config.option.collectonly and {"chaos", "grid_processes"} & sys.modules.keys():
+    if not session.config.option.collectonly and {"support.chaos", "support.grid.processes"} & sys.modules.keys():
         warm_processes.prepare()  # somebody will ask, and must not wait
 
 

@@ -15,20 +15,6 @@ from typing import Any
 
 import pytest
 
-import naughty
-from backends import (
-    ANNA,
-    a_submission,
-    consumer_state,
-    dead_letters,
-    fields_of,
-    jobs_left,
-    logged,
-    opened_backend,
-    run_now,
-    submitted,
-)
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server import PyocoNatsWorker
 from pyoco_server.actions import claim as claim_module
 from pyoco_server.actions import finish as finish_module
@@ -47,12 +33,26 @@ from pyoco_server.loops.crew import Crew
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.intake import JetStreamIntake
-from servers import NatsServer, config_for
-from waiting import eventually
+from support import naughty
+from support.backends import (
+    ANNA,
+    a_submission,
+    consumer_state,
+    dead_letters,
+    fields_of,
+    jobs_left,
+    logged,
+    opened_backend,
+    run_now,
+    submitted,
+)
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 YAML = """
 tasks:
-  say: {callable: "naughty:fine", inputs: {n: 41}}
+  say: {callable: "support.naughty:fine", inputs: {n: 41}}
 flow:
   defaults: {word: from the file}
   graph: say
@@ -638,7 +638,7 @@ class TestAFlowFile:
         letter_of(letter, "invalid_job", run_id)
         for text in (json.dumps(letter), str(run), *(f"{each.message} {fields_of(each)}" for each in caplog.records)):
             assert "s3cret_module_name" not in text
-            assert "naughty:fine" not in text
+            assert "support.naughty:fine" not in text
 
     @pytest.mark.parametrize(
         "text",
@@ -646,7 +646,7 @@ class TestAFlowFile:
             "flow: {graph: nobody}",
             "tasks: {a: {use: nobody}}\nflow: {graph: a}",
             "tasks: {a: {callable: 'os:system'}}\nflow: {graph: a}",
-            "tasks: {a: {callable: 'naughty:nobody'}}\nflow: {graph: a}",
+            "tasks: {a: {callable: 'support.naughty:nobody'}}\nflow: {graph: a}",
         ],
         ids=["graph", "use", "callable", "missing"],
     )
@@ -660,7 +660,7 @@ class TestAFlowFile:
 
     async def test_leaves_nothing_for_the_next(self, scene: Scene) -> None:
         """FLOW-351, FLOW-377"""
-        changing = "tasks: {it: {callable: 'naughty:changes_params'}}\nflow: {graph: it}"
+        changing = "tasks: {it: {callable: 'support.naughty:changes_params'}}\nflow: {graph: it}"
         ask = a_submission("f", params={"nested": {"list": [1]}}, workflow_yaml=changing)
         for _ in range(2):
             run_id = (await submit(scene.backend, Caller(), ask)).run.run_id

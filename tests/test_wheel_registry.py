@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateways import Gateway, error, fresh_gateway
 from pyoco_server.ports.nats.link import Link
-from wheel_doors import artifacts, history, register, upload
-from wheels import build_wheel
+from support.gateways import Gateway, error, fresh_gateway
+from support.wheel_doors import artifacts, history, register, upload
+from support.wheels import build_wheel
 
 
 @pytest.fixture

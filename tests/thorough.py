@@ -85,7 +85,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_door_beside_the_gateway_takes_jobs_over_tcp",
     ),
     "system/test_workers_over_http.py": ("test_a_keeper_forgets_who_is_long_gone",),
-    "test_soak_bench.py": (
+    "repository/test_soak_bench.py": (
         "test_the_smallest_soak_finds_that_handles_and_consumers_do_not_grow",
         "test_a_soak_that_is_stopped_tells_what_it_has_and_leaves_nothing",
     ),
@@ -145,7 +145,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_who_has_no_key_is_asked_whatever_else_is_away",
     ),
     # Each link and anchor of each page is followed without building the site.
-    "test_docs_site.py": ("test_a_link_that_leads_nowhere_ends_the_build",),
+    "repository/test_docs_site.py": ("test_a_link_that_leads_nowhere_ends_the_build",),
 }
 
 

@@ -34,7 +34,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from wheels import build_wheel  # noqa: E402 - where that is has just been said
+from support.wheels import build_wheel  # noqa: E402 - where that is has just been said
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from keep_store import ROOT, Earlier, exported, until
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from chaos import Process
-from priced_processes import Gateway, Payer, Site, clean_environment
-from servers import NatsServer
+from support.chaos import Process
+from support.priced.processes import Gateway, Payer, Site, clean_environment
+from support.servers import NatsServer
 
 
 class _Server(NatsServer):

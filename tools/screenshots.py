@@ -25,8 +25,8 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tools.demo.history import an_hour_of_metrics, write_history
 from tools.png import pack
 
-from browsers import open_browser
-from stacks import Stack, aside
+from support.browsers import open_browser
+from support.stacks import Stack, aside
 
 IMAGES = ROOT / "docs" / "images"
 BYTES_MAX = 200_000

@@ -16,7 +16,7 @@ from bench.stack import free_port
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests"))  # whose servers these are
 
-from servers import NatsServer
+from support.servers import NatsServer
 
 __all__ = ["Servers"]
 

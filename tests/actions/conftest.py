@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from backends import Clock, opened_backend
-from program_stage import a_store
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.redis import link as redis_link
-from servers import quick_folder, unique
+from support.backends import Clock, opened_backend
+from support.grid.program_stage import a_store
+from support.servers import quick_folder, unique
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from typing import Literal
 
 import pytest
 
-from faulty_ports import BEFORE, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.actions.authenticate import NOBODY, authenticate, authenticate_payer, check_payer
 from pyoco_server.config import NatsBackendConfig
@@ -20,6 +19,7 @@ from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import KeyMissing, KeyRefused, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
+from support.faulty_ports import BEFORE, Trouble, with_trouble
 
 
 @pytest.fixture

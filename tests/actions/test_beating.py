@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import ANNA, BERT, Clock, a_submission, logged, recorded, run_now
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server.actions.beat import Standing, beat_run, give_back, report_overdue_cancel
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, claim_run
@@ -21,6 +19,8 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
+from support.backends import ANNA, BERT, Clock, a_submission, logged, recorded, run_now
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 
 SOME = Progress({"a": "RUNNING"}, {"a": {"state": "RUNNING", "output": None}})
 

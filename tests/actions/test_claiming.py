@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import ANNA, BERT, Clock, a_submission, recorded, run_now
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
@@ -21,6 +19,8 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import ABSENT
+from support.backends import ANNA, BERT, Clock, a_submission, recorded, run_now
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 
 
 async def taken(backend: Backend, job: Job, me: Owner = ANNA, *, first: bool = False) -> Held:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from backends import BERT, opened_backend, recorded, run_now, submitted
 from pyoco_server.actions.claim import claim_run
 from pyoco_server.actions.examine import Surroundings, examine
 from pyoco_server.config import NatsBackendConfig
@@ -22,6 +21,7 @@ from pyoco_server.ports.deployment.port import Deployment
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.wiring import open_deployment
+from support.backends import BERT, opened_backend, recorded, run_now, submitted
 
 HERE = Surroundings(Machine())
 

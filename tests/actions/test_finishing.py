@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, BERT, Clock, a_submission, dead_letters, fields_of, logged, recorded, run_now
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server.actions import finish as finish_module
 from pyoco_server.actions.bury import bury
 from pyoco_server.actions.cancel import cancel
@@ -24,6 +22,8 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import Absent, Withdrawn
+from support.backends import ANNA, BERT, Clock, a_submission, dead_letters, fields_of, logged, recorded, run_now
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 
 DONE = Progress({"a": "SUCCEEDED", "b": "RUNNING", "c": "PENDING"})
 

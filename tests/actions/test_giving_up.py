@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import ANNA, Clock, a_submission, dead_letters, jobs_left, opened_backend, run_now
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server.actions.beat import Standing, beat_run, give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, Held, claim_run
@@ -28,6 +26,8 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover
 from pyoco_server.ports.runs.port import Stored
+from support.backends import ANNA, Clock, a_submission, dead_letters, jobs_left, opened_backend, run_now
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 
 ASK = a_submission()
 

@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import Clock, a_submission
 from contracts.objects import put, read_all
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from gateway_backends import opened_gateway_backend
-from gateways import stock_of
 from pyoco_server.actions import keep_workflow as module
 from pyoco_server.actions.keep_workflow import keep_workflow
 from pyoco_server.actions.submit_once import submit_once
@@ -25,6 +21,10 @@ from pyoco_server.errors import ObjectNotFound, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.kept import Kept, Sight
+from support.backends import Clock, a_submission
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.gateway_backends import opened_gateway_backend
+from support.gateways import stock_of
 
 TEXT = "\ufeff# 日本語\r\nflow: {graph: a}\n"
 SHA256 = hashlib.sha256(TEXT.encode()).hexdigest()

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, a_submission, jobs_left, messages_of
-from burials import bury_letter, bury_letters, died, letter_ids_of, run_died
 from contracts.letters import a_letter
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.actions.count_letters import count_letters
 from pyoco_server.actions.delete_letter import delete_letter
@@ -38,7 +35,10 @@ from pyoco_server.ports.letters.jetstream import JetStreamLetters
 from pyoco_server.ports.letters.port import LetterFilter, StoredLetter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from unhurried import unhurried
+from support.backends import ANNA, a_submission, jobs_left, messages_of
+from support.burials import bury_letter, bury_letters, died, letter_ids_of, run_died
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.unhurried import unhurried
 
 NOBODY = Caller()
 ACME, OTHER = Caller("acme", "key-1"), Caller("other", "key-2")

@@ -22,7 +22,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from unhurried import unhurried
+from support.unhurried import unhurried
 
 
 class Store:

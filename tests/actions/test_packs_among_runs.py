@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import ANNA, dead_letters, jobs_left, opened_backend
 from contracts.runs import a_run, stored
-from gateway_backends import opened_gateway_backend
 from pyoco_server.actions.attend import attend
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.cancel_many import Selection, cancel_many
@@ -44,8 +42,10 @@ from pyoco_server.ports.index.port import RunFilter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover
 from pyoco_server.ports.runs.port import Changes, Stored
-from shown_packs import a_pack, a_row, completed, disputed, failed, started
-from waiting import eventually
+from support.backends import ANNA, dead_letters, jobs_left, opened_backend
+from support.gateway_backends import opened_gateway_backend
+from support.priced.shown_packs import a_pack, a_row, completed, disputed, failed, started
+from support.waiting import eventually
 
 OPEN = [a_row(), started(a_row())]
 ENDED = [completed(started(a_row())), failed(a_row())]

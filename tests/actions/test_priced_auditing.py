@@ -9,14 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from backends import fields_of
-from priced_stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced import audit as auditing
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.loops.priced.auditor import Auditor
 from pyoco_server.ports.budget.port import Outcome
 from pyoco_server.ports.budget.redis import RedisBudget
-from redis_stock import drop_reservation, set_balance
+from support.backends import fields_of
+from support.priced.redis_stock import drop_reservation, set_balance
+from support.priced.stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 AT_ONCE = timedelta(0)

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from backends import fields_of
-from priced_faults import BEFORE, Trouble, with_trouble
-from priced_stacks import ALL_STACKS, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.reap import reap
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.actions.priced.sweep import give_up_aged
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.ports.ledger.port import Scan
+from support.backends import fields_of
+from support.priced.faults import BEFORE, Trouble, with_trouble
+from support.priced.stacks import ALL_STACKS, Killed, Stack, an_ask, open_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import Credit, credit
 from pyoco_server.actions.priced.rebuild import refill
@@ -17,6 +15,8 @@ from pyoco_server.core.priced.money import AmountError
 from pyoco_server.errors import Conflict, DependencyUnavailable, Refused
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import CreditNote
+from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
+from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, Stack, an_ask, open_stack
 
 
 @pytest.fixture(params=BOTH_MODES)

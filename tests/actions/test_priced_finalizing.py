@@ -8,8 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import Disputed, Finished, Unfinished, claim_end, finish
 from pyoco_server.actions.priced.patience import NO_PATIENCE, Patience
@@ -22,7 +20,9 @@ from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
 from pyoco_server.ports.budget.port import Closed, NoReserve, NotReserved, Open, Outcome, Refunded, Settled
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LOST, Lost
-from redis_stock import drop_reservation
+from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
+from support.priced.redis_stock import drop_reservation
+from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 #: Some tries, and no time lost.

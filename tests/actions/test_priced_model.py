@@ -24,8 +24,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import BOTH_MODES, Killed, Stack, an_ask, message_of, open_stack
 from pyoco_server.actions.priced import submit as submitting
 from pyoco_server.actions.priced.beat import beat
 from pyoco_server.actions.priced.patience import NO_PATIENCE
@@ -41,7 +39,9 @@ from pyoco_server.loops.priced.retainer import Retainer
 from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.budget.port import Open, Settled
 from pyoco_server.ports.pack_queue.port import Delivery
-from servers import unique
+from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
+from support.priced.stacks import BOTH_MODES, Killed, Stack, an_ask, message_of, open_stack
+from support.servers import unique
 
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from ledgers import postgres_ledger, sqlite_ledger
-from priced_stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.change_mode import agree_on_mode, change_mode, plan_mode_change
 from pyoco_server.actions.priced.credit import Credit, credit
@@ -18,6 +16,8 @@ from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.ledger.port import BudgetMode
 from pyoco_server.ports.ledger.sql import SqlLedger
+from support.priced.ledgers import postgres_ledger, sqlite_ledger
+from support.priced.stacks import ACME, QUICK_SPLIT, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 JOINT, SPLIT = BudgetMode.JOINT, BudgetMode.SPLIT

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from ledgers import open_ledger
-from priced_faults import Trouble, with_trouble
-from priced_stacks import ALL_STACKS, SPLIT, Stack, an_ask, open_stack, spans_of
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.beat import beat
 from pyoco_server.actions.priced.credit import credit
@@ -30,6 +27,9 @@ from pyoco_server.core.priced.states import Actor, Basis, Money, Status
 from pyoco_server.errors import KeyBusy, OverBudget
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.ledger.sql import SqlLedger
+from support.priced.faults import Trouble, with_trouble
+from support.priced.ledgers import open_ledger
+from support.priced.stacks import ALL_STACKS, SPLIT, Stack, an_ask, open_stack, spans_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from ledgers import an_id
-from priced_faults import BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, SQLITE, Stack, an_ask, open_stack
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import claim_end, finish
 from pyoco_server.actions.priced.read_run import Inline, read_run
@@ -19,6 +16,9 @@ from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
 from pyoco_server.core.priced.states import Actor, Basis, Status
 from pyoco_server.errors import RunExpired, RunNotFound
+from support.priced.faults import BEFORE, Trouble, with_trouble
+from support.priced.ledgers import an_id
+from support.priced.stacks import ACME, SQLITE, Stack, an_ask, open_stack
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from priced_faults import BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.beat import beat
 from pyoco_server.actions.priced.finalize import Finished
 from pyoco_server.actions.priced.patience import NO_PATIENCE
@@ -20,6 +18,8 @@ from pyoco_server.core.priced.states import Actor, Money, Stage, Status
 from pyoco_server.loops.priced.duty import Duty
 from pyoco_server.loops.priced.reaper import Reaper
 from pyoco_server.ports.ledger.port import LOST, LedgerTx, Scan
+from support.priced.faults import BEFORE, Trouble, with_trouble
+from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from priced_faults import BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import Credit, credit
 from pyoco_server.actions.priced.rebuild import plan_rebuild, rebuild
@@ -19,7 +17,9 @@ from pyoco_server.core.run import Caller
 from pyoco_server.errors import Conflict, DependencyUnavailable
 from pyoco_server.ports.budget.port import AlreadyApplied, OpenReservation
 from pyoco_server.ports.budget.redis import RedisBudget
-from redis_stock import damage_balance, damage_reservation, put_reservation, set_balance
+from support.priced.faults import BEFORE, Trouble, with_trouble
+from support.priced.redis_stock import damage_balance, damage_reservation, put_reservation, set_balance
+from support.priced.stacks import ACME, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 

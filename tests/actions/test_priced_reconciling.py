@@ -10,9 +10,6 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import create_engine, text
 
-from backends import fields_of
-from priced_faults import BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import Finished, Unfinished, claim_end, finish
 from pyoco_server.actions.priced.orphans import refund_orphans
@@ -26,7 +23,10 @@ from pyoco_server.ports.budget.port import OpenReservation, Settled
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LOST
 from pyoco_server.ports.ledger.sql import SqlLedger
-from redis_stock import damage_balance, drop_reservation, put_reservation, set_balance
+from support.backends import fields_of
+from support.priced.faults import BEFORE, Trouble, with_trouble
+from support.priced.redis_stock import damage_balance, drop_reservation, put_reservation, set_balance
+from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 

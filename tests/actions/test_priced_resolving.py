@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from ledgers import an_id
-from priced_stacks import ACME, QUICK_SPLIT, SQLITE, Stack, an_ask, open_stack
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import Disputed, claim_end, finish
 from pyoco_server.actions.priced.rebuild import plan_rebuild, rebuild
@@ -20,7 +18,9 @@ from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
 from pyoco_server.errors import Conflict, RunNotFound
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.sql import SqlLedger
-from redis_stock import drop_reservation
+from support.priced.ledgers import an_id
+from support.priced.redis_stock import drop_reservation
+from support.priced.stacks import ACME, QUICK_SPLIT, SQLITE, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 BY = Closing(actor=Actor.OPERATOR)

@@ -9,9 +9,6 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import create_engine, text
 
-from ledgers import an_id
-from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import BOTH_MODES, QUICK_SPLIT, SQLITE, Stack, an_ask, message_of, open_stack
 from pyoco_server.actions.priced import beat as beat_module
 from pyoco_server.actions.priced import start as start_module
 from pyoco_server.actions.priced.beat import beat, keep_hidden
@@ -20,6 +17,9 @@ from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.pack_queue.port import Delivery
+from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
+from support.priced.ledgers import an_id
+from support.priced.stacks import BOTH_MODES, QUICK_SPLIT, SQLITE, Stack, an_ask, message_of, open_stack
 
 IN_HAND = Delivery(b"", 1, None)
 

@@ -9,9 +9,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends import fields_of
-from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced import submit as submitting
 from pyoco_server.actions.priced.enter import enter
 from pyoco_server.actions.priced.patience import NO_PATIENCE
@@ -21,6 +18,9 @@ from pyoco_server.core.priced.run import TenantStatus
 from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, KeyBusy, KeyReused, OverBudget, SendFailed
 from pyoco_server.ports.hints.port import Mapped
+from support.backends import fields_of
+from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
+from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from priced_faults import BEFORE, Trouble, with_trouble
-from priced_stacks import BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 from pyoco_server.actions.priced.sweep import give_up_aged, send_again
 from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.run import PricedRun
@@ -16,6 +14,8 @@ from pyoco_server.core.priced.states import Actor, Money, Status
 from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.ledger.port import LOST
 from pyoco_server.ports.nats.link import Link
+from support.priced.faults import BEFORE, Trouble, with_trouble
+from support.priced.stacks import BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
 
 DOLLAR = 1_000_000
 

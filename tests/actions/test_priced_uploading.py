@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from priced_faults import AFTER, BEFORE, Trouble, with_trouble
-from priced_stacks import ACME, POSTGRES, SQLITE, Killed, Stack, open_stack
 from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload
@@ -20,6 +18,8 @@ from pyoco_server.errors import DependencyUnavailable, Refused
 from pyoco_server.loops.priced.retainer import Retainer
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.priced import Priced
+from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
+from support.priced.stacks import ACME, POSTGRES, SQLITE, Killed, Stack, open_stack
 
 
 @pytest.fixture(params=[SQLITE, POSTGRES])

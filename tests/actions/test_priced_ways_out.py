@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from backends import fields_of
-from priced_stacks import ACME, BOTH_MODES, POSTGRES, QUICK_SPLIT, SQLITE, Stack, open_stack
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import Disputed, claim_end, finish
 from pyoco_server.actions.priced.patience import NO_PATIENCE
@@ -25,7 +23,9 @@ from pyoco_server.ports.budget.port import OpenReservation
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LedgerRefused, LedgerTx
 from pyoco_server.ports.ledger.sql import SqlLedger
-from redis_stock import damage_balance, damage_reservation, put_reservation, set_balance
+from support.backends import fields_of
+from support.priced.redis_stock import damage_balance, damage_reservation, put_reservation, set_balance
+from support.priced.stacks import ACME, BOTH_MODES, POSTGRES, QUICK_SPLIT, SQLITE, Stack, open_stack
 
 DOLLAR = 1_000_000
 

@@ -9,24 +9,6 @@ from typing import Any
 
 import pytest
 
-from backends import Clock, dead_letters
-from faulty_ports import AFTER, BEFORE, Trouble
-from grid_acts import (
-    BROKEN,
-    DONE,
-    InHand,
-    again,
-    an_ask,
-    claimed,
-    in_hand,
-    job_submitted,
-    run_of,
-    slot_of,
-    taken,
-    troubled,
-)
-from grid_story import assert_exact
-from program_stage import a_store
 from pyoco_server.actions.programs.attempt import Attempt
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, release
 from pyoco_server.actions.programs.finish import finish_job
@@ -46,7 +28,25 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS, Event, EventName
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import LOST, Lost, Stored
-from servers import unique
+from support.backends import Clock, dead_letters
+from support.faulty_ports import AFTER, BEFORE, Trouble
+from support.grid.acts import (
+    BROKEN,
+    DONE,
+    InHand,
+    again,
+    an_ask,
+    claimed,
+    in_hand,
+    job_submitted,
+    run_of,
+    slot_of,
+    taken,
+    troubled,
+)
+from support.grid.program_stage import a_store
+from support.grid.story import assert_exact
+from support.servers import unique
 
 
 async def told(backend: Backend, run: Run) -> list[tuple[str, int]]:

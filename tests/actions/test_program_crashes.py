@@ -8,10 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import dead_letters
-from grid_acts import BROKEN, DONE, FAILED, QUICK, Crash, an_ask, claimed, crashing_at, recovered, run_of, together
-from grid_story import assert_exact
-from program_stage import a_store
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.reach import POINTS
@@ -25,8 +21,24 @@ from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from servers import unique
-from waiting import eventually
+from support.backends import dead_letters
+from support.grid.acts import (
+    BROKEN,
+    DONE,
+    FAILED,
+    QUICK,
+    Crash,
+    an_ask,
+    claimed,
+    crashing_at,
+    recovered,
+    run_of,
+    together,
+)
+from support.grid.program_stage import a_store
+from support.grid.story import assert_exact
+from support.servers import unique
+from support.waiting import eventually
 
 #: What has to happen to a job so that a point is passed at all; else it just completes.
 _ENDS: dict[str, Report] = {"finish.buried": FAILED, "finish.noted": FAILED}

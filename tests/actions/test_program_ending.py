@@ -8,25 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import Clock, dead_letters
-from faulty_ports import AFTER, BEFORE, Trouble
-from grid_acts import (
-    BROKEN,
-    DONE,
-    FAILED,
-    STOPPED,
-    again,
-    begun,
-    claimed,
-    exact,
-    in_hand,
-    job_submitted,
-    run_of,
-    slot_of,
-    troubled,
-)
-from grid_story import assert_exact
-from program_stage import a_store
 from pyoco_server.actions.programs.attempt import Attempt, Standing
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.cancel import cancel_job
@@ -44,8 +25,27 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.queue.port import Reply
-from servers import unique
-from waiting import eventually
+from support.backends import Clock, dead_letters
+from support.faulty_ports import AFTER, BEFORE, Trouble
+from support.grid.acts import (
+    BROKEN,
+    DONE,
+    FAILED,
+    STOPPED,
+    again,
+    begun,
+    claimed,
+    exact,
+    in_hand,
+    job_submitted,
+    run_of,
+    slot_of,
+    troubled,
+)
+from support.grid.program_stage import a_store
+from support.grid.story import assert_exact
+from support.servers import unique
+from support.waiting import eventually
 
 
 class TestFinishing:

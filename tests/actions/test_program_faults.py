@@ -9,11 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import dead_letters
-from faulty_ports import AFTER, BEFORE, Trouble
-from grid_acts import FAILED, QUICK, an_ask, claimed, recovered, run_of, together, troubled
-from grid_story import assert_exact
-from program_stage import a_store
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.claim import free_slot
 from pyoco_server.actions.programs.finish import finish_job
@@ -25,8 +20,13 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from servers import unique
-from waiting import eventually
+from support.backends import dead_letters
+from support.faulty_ports import AFTER, BEFORE, Trouble
+from support.grid.acts import FAILED, QUICK, an_ask, claimed, recovered, run_of, together, troubled
+from support.grid.program_stage import a_store
+from support.grid.story import assert_exact
+from support.servers import unique
+from support.waiting import eventually
 
 _TRIES = 5
 

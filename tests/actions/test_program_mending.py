@@ -7,10 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import Clock, dead_letters
-from grid_acts import DONE, FAILED, QUICK, an_ask, claimed, crashing_at, in_hand, job_submitted, run_of, slot_of
-from grid_story import assert_exact
-from program_stage import a_store
 from pyoco_server.actions.programs.attempt import Attempt
 from pyoco_server.actions.programs.claim import claim_job, free_slot
 from pyoco_server.actions.programs.finish import finish_job
@@ -27,8 +23,12 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
 from pyoco_server.wiring import open_index
-from servers import unique
-from waiting import eventually
+from support.backends import Clock, dead_letters
+from support.grid.acts import DONE, FAILED, QUICK, an_ask, claimed, crashing_at, in_hand, job_submitted, run_of, slot_of
+from support.grid.program_stage import a_store
+from support.grid.story import assert_exact
+from support.servers import unique
+from support.waiting import eventually
 
 
 async def without_message(backend: Backend) -> Run:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from backends import Clock
-from grid_acts import DONE, again, begun, exact, run_of, slot_of
-from program_stage import a_store
 from pyoco_server.actions.programs.attempt import Attempt, Standing
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.claim import free_slot
@@ -19,8 +16,11 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
-from servers import unique
-from waiting import eventually
+from support.backends import Clock
+from support.grid.acts import DONE, again, begun, exact, run_of, slot_of
+from support.grid.program_stage import a_store
+from support.servers import unique
+from support.waiting import eventually
 
 
 async def test_another_door_answers_for_it_and_takes_its_slot_along(config: NatsBackendConfig) -> None:

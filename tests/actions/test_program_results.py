@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from grid_acts import DONE, FAILED, claimed, job_submitted, run_of
 from pyoco_server.actions.programs.finish import Output, finish_job
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.result import job_result, open_artifact
@@ -20,6 +19,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import ArtifactExpired, Corrupt, ObjectNotFound
 from pyoco_server.ports.backend import Backend
+from support.grid.acts import DONE, FAILED, claimed, job_submitted, run_of
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:

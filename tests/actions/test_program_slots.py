@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import Clock
-from grid_acts import DONE, claimed, job_submitted, run_of, slot_of
-from program_stage import a_store, cap
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.claim import free_slot, take_slot
 from pyoco_server.actions.programs.finish import finish_job
@@ -24,8 +21,11 @@ from pyoco_server.errors import Corrupt
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.port import Slot
-from servers import unique
-from waiting import eventually
+from support.backends import Clock
+from support.grid.acts import DONE, claimed, job_submitted, run_of, slot_of
+from support.grid.program_stage import a_store, cap
+from support.servers import unique
+from support.waiting import eventually
 
 
 def group_of(backend: Backend) -> str:

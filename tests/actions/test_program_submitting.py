@@ -11,9 +11,6 @@ from io import BytesIO
 
 import pytest
 
-from faulty_ports import AFTER, BEFORE, Trouble
-from grid_acts import DONE, an_ask, claimed, crashing_at, job_submitted, run_of, taken, troubled
-from program_stage import a_store
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.actions.programs.reach import programs_of
@@ -29,7 +26,10 @@ from pyoco_server.errors import Corrupt, ObjectNotFound, QueueFull, Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import EventName
 from pyoco_server.ports.runs.port import Absent, Withdrawn
-from servers import unique
+from support.faulty_ports import AFTER, BEFORE, Trouble
+from support.grid.acts import DONE, an_ask, claimed, crashing_at, job_submitted, run_of, taken, troubled
+from support.grid.program_stage import a_store
+from support.servers import unique
 
 LARGE = {"a.bin": b"a" * 20_000, "データ.csv": b"1,2\n" * 5_000, "empty": b""}
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from backends import ANNA, dead_letters, jobs_left
-from grid_acts import DONE, FAILED, STOPPED, an_ask, claimed, job_submitted, run_of
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.cancel_many import Selection, cancel_many
@@ -49,8 +47,10 @@ from pyoco_server.ports.letters.port import StoredLetter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover
 from pyoco_server.ports.runs.port import Stored, Withdrawn
-from servers import unique
-from waiting import eventually
+from support.backends import ANNA, dead_letters, jobs_left
+from support.grid.acts import DONE, FAILED, STOPPED, an_ask, claimed, job_submitted, run_of
+from support.servers import unique
+from support.waiting import eventually
 
 NOBODY = Caller()
 LARGE = {"in.bin": b"x" * 20_000}

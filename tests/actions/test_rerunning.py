@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, a_submission, jobs_left
 from contracts.objects import put
-from faulty_ports import AFTER, Trouble, with_trouble
-from gateway_backends import executed, opened_gateway_backend
-from gateways import stock_of
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
 from pyoco_server.actions.submit_once import submit_once
@@ -35,6 +31,10 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.kept import Kept
 from pyoco_server.ports.objects.port import ObjectInfo
 from pyoco_server.ports.runs.port import Stored
+from support.backends import ANNA, a_submission, jobs_left
+from support.faulty_ports import AFTER, Trouble, with_trouble
+from support.gateway_backends import executed, opened_gateway_backend
+from support.gateways import stock_of
 
 TEXT = "flow:\n  graph: a\n  defaults: {word: from the file, n: [1, 2]}\n"
 SHA256 = hashlib.sha256(TEXT.encode()).hexdigest()

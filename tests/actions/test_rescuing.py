@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from backends import jobs_left
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, Spent, claim_run
@@ -26,7 +25,8 @@ from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.backends import jobs_left
+from support.waiting import eventually
 
 ASK = Submission(flow_name="f", tag="default", tags=("default",), params={})
 QUIET = 60.0

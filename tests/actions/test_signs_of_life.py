@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from backends import ANNA, BERT, Clock, opened_backend, recorded, run_now
 from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, claim_run
@@ -20,6 +19,7 @@ from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
+from support.backends import ANNA, BERT, Clock, opened_backend, recorded, run_now
 
 DISCONNECT = 20.0
 

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends import ANNA, a_submission, jobs_left, logged, opened_backend
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server.actions.claim import Held, Spent, claim_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -24,6 +22,8 @@ from pyoco_server.errors import NotStored, Refused, Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored, Withdrawn
+from support.backends import ANNA, a_submission, jobs_left, logged, opened_backend
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 
 RUN_ID = str(uuid.UUID(int=7))
 

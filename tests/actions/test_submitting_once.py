@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from backends import ANNA, Clock, a_submission, jobs_left
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from gateway_backends import executed, opened_gateway_backend
-from gateways import stock_of
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, Spent, claim_run
 from pyoco_server.actions.rescue import rescue
@@ -29,6 +25,10 @@ from pyoco_server.errors import KeyReused, NotStored, Refused, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored, Withdrawn
+from support.backends import ANNA, Clock, a_submission, jobs_left
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.gateway_backends import executed, opened_gateway_backend
+from support.gateways import stock_of
 
 PORTS = ("runs", "queue", "receipts")
 ASK = a_submission(params={"n": 1})

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, a_submission
-from faulty_ports import BEFORE, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.actions.watch import NOTHING_LEFT, Event, Watch, Watching, watch
 from pyoco_server.config import NatsBackendConfig
@@ -26,8 +24,10 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Changes, Stored
-from unhurried import unhurried
-from waiting import eventually
+from support.backends import ANNA, a_submission
+from support.faulty_ports import BEFORE, Trouble, with_trouble
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 ALICE = Caller("team-a", "key-a")
 

@@ -13,10 +13,7 @@ from typing import Any
 
 import pytest
 
-from backends import Clock, fields_of
 from contracts.objects import pieces_of
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from gateway_backends import opened_gateway_backend
 from pyoco_server.actions import register_wheel as registering
 from pyoco_server.actions.delete_wheel import delete_wheel
 from pyoco_server.actions.list_wheel_history import HistoryFilter, list_wheel_history
@@ -32,8 +29,11 @@ from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.port import ObjectInfo
 from pyoco_server.ports.spool import Spool
-from wheel_doors import Left, left
-from wheels import build_wheel
+from support.backends import Clock, fields_of
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.gateway_backends import opened_gateway_backend
+from support.wheel_doors import Left, left
+from support.wheels import build_wheel
 
 CALLER = Caller("team-a", "key-1")
 SOURCE = WheelSource(remote_addr="192.0.2.1", user_agent="tests")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
-from browsers import Watched, new_context, open_browser
-from grid_processes import SAMPLES
-from stacks import Stack
+from support.browsers import Watched, new_context, open_browser
+from support.grid.processes import SAMPLES
+from support.stacks import Stack
 
 HERE = Path(__file__).parent
 

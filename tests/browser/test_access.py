@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from browsers import check, panels_of
-from stacks import ROOT, Stack
+from support.browsers import check, panels_of
+from support.stacks import ROOT, Stack
 
 TOKENS = (ROOT / "src/pyoco_server/doors/dashboard/static/css/tokens.css").read_text()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from stacks import Stack, until
+from support.stacks import Stack, until
 
 
 def finding(kind: str, count: int = 1, level: str = "warning", **facts: Any) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from browsers import Watched, check
-from pretended_runs import RUN_ID, a_run, pretend
-from stacks import Stack
+from support.browsers import Watched, check
+from support.pretended_runs import RUN_ID, a_run, pretend
+from support.stacks import Stack
 
 MARKUP = "<img src=x onerror=alert(1)>"
 DAY = 86_400

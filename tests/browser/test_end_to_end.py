@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, Route, expect
 
-from browsers import Watched, check
-from servers import unique
-from stacks import Stack
+from support.browsers import Watched, check
+from support.servers import unique
+from support.stacks import Stack
 
 
 def test_a_run_turns_green_under_the_eye(stack: Stack, page: Page, watched: Watched) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from stacks import Stack, until
+from support.stacks import Stack, until
 
 _ODD = ["<img src=x onerror=alert(1)>", "\u202egnidrocca", "🐙" * 60, "w" * 128]
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from stacks import Stack, until
+from support.stacks import Stack, until
 
 
 def _leave_letters(stack: Stack, n: int, tag: str, first: int = 0) -> list[str]:

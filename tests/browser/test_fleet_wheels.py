@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import FilePayload, Locator, Page, Request, Route, expect
 
-from stacks import Stack, until
-from wheels import build_wheel
+from support.stacks import Stack, until
+from support.wheels import build_wheel
 
 
 @pytest.fixture

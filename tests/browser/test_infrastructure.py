@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from browsers import Watched
-from stacks import Stack, aside, until
+from support.browsers import Watched
+from support.stacks import Stack, aside, until
 
 
 def test_the_page_opens_without_any_trouble(page: Page) -> None:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from browsers import Watched, panels_of
-from stacks import Stack
+from support.browsers import Watched, panels_of
+from support.stacks import Stack
 
 
 @pytest.fixture

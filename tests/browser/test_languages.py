@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from browsers import panels_of
-from stacks import Stack
+from support.browsers import panels_of
+from support.stacks import Stack
 
 
 def test_the_reader_changes_the_language_without_losing_the_place(page: Page) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from stacks import Stack, until
+from support.stacks import Stack, until
 
 NAMES = [
     "submitted",

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from browsers import check, panels_of
-from odd_records import MARKUP, write_odd_records
-from stacks import Stack
+from support.browsers import check, panels_of
+from support.odd_records import MARKUP, write_odd_records
+from support.stacks import Stack
 
 
 def test_nothing_that_is_shown_is_obeyed(fresh_stack: Callable[..., Stack], new_page: Callable[..., Page]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from stacks import Stack
+from support.stacks import Stack
 
 OUTAGE = (r"ERR_CONNECTION", r"status of 50[34]", r"response 50[34]", r"ERR_EMPTY_RESPONSE", r"ERR_INCOMPLETE")
 

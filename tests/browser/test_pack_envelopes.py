@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-import pack_envelopes
-from browsers import check
-from pretended_runs import RUN_ID, a_run, pretend
-from stacks import Stack, until
+from support.browsers import check
+from support.pretended_runs import RUN_ID, a_run, pretend
+from support.priced import pack_envelopes
+from support.stacks import Stack, until
 
 KEY = "pyoco_0123456789abcdef_of-the-tenant"
 COST = {"reserved_usd_micros": 250_000, "used_usd_micros": 50_000, "minimum_fee_usd_micros": 5_000}

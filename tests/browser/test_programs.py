@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from browsers import check, only_looks
-from pretended_runs import RUN_ID, a_run, pretend
-from stacks import Stack, until
+from support.browsers import check, only_looks
+from support.pretended_runs import RUN_ID, a_run, pretend
+from support.stacks import Stack, until
 
 
 def submit(stack: Stack, program: str, *args: str, **fields: str) -> str:

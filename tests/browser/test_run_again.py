@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from pretended_runs import RUN_ID, a_run, pretend
-from stacks import Stack
+from support.pretended_runs import RUN_ID, a_run, pretend
+from support.stacks import Stack
 
 LONG = 12345678901234567890123
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from pretended_runs import RUN_ID, a_run, pretend
-from stacks import until
+from support.pretended_runs import RUN_ID, a_run, pretend
+from support.stacks import until
 
 LONG = 12345678901234567890123
 ODD = 2**53 + 1

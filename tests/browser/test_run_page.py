@@ -9,9 +9,9 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from browsers import Watched
-from pretended_runs import RUN_ID, a_run, pretend
-from stacks import Stack, until
+from support.browsers import Watched
+from support.pretended_runs import RUN_ID, a_run, pretend
+from support.stacks import Stack, until
 
 MARKUP = "<img src=x onerror=alert(1)>"
 

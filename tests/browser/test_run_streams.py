@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from browsers import Watched
-from servers import unique
-from stacks import Stack, until
+from support.browsers import Watched
+from support.servers import unique
+from support.stacks import Stack, until
 
 CALM = "document.documentElement.dataset.connection === 'ok' && document.querySelector('.connection').hidden"
 

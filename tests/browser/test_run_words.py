@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from pretended_runs import RUN_ID, a_run, pretend
+from support.pretended_runs import RUN_ID, a_run, pretend
 
 TURNED = "a\u202eb\u2066c"
 

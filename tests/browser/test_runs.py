@@ -10,9 +10,9 @@ import nats
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from browsers import Watched
-from servers import unique
-from stacks import Stack, aside, until
+from support.browsers import Watched
+from support.servers import unique
+from support.stacks import Stack, aside, until
 
 
 def row(page: Page, run_id: str) -> Locator:

@@ -9,9 +9,9 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from browsers import only_looks
-from servers import unique
-from stacks import Stack
+from support.browsers import only_looks
+from support.servers import unique
+from support.stacks import Stack
 
 FLOW_YAML = "flow:\n  graph: a >> b\n  defaults: {who: file}\n"
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from browsers import Watched
-from stacks import Stack, until
+from support.browsers import Watched
+from support.stacks import Stack, until
 
 OFFLINE = ("ERR_INTERNET_DISCONNECTED", "ERR_FAILED")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks import ROOT
+from support.stacks import ROOT
 
 STATIC = ROOT / "src/pyoco_server/doors/dashboard/static"
 SCRIPTS = sorted(STATIC.rglob("*.js"))

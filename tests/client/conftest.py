@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from client_twins import MakeClient, make_async, make_sync
-from gateways import Gateway, fresh_gateway, listening
-from patient_gateways import impatient_gateways, patient_gateways
 from pyoco_server.client import retry, waiting
 from pyoco_server.ports.nats.link import Link
+from support.client_twins import MakeClient, make_async, make_sync
+from support.gateways import Gateway, fresh_gateway, listening
+from support.patient_gateways import impatient_gateways, patient_gateways
 
 __all__ = ["impatient_gateways", "patient_gateways"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from client_twins import MakeClient
 from pyoco_server.client import retry
 from pyoco_server.http_client import AnswerDamaged
-from scripted_gateway import Scripted, answer, cut, hang, raw, scripted
-from stalls import unless_it_stalls
+from support.client_twins import MakeClient
+from support.scripted_gateway import Scripted, answer, cut, hang, raw, scripted
+from support.stalls import unless_it_stalls
 
 pytestmark = pytest.mark.usefixtures("hurried")
 

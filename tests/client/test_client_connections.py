@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator
 
 from pyoco_server.client.aio import AsyncPyocoHttpClient
-from waiting import eventually
+from support.waiting import eventually
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 

@@ -11,18 +11,18 @@ from typing import Any
 import httpx
 import pytest
 
-from burials import died
-from client_twins import MakeClient
 from contracts.registry import a_worker
-from gateways import FLOW_YAML, Gateway, claimed, ended, open_gateway
-from gateways import listening as listen
 from pyoco_server.client import waiting
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run import conclude
 from pyoco_server.http_client import RunWatchEvent
 from pyoco_server.ports.runs.port import Stored
-from scripted_gateway import Asked, forwarding, scripted, upstream
-from waiting import eventually
+from support.burials import died
+from support.client_twins import MakeClient
+from support.gateways import FLOW_YAML, Gateway, claimed, ended, open_gateway
+from support.gateways import listening as listen
+from support.scripted_gateway import Asked, forwarding, scripted, upstream
+from support.waiting import eventually
 
 
 async def end(gateway: Gateway, run_id: str) -> None:

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from examples import run_worker, watch_many
 
-from gateways import gateway_process
 from pyoco_server import NatsBackendConfig
-from servers import NatsServer
-from waiting import eventually
-from wheels import write_wheel
+from support.gateways import gateway_process
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.wheels import write_wheel
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "python-client.md").read_text(encoding="utf-8")

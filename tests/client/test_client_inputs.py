@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from client_twins import MakeClient
 from pyoco_server.http_client import AnswerDamaged, PackProblem
-from scripted_gateway import answer, cut, scripted
+from support.client_twins import MakeClient
+from support.scripted_gateway import answer, cut, scripted
 
 DATA = b"\x89PNG" + bytes(600_000)
 IMAGE = {"kind": "s3", "bucket": "dpp-inputs", "key": "dpp/a/1/scan.png"}

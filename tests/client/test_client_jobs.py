@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from client_twins import MakeClient
-from gateways import Gateway, listening
-from grid_http import DONE, FAILED, archive, begin_job, end_job, fresh_grid_gateway, group_of
 from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.http_client import AnswerDamaged, SourceChanged
 from pyoco_server.ports.nats.link import Link
-from scripted_gateway import answer, cut, raw, scripted
-from waiting import eventually
+from support.client_twins import MakeClient
+from support.gateways import Gateway, listening
+from support.grid.http_jobs import DONE, FAILED, archive, begin_job, end_job, fresh_grid_gateway, group_of
+from support.scripted_gateway import answer, cut, raw, scripted
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("hurried")
 

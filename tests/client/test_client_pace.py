@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Clocks, Watching
-from scripted_gateway import event
+from support.scripted_gateway import event
 
 
 class Clock:

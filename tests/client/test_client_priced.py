@@ -13,9 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from client_twins import MakeClient
-from gateways import listening
-from priced_gateways import PricedDoor, fresh_priced_gateway
 from pyoco_server.client.pack_waiting import PackWaiting
 from pyoco_server.client.priced_calls import usd_text
 from pyoco_server.client.retry import Patience
@@ -23,8 +20,11 @@ from pyoco_server.client.watching import Clocks
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.http_client import AnswerDamaged, PackProblem
 from pyoco_server.ports.nats.link import Link
-from scripted_gateway import Scripted, Turn, answer, cut, scripted
-from stalls import unless_it_stalls
+from support.client_twins import MakeClient
+from support.gateways import listening
+from support.priced.gateways import PricedDoor, fresh_priced_gateway
+from support.scripted_gateway import Scripted, Turn, answer, cut, scripted
+from support.stalls import unless_it_stalls
 
 RUN_ID = "5b0c0000-0000-4000-8000-000000000000"
 RECEIPT = {

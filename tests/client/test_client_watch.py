@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from client_twins import MakeClient
 from pyoco_server.client import events, retry, waiting, watching
 from pyoco_server.http_client import AnswerDamaged
-from scripted_gateway import Asked, Scripted, Turn, answer, cut, event, hang, raw, scripted, stream
-from stalls import unless_it_stalls
-from waiting import eventually
+from support.client_twins import MakeClient
+from support.scripted_gateway import Asked, Scripted, Turn, answer, cut, event, hang, raw, scripted, stream
+from support.stalls import unless_it_stalls
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("hurried")
 

@@ -15,13 +15,13 @@ import httpx
 import pytest
 from python_multipart import parse_form
 
-from client_twins import MakeClient, make_async
 from pyoco_server.client.files import CHUNK_BYTES
 from pyoco_server.client.forms import frame
 from pyoco_server.http_client import AnswerDamaged, SourceChanged
-from scripted_gateway import Asked, answer, cut, forwarding, raw, scripted
-from waiting import eventually
-from wheels import build_wheel
+from support.client_twins import MakeClient, make_async
+from support.scripted_gateway import Asked, answer, cut, forwarding, raw, scripted
+from support.waiting import eventually
+from support.wheels import build_wheel
 
 NAME = "my_tasks-1.0-py3-none-any.whl"
 DATA = bytes(range(256)) * 3000  # several chunks

@@ -6,8 +6,8 @@ import asyncio
 from typing import Protocol
 
 from pyoco_server.ports.acl.port import Acl, AclRecord
-from servers import unique
-from waiting import eventually
+from support.servers import unique
+from support.waiting import eventually
 
 __all__ = ["AclContract", "MakeAcl"]
 

@@ -29,7 +29,7 @@ from pyoco_server.ports.budget.port import (
     TenantMismatch,
 )
 from pyoco_server.ports.ledger.port import Ledger, LedgerTx
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = ["AT_US", "BY", "BudgetContract", "JoinedBudgetContract", "a_run"]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from pyoco_server.ports.door_records.port import DoorRecord, DoorRecords, DoorState
-from servers import unique
-from waiting import eventually
+from support.servers import unique
+from support.waiting import eventually
 
 __all__ = ["DoorRecordsContract", "MakeDoorRecords", "a_door"]
 

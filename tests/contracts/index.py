@@ -30,7 +30,7 @@ from pyoco_server.ports.index.port import (
     Summary,
 )
 from pyoco_server.ports.runs.port import Removed, Stored
-from shown_programs import a_program
+from support.grid.shown_programs import a_program
 
 __all__ = ["IndexContract", "MakeIndex", "feed", "ids", "opened"]
 

@@ -17,7 +17,7 @@ from pyoco_server.core.run import Owner, Run, claim
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import Ahead, Counts, Index, Mark, RunFilter, Waiting
 from pyoco_server.ports.runs.port import Removed, Stored
-from shown_packs import a_pack
+from support.priced.shown_packs import a_pack
 
 __all__ = ["IndexCountsContract"]
 

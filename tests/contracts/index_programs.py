@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 
 from contracts.index import MakeIndex, opened
-from grid_stores import a_job
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why
 from pyoco_server.core.programs.report import ErrorCode, Report
@@ -15,6 +14,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, OTHER, RUN_SECONDS_BOUNDS, Index, Mark
 from pyoco_server.ports.runs.port import Removed, Stored
+from support.grid.stores import a_job
 
 __all__ = ["IndexProgramsContract", "ended", "program_run"]
 

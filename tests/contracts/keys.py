@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pyoco_server.core.api_key import KeyRecord
 from pyoco_server.ports.keys.port import Keys
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = ["KeysContract", "MakeKeys", "a_key", "started"]
 

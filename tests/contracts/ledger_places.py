@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ledgers import COMPLETES, FAILS, REFUNDS, SPANS, Skew, a_new_run
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Basis
 from pyoco_server.ports.ledger.port import Final, Ledger, LedgerTx, Lost
+from support.priced.ledgers import COMPLETES, FAILS, REFUNDS, SPANS, Skew, a_new_run
 
 __all__ = ["CLAIM", "LEASE", "WAYS", "WHEN", "Raw", "attempt", "row_at", "rows_at"]
 

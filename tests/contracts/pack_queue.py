@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.core.priced.message import PackMessage, encode
 from pyoco_server.ports.pack_queue.port import Delivery, PackQueue
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = [
     "BRIEF_SECONDS",

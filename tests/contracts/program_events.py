@@ -6,7 +6,7 @@ import uuid
 from typing import Protocol
 
 from pyoco_server.ports.program_events.port import Event, EventName, Events
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = ["EventsContract", "MakeEvents", "an_event"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pyoco_server.ports.program_hints.port import Hint, Hints
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = ["HintsContract", "MakeHints"]
 

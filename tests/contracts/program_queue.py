@@ -9,11 +9,11 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from grid_stores import a_job, lane_of
 from pyoco_server.ports.program_queue.port import Lane, LaneCounts, ProgramQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
-from servers import unique
-from waiting import eventually
+from support.grid.stores import a_job, lane_of
+from support.servers import unique
+from support.waiting import eventually
 
 __all__ = ["MakeProgramQueue", "ProgramQueueContract", "taken"]
 

@@ -12,8 +12,8 @@ from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.ports.queue.port import Delivery, Intake, Queue, Reply
-from unhurried import unhurried
-from waiting import eventually, soon
+from support.unhurried import unhurried
+from support.waiting import eventually, soon
 
 __all__ = ["ACK_WAIT_SECONDS", "Hand", "MakeQueue", "QueueContract", "a_job", "opened"]
 

@@ -15,7 +15,7 @@ from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.registry.port import Registry
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = ["MakeRegistry", "RegistryContract", "a_worker", "started"]
 

@@ -13,7 +13,7 @@ from pyoco_server.core.outcome import Failed, Progress
 from pyoco_server.core.run import Owner, Run, claim, conclude
 from pyoco_server.errors import SnapshotTooLargeError
 from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Removed, Runs, Stored, Withdrawn
-from waiting import soon
+from support.waiting import soon
 
 __all__ = ["NOW", "RunsContract", "a_run", "stored"]
 

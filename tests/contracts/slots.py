@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pyoco_server.ports.slots.port import Cap, Slot, Slots
-from waiting import eventually
+from support.waiting import eventually
 
 __all__ = ["MakeSlots", "SlotsContract", "a_slot"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grid_story import story_problems
 from pyoco_server.ports.program_events.port import Event, EventName
+from support.grid.story import story_problems
 
 
 def told(story: str) -> list[Event]:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grid_stores import a_job
 from pyoco_server.core.programs.budget import retry_delay_seconds
 from pyoco_server.core.programs.job import (
     InlineInputs,
@@ -25,6 +24,7 @@ from pyoco_server.core.programs.job import (
 from pyoco_server.core.programs.message import decode_job, read_job
 from pyoco_server.core.programs.tails import TAIL_BYTES, cut, tail_of
 from pyoco_server.errors import InvalidJob
+from support.grid.stores import a_job
 
 DIGEST = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
 ID = "6f1c2a9e-3b7d-4c55-9a10-2f4e8d7b6c01"

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grid_stores import a_job
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why, spent
@@ -21,6 +20,7 @@ from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.run import Run, changed
 from pyoco_server.core.snapshot import encode, from_snapshot, read_snapshot, shown_snapshot, to_snapshot
 from pyoco_server.core.states import TERMINAL, IllegalMove, RunState, TaskState
+from support.grid.stores import a_job
 
 NOW = 1_000.0
 DONE = Report(status=RunState.COMPLETED, exit_code=0, stdout=b"out", stderr=b"err", run_seconds=2.0)

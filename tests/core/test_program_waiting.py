@@ -9,7 +9,7 @@ import pytest
 from pyoco_server.core.programs.waiting import ProgramQueueing, tell_program, why_program
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import STARTING_SECONDS_MAX, WaitReason, waits
-from shown_programs import a_program
+from support.grid.shown_programs import a_program
 
 FREE = ProgramQueueing(
     exec_name="calcA",

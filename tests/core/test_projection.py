@@ -15,7 +15,7 @@ from pyoco_server.core.run import ERROR_LENGTH_MAX, PACK
 from pyoco_server.core.snapshot import encode, read_snapshot, to_snapshot
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import waits
-from shown_packs import NOW_US, a_pack, a_row, completed, disputed, expired, failed, started
+from support.priced.shown_packs import NOW_US, a_pack, a_row, completed, disputed, expired, failed, started
 
 NOW = NOW_US / 1_000_000
 QUEUED = a_row()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from doors_support import Door
-from gateways import Gateway, fresh_gateway
-from patient_gateways import impatient_gateways, patient_gateways
-from priced_gateways import PricedDoor, fresh_priced_gateway
 from pyoco_server.ports.nats.link import Link, open_link
-from sites import Site, open_site
+from support.doors_support import Door
+from support.gateways import Gateway, fresh_gateway
+from support.patient_gateways import impatient_gateways, patient_gateways
+from support.priced.gateways import PricedDoor, fresh_priced_gateway
+from support.sites import Site, open_site
 
 __all__ = ["impatient_gateways", "patient_gateways"]
 

@@ -15,11 +15,11 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from gateways import Gateway, error, stored, submit
-from grid_http import DONE, a_key_of, archive, begin_job, end_job, fresh_grid_gateway, submit_job
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.link import open_link
+from support.gateways import Gateway, error, stored, submit
+from support.grid.http_jobs import DONE, a_key_of, archive, begin_job, end_job, fresh_grid_gateway, submit_job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

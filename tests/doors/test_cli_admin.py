@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gateways import environment, open_gateway
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import verify
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.wiring import open_keys
-from servers import forget
-from warm_processes import started
+from support.gateways import environment, open_gateway
+from support.servers import forget
+from support.warm_processes import started
 
 UNKNOWN = "0123456789abcdef"
 

@@ -26,9 +26,9 @@ from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
-from servers import NatsServer
-from waiting import eventually
-from warm_processes import WarmProcess, started
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.warm_processes import WarmProcess, started
 
 RESOURCES = (*resources_of(NatsBackendConfig()), *priced_resources(NatsBackendConfig(), PricedConfig()))
 NAMES = [resource.name for resource in RESOURCES]

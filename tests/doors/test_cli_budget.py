@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from ledgers import a_new_run, sqlite_url
-from priced_servers import PostgresServer, ValkeyServer
 from pyoco_server.actions.priced.note_audit import last_audit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.core.priced import journal
@@ -24,6 +22,8 @@ from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.wiring_priced import open_money
+from support.priced.ledgers import a_new_run, sqlite_url
+from support.priced.servers import PostgresServer, ValkeyServer
 
 Run = Callable[..., "Ended"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from client_commands import COMMAND, Client
 from pyoco_server.doors.cli.client import COMMANDS, cli
+from support.client_commands import COMMAND, Client
 
 #: What none of these may import for its help: 60 ms and more each.
 HEAVY = ("httpx", "rich", "asyncio", "fastapi", "nats", "msgspec", "yaml", "pyoco", "pyoco_server.config")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from client_commands import Client
 from pyoco_server.doors.cli.client import COMMANDS
 from pyoco_server.doors.cli.client.answers import misfit
 from pyoco_server.http_client import RunBatchAnswer, RunListResponse, RunSnapshot, RunTasks
-from strangers import response, somebody
+from support.client_commands import Client
+from support.strangers import response, somebody
 
 #: With nothing but a server in the way of success; `{file}` is a wheel, a flow and a batch in one.
 CALLS = {

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from client_commands import Client, terminal
-from sites import Site
-from strangers import response, somebody
+from support.client_commands import Client, terminal
+from support.sites import Site
+from support.strangers import response, somebody
 
 
 @pytest.fixture

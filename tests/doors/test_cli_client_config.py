@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from client_commands import Client
 from pyoco_server import config as settings
 from pyoco_server.doors.cli.client.connection import Asked, Connection, resolve, shown_address
 from pyoco_server.errors import UsageError
+from support.client_commands import Client
 
 KEY = "pyoco_0123456789abcdef_averysecretpart"
 FILE = f"""\

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from client_commands import Client, process, terminal
-from grid_sites import GridSite, open_grid_site
 from pyoco_server.client import waiting as client_waiting
-from waiting import eventually
+from support.client_commands import Client, process, terminal
+from support.grid.sites import GridSite, open_grid_site
+from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from client_commands import Client, process, terminal
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.wiring import open_keys
-from relays import relayed
-from sites import Site, open_site
-from strangers import response, somebody
-from waiting import eventually
+from support.client_commands import Client, process, terminal
+from support.relays import relayed
+from support.sites import Site, open_site
+from support.strangers import response, somebody
+from support.waiting import eventually
 
 SECRET = "pyoco_0123456789abcdef_nobodyshallseethis"
 

@@ -16,7 +16,6 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from client_commands import COMMAND, environment, process, terminal
 from pyoco_server.doors.cli.client import follow
 from pyoco_server.doors.cli.client.follow import Listing, follow_runs
 from pyoco_server.doors.cli.client.live import picture
@@ -24,10 +23,11 @@ from pyoco_server.doors.cli.client.live_list import _page
 from pyoco_server.doors.cli.client.output import instant, safe, span
 from pyoco_server.doors.cli.client.why import explain
 from pyoco_server.http_client import PyocoHttpClient
-from relays import relayed
-from sites import Site
-from stalls import once_heard
-from waiting import eventually
+from support.client_commands import COMMAND, environment, process, terminal
+from support.relays import relayed
+from support.sites import Site
+from support.stalls import once_heard
+from support.waiting import eventually
 
 SIGNS = {"PENDING": ".", "RUNNING": ">", "SUCCEEDED": "+", "COMPLETED": "+", "FAILED": "x"}
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[39][0-7](?:;\d+)*m")

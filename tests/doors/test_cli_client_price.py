@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from client_commands import Client, Ended, terminal
-from gateways import listening
-from priced_gateways import Payer, PricedDoor
 from pyoco_server.client import pack_waiting
 from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
-from stalls import once_heard
-from strangers import response, somebody
-from waiting import eventually
+from support.client_commands import Client, Ended, terminal
+from support.gateways import listening
+from support.priced.gateways import Payer, PricedDoor
+from support.stalls import once_heard
+from support.strangers import response, somebody
+from support.waiting import eventually
 
 #: Where the gateway is.
 in_its_loop = pytest.mark.asyncio(loop_scope="module")

@@ -15,12 +15,12 @@ from typing import Any
 import click
 import pytest
 
-from client_commands import Client, Ended
 from pyoco_server.client import waiting as client_waiting
 from pyoco_server.http_client import PyocoHttpClient
-from sites import Site
-from stalls import once_heard
-from waiting import eventually
+from support.client_commands import Client, Ended
+from support.sites import Site
+from support.stalls import once_heard
+from support.waiting import eventually
 
 FLOW_YAML = "tasks: {a: {callable: 'json:dumps', inputs: {obj: 1}}}\nflow: {graph: a}\n"
 

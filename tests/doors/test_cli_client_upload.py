@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from client_commands import COMMAND, Client, Ended
-from gateways import listening
-from priced_gateways import Payer, PricedDoor
 from pyoco_server.doors.http import lingering
+from support.client_commands import COMMAND, Client, Ended
+from support.gateways import listening
+from support.priced.gateways import Payer, PricedDoor
 
 in_its_loop = pytest.mark.asyncio(loop_scope="module")
 

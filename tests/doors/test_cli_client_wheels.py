@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from client_commands import Client, terminal
-from servers import unique
-from sites import Site
-from wheels import write_wheel
+from support.client_commands import Client, terminal
+from support.servers import unique
+from support.sites import Site
+from support.wheels import write_wheel
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from backends import opened_backend, submitted
-from configured_nats import configured_nats
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis import CHECKS
 from pyoco_server.core.states import WorkerState
@@ -35,8 +33,10 @@ from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.wiring import ensure_resources
-from servers import NatsServer
-from warm_processes import begun
+from support.backends import opened_backend, submitted
+from support.configured_nats import configured_nats
+from support.servers import NatsServer
+from support.warm_processes import begun
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(sys.executable).parent / "pyoco-server"

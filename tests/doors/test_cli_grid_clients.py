@@ -17,7 +17,6 @@ from uuid import uuid4
 
 import pytest
 
-from fake_door import FakeDoor, Talk
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import JobResult
 from pyoco_server.core.programs.faults import Code
@@ -25,7 +24,8 @@ from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.cli.grid import cli
 from pyoco_server.doors.cli.shell import outcome
-from url_sites import Authority
+from support.grid.fake_door import FakeDoor, Talk
+from support.priced.url_sites import Authority
 
 
 class Doors:

@@ -17,7 +17,7 @@ from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.wiring_offer import packs_here
 from pyoco_server.wiring_packs import check_files
-from url_sites import Authority
+from support.priced.url_sites import Authority
 
 #: A place where nothing can be: a command that gets so far ends there.
 NOWHERE = "/dev/null/x"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ledgers import an_id
-from priced_servers import Aws
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.core.priced.message import PackMessage, encode
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.wiring_priced import open_pack_queue
-from servers import NatsServer
+from support.priced.ledgers import an_id
+from support.priced.servers import Aws
+from support.servers import NatsServer
 
 pytestmark = pytest.mark.usefixtures("place")
 

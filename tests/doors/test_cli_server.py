@@ -14,8 +14,8 @@ import pytest
 from pyoco_server.doors.cli import keeper, server
 from pyoco_server.doors.cli.shell import Command, outcome
 from pyoco_server.errors import Unavailable, UsageError
-from servers import NatsServer
-from warm_processes import begun
+from support.servers import NatsServer
+from support.warm_processes import begun
 
 SCRIPTS = Path(sys.executable).parent
 HEAVY = ("asyncio", "fastapi", "msgspec", "nats", "pyoco", "starlette", "uvicorn", "uvloop", "yaml")

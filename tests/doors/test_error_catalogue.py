@@ -16,17 +16,17 @@ from unittest import mock
 import httpx
 import pytest
 
-from backends import recorded
-from gateways import Gateway, fresh_gateway, open_gateway
-from grid_http import DONE, begin_job, end_job, submit_job
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.http.state import UPLOADS_MAX, State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for, unique
-from wheels import build_wheel
+from support.backends import recorded
+from support.gateways import Gateway, fresh_gateway, open_gateway
+from support.grid.http_jobs import DONE, begin_job, end_job, submit_job
+from support.servers import NatsServer, config_for, unique
+from support.wheels import build_wheel
 
 #: Section 27.2 of the contract, word for word: these are product texts. Later ids are ours.
 CONTRACT = {

@@ -10,8 +10,15 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from gateways import Gateway
-from grid_http import (
+from pyoco_server.actions.programs.show_state import GridState, GroupState
+from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.states import WorkerState
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.doors.http.shown_grid import document_of
+from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.program_events.port import Event, EventName
+from support.gateways import Gateway
+from support.grid.http_jobs import (
     DONE,
     Closed,
     a_job_id,
@@ -24,15 +31,8 @@ from grid_http import (
     post_job,
     submit_job,
 )
-from pyoco_server.actions.programs.show_state import GridState, GroupState
-from pyoco_server.core.programs.names import run_id_of
-from pyoco_server.core.states import WorkerState
-from pyoco_server.core.worker_record import WorkerRecord
-from pyoco_server.doors.http.shown_grid import document_of
-from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.program_events.port import Event, EventName
-from servers import unique
-from waiting import eventually
+from support.servers import unique
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

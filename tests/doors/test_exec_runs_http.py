@@ -9,8 +9,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from gateways import Gateway, submit
-from grid_http import (
+from pyoco_server.core.programs.names import requeued_job_id, run_id_of
+from pyoco_server.ports.nats.link import open_link
+from support.gateways import Gateway, submit
+from support.grid.http_jobs import (
     DONE,
     FAILED,
     Closed,
@@ -24,10 +26,8 @@ from grid_http import (
     letters,
     submit_job,
 )
-from pyoco_server.core.programs.names import requeued_job_id, run_id_of
-from pyoco_server.ports.nats.link import open_link
-from servers import unique
-from waiting import eventually
+from support.servers import unique
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from backends import fields_of
-from grid_peers import ClientPeer, OpenDoor, Peer, WorkerPeer, grid_config, open_door, open_second_door
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.states import RunState
@@ -20,8 +18,10 @@ from pyoco_server.doors.frames import door as door_module
 from pyoco_server.doors.frames.assigning import Assigning
 from pyoco_server.doors.frames.redirects import Redirects
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
-from servers import NatsServer
-from waiting import eventually
+from support.backends import fields_of
+from support.grid.peers import ClientPeer, OpenDoor, Peer, WorkerPeer, grid_config, open_door, open_second_door
+from support.servers import NatsServer
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from backends import fields_of
-from grid_peers import ClientPeer, OpenDoor, Peer, WorkerPeer, grid_config, new_client_id, open_door
 from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.core.frames.codec import Type
@@ -23,9 +21,11 @@ from pyoco_server.doors.frames.settings import check_exposure, is_loopback
 from pyoco_server.doors.frames.tls import ServerTls, TlsFiles
 from pyoco_server.errors import ExposureRefused, UsageError
 from pyoco_server.ports.acl.port import AclRecord
-from servers import config_for, unique
-from url_sites import Authority
-from waiting import eventually
+from support.backends import fields_of
+from support.grid.peers import ClientPeer, OpenDoor, Peer, WorkerPeer, grid_config, new_client_id, open_door
+from support.priced.url_sites import Authority
+from support.servers import config_for, unique
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

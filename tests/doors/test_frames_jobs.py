@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from grid_peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, grid_config, open_door, open_second_door
 from pyoco_server.actions.programs.submit import submit_job
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import AssignJob, JobResult, ObjectGet, OutputRef, SubmitAck
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames import client_session
-from waiting import eventually
+from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, grid_config, open_door, open_second_door
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

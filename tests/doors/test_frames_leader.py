@@ -10,14 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from grid_peers import ClientPeer, WorkerPeer
-from grid_processes import GridProcess, grid
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient
 from pyoco_server.doors.cli.grid import cli
 from pyoco_server.doors.cli.shell import outcome
-from url_sites import Authority
-from waiting import eventually
+from support.grid.peers import ClientPeer, WorkerPeer
+from support.grid.processes import GridProcess, grid
+from support.priced.url_sites import Authority
+from support.waiting import eventually
 
 
 @pytest.mark.parametrize(

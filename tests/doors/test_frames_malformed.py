@@ -19,8 +19,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from backends import fields_of
-from grid_peers import ClientPeer, OpenDoor, Peer, WorkerPeer, a_job_id, grid_config, open_door
 from pyoco_server.core.frames.codec import Frame, Type, encode
 from pyoco_server.core.frames.messages import (
     AssignJob,
@@ -32,7 +30,9 @@ from pyoco_server.core.frames.messages import (
     SubmitAck,
 )
 from pyoco_server.core.states import RunState
-from waiting import eventually
+from support.backends import fields_of
+from support.grid.peers import ClientPeer, OpenDoor, Peer, WorkerPeer, a_job_id, grid_config, open_door
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import pytest
 
-from backends import Clock
 from pyoco_server.core.frames.messages import BinaryPart, ObjectGet
 from pyoco_server.core.programs.faults import FACTS, Code, GridRefused
 from pyoco_server.core.programs.job import InputFile
@@ -28,7 +27,8 @@ from pyoco_server.doors.frames.seats import WorkerSeats
 from pyoco_server.doors.frames.uploads import Upload
 from pyoco_server.errors import Corrupt, NoRoom, ObjectNotFound, PyocoError, QueueFull, TooLarge, Unavailable
 from pyoco_server.ports.runs.port import ABSENT, Stored
-from waiting import eventually
+from support.backends import Clock
+from support.waiting import eventually
 
 # Seats ----------------------------------------------------------------------------------------------------------------
 

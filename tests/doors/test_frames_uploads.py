@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from grid_peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, open_door, open_second_door
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import AssignJob, ObjectAck, OutputRef, Settled
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames import receiving
 from pyoco_server.doors.frames.uploads import Upload
-from waiting import eventually
+from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, open_door, open_second_door
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from backends import fields_of
-from grid_peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, fetched, grid_config, open_door, open_second_door
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import AssignJob, Heartbeat, HelloWorker, JobResult, ObjectGet
@@ -27,7 +25,18 @@ from pyoco_server.doors.frames import acks, tasks, worker_session
 from pyoco_server.doors.frames.assigning import INLINE_BYTES_MAX
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.objects.port import ObjectInfo
-from waiting import eventually
+from support.backends import fields_of
+from support.grid.peers import (
+    ClientPeer,
+    OpenDoor,
+    WorkerPeer,
+    a_job_id,
+    fetched,
+    grid_config,
+    open_door,
+    open_second_door,
+)
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

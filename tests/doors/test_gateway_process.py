@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from pyoco_server.doors.cli.gateway import BoundedHttp, _Server
 from pyoco_server.doors.cli.typos import warn_of_typos
-from waiting import eventually
+from support.waiting import eventually
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from doors_support import (
+from support.doors_support import (
     FLOW_YAML,
     GOOD,
     NAME,
@@ -20,7 +20,7 @@ from doors_support import (
     form,
     workflow,
 )
-from gateways import error
+from support.gateways import error
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,12 +12,8 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, BERT
-from burials import bury_letter, died
 from contracts.letters import a_letter
 from doors.test_openapi import DOCUMENT, faults
-from faulty_ports import BEFORE, Trouble, with_trouble
-from gateways import Gateway, ended, fresh_gateway, open_gateway, stored, submit
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed, Failed
 from pyoco_server.core.run import Caller, Owner, Run, claim, conclude, hand_back
@@ -27,8 +23,12 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.store_state import StoreState
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.backends import ANNA, BERT
+from support.burials import bury_letter, died
+from support.faulty_ports import BEFORE, Trouble, with_trouble
+from support.gateways import Gateway, ended, fresh_gateway, open_gateway, stored, submit
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 Items = list[dict[str, Any]]
 SCHEMA = DOCUMENT["paths"]["/attention"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]

@@ -20,7 +20,6 @@ import pytest_asyncio
 from starlette.routing import Route
 from starlette.types import Message
 
-from gateways import Gateway, error, fresh_gateway, listening, open_gateway, stock_of
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import WorkerState
@@ -31,8 +30,9 @@ from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.errors import HostRefused
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link, open_link
-from servers import config_for
-from waiting import eventually
+from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway, stock_of
+from support.servers import config_for
+from support.waiting import eventually
 
 #: FLOW-45. Whoever adds a path here says that the whole world may call it.
 OPEN = {

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from doors_support import (
+from support.doors_support import (
     FLOW_YAML,
     FORM,
     GOOD,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from doors_support import (
+from support.doors_support import (
     SOMEONE,
     Door,
     check_refusal,

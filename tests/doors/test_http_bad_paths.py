@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from doors_support import (
+from support.doors_support import (
     SOMEONE,
     Door,
     check_refusal,
 )
-from gateways import error
+from support.gateways import error
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

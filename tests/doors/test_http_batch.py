@@ -15,10 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends import jobs_left
-from doors_support import Door, call, check_refusal, endless
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from gateways import Gateway, error, ids, open_gateway, shown, stock_of, stored
 from pyoco_server.actions import submit_many
 from pyoco_server.actions import submit_many as module
 from pyoco_server.doors.http import repeat
@@ -26,8 +22,12 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.submissions import BATCH_BYTES_MAX, read_batch
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from servers import NatsServer, config_for
-from waiting import eventually, soon
+from support.backends import jobs_left
+from support.doors_support import Door, call, check_refusal, endless
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.gateways import Gateway, error, ids, open_gateway, shown, stock_of, stored
+from support.servers import NatsServer, config_for
+from support.waiting import eventually, soon
 
 KEY = "Idempotency-Key"
 UNAVAILABLE = error(3, "nats unavailable")

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from gateways import error
-from priced_gateways import Payer, PricedDoor, fresh_priced_gateway
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.ports.nats.link import open_link
+from support.gateways import error
+from support.priced.gateways import Payer, PricedDoor, fresh_priced_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

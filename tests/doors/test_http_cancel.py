@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from pyoco.core.models import Flow
 
-import naughty
-from gateways import (
+from pyoco_server.core.outcome import Completed, Failed
+from pyoco_server.worker import PyocoNatsWorker
+from support import naughty
+from support.gateways import (
     PROGRESS,
     Gateway,
     claimed,
@@ -18,9 +20,7 @@ from gateways import (
     stored,
     submit,
 )
-from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.worker import PyocoNatsWorker
-from waiting import eventually
+from support.waiting import eventually
 
 
 async def read(gateway: Gateway, run_id: str) -> dict[str, Any]:

@@ -15,9 +15,6 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA
-from doors_support import check_refusal
-from gateways import Gateway, claimed, ended, fresh_gateway, ids, stored, submit, submit_yaml
 from pyoco_server.actions import cancel_many as action
 from pyoco_server.actions.cancel_many import Selection, cancel_many
 from pyoco_server.actions.claim import Held, claim_run
@@ -32,8 +29,11 @@ from pyoco_server.errors import RunNotFound, Unavailable
 from pyoco_server.ports.index.port import RunFilter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.worker import PyocoNatsWorker
-from shown_programs import a_program
-from waiting import eventually
+from support.backends import ANNA
+from support.doors_support import check_refusal
+from support.gateways import Gateway, claimed, ended, fresh_gateway, ids, stored, submit, submit_yaml
+from support.grid.shown_programs import a_program
+from support.waiting import eventually
 
 ZEROS = {
     "matched": 0,

@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from burials import bury_letters
 from contracts.letters import a_letter
-from gateways import Gateway, submit
 from pyoco_server.ports.index.port import Mark
-from waiting import eventually
+from support.burials import bury_letters
+from support.gateways import Gateway, submit
+from support.waiting import eventually
 
 
 def cut_off(data_dir: Path, name: str) -> None:

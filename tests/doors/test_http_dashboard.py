@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateways import Gateway, error, fresh_gateway, listening, submit
 from pyoco_server.doors.dashboard.page import open_dashboard
 from pyoco_server.ports.nats.link import Link
+from support.gateways import Gateway, error, fresh_gateway, listening, submit
 
 NOT_FOUND, READ_ONLY = error(2, "not found"), error(35, "dashboard is read-only")
 FRESH, FOR_EVER = "no-cache", "public, max-age=31536000, immutable"

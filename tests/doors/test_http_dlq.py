@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from burials import bury_letter, bury_letters, died
 from contracts.letters import NOW, a_letter
-from doors_support import check_refusal
-from gateways import Gateway, fresh_gateway
-from letters_http import NOT_FOUND, ask, get, ids
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Caller
 from pyoco_server.ports.nats.link import Link
+from support.burials import bury_letter, bury_letters, died
+from support.doors_support import check_refusal
+from support.gateways import Gateway, fresh_gateway
+from support.letters_http import NOT_FOUND, ask, get, ids
 
 
 class TestList:

@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 
-from burials import bury_letter, bury_letters, died
 from contracts.letters import a_letter
-from gateways import Gateway, error, fresh_gateway, open_gateway
-from letters_http import ask, get, ids, look_often
 from pyoco_server.ports.nats.link import Link
-from servers import NatsServer, config_for
-from waiting import eventually, soon
+from support.burials import bury_letter, bury_letters, died
+from support.gateways import Gateway, error, fresh_gateway, open_gateway
+from support.letters_http import ask, get, ids, look_often
+from support.servers import NatsServer, config_for
+from support.waiting import eventually, soon
 
 
 class TestOtherGateways:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from configured_nats import configured_nats
-from gateways import Gateway, error, open_gateway
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.store_state import StoreState
-from servers import config_for
-from waiting import eventually
+from support.configured_nats import configured_nats
+from support.gateways import Gateway, error, open_gateway
+from support.servers import config_for
+from support.waiting import eventually
 
 
 class TestHealth:

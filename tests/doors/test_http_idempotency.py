@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from backends import jobs_left, messages_of
-from doors_support import check_refusal
-from faults import FaultyLink
-from gateways import FLOW_YAML, Gateway, error, fresh_gateway, ids, open_gateway, stock_of, submit_yaml
 from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.ports.nats.link import Link, Patience
+from support.backends import jobs_left, messages_of
+from support.doors_support import check_refusal
+from support.faults import FaultyLink
+from support.gateways import FLOW_YAML, Gateway, error, fresh_gateway, ids, open_gateway, stock_of, submit_yaml
 
 KEY = "Idempotency-Key"
 REPLAYED = "idempotency-replayed"

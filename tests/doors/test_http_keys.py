@@ -20,7 +20,6 @@ import pytest
 import pytest_asyncio
 from starlette.routing import Route
 
-from gateways import Gateway, error, fresh_gateway, listening, open_gateway
 from pyoco_server.client.calls import key_headers
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.doors.http.app import OPERATIONS
@@ -29,8 +28,9 @@ from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.http_api import create_app
 from pyoco_server.loops import key_uses
 from pyoco_server.ports.nats.link import Link, open_link
-from servers import config_for
-from waiting import eventually
+from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway
+from support.servers import config_for
+from support.waiting import eventually
 
 OPEN = {operation.path for operation in OPERATIONS if operation.open and not operation.tail}
 #: Whatever is written below it is the dashboard's: a file, or none.

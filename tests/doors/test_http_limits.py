@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from doors_support import (
+from pyoco_server.ports.nats.link import Link
+from support.doors_support import (
     FLOW_YAML,
     FORM,
     JSON_BYTES_MAX,
@@ -19,8 +20,7 @@ from doors_support import (
     form,
     workflow,
 )
-from gateways import error, fresh_gateway
-from pyoco_server.ports.nats.link import Link
+from support.gateways import error, fresh_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

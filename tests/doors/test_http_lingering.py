@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from doors_support import JSON_BYTES_MAX, Door
-from gateways import error, listening
 from pyoco_server.doors.http import lingering
+from support.doors_support import JSON_BYTES_MAX, Door
+from support.gateways import error, listening
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,11 @@ from typing import Any
 
 import httpx
 
-from gateways import (
+from pyoco_server.core.outcome import Completed, Failed
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import RunState
+from pyoco_server.ports.runs.port import Stored
+from support.gateways import (
     PROGRESS,
     Gateway,
     ended,
@@ -17,11 +21,7 @@ from gateways import (
     stored,
     submit,
 )
-from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Run
-from pyoco_server.core.states import RunState
-from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.waiting import eventually
 
 
 def run_at(updated_at: float, number: int = 0, **more: Any) -> Run:

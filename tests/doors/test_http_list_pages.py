@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from doors_support import check_refusal
-from gateways import ANNA, PROGRESS, Gateway, ended, fresh_gateway, ids, open_gateway, stored, submit
-from listing import page, put, run_at, walk, write
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.nats.link import Link
-from waiting import eventually
+from support.doors_support import check_refusal
+from support.gateways import ANNA, PROGRESS, Gateway, ended, fresh_gateway, ids, open_gateway, stored, submit
+from support.listing import page, put, run_at, walk, write
+from support.waiting import eventually
 
 SHA = "ab12" * 16
 PROGRAM = Program(job_id="j", group="default", exec_name="calcA", client_id="http", fingerprint="f", max_attempts=5)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from gateways import (
+from support.gateways import (
     Gateway,
     submit,
     submit_yaml,

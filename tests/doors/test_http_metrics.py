@@ -14,8 +14,6 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backends import ANNA, BERT
-from gateways import Gateway, claimed, ended, error, open_gateway, shown, stored, submit
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import NOTHING_YET, Completed, DeadReason, Failed
@@ -25,8 +23,10 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for, forget
-from waiting import eventually, soon
+from support.backends import ANNA, BERT
+from support.gateways import Gateway, claimed, ended, error, open_gateway, shown, stored, submit
+from support.servers import NatsServer, config_for, forget
+from support.waiting import eventually, soon
 
 Values = dict[tuple[str, ...], float]
 

@@ -12,15 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from gateways import Gateway, environment, error, open_gateway, stock_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.errors import Unavailable
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Patience, open_link
-from servers import NatsServer, config_for
-from waiting import eventually, soon
-from warm_processes import ran
+from support.gateways import Gateway, environment, error, open_gateway, stock_of
+from support.servers import NatsServer, config_for
+from support.waiting import eventually, soon
+from support.warm_processes import ran
 
 AWAY = error(3, "nats unavailable")
 NOBODY = "00000000-0000-4000-8000-000000000000"

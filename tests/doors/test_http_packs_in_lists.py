@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from doors.test_openapi import DOCUMENT, faults
-from gateways import Gateway, fresh_gateway, stored, submit
 from pyoco_server.actions.priced.project import show_row
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.priced.run import PricedRun
@@ -22,8 +21,9 @@ from pyoco_server.doors.cli.client.why import explain
 from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
-from shown_packs import a_pack, a_row, completed, disputed, expired, failed, started
-from waiting import eventually
+from support.gateways import Gateway, fresh_gateway, stored, submit
+from support.priced.shown_packs import a_pack, a_row, completed, disputed, expired, failed, started
+from support.waiting import eventually
 
 SCHEMAS = DOCUMENT["components"]["schemas"]
 

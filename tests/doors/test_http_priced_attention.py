@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 
-from priced_gateways import Payer, PricedDoor
 from pyoco_server.actions.priced.resolve import Refund, resolve
 from pyoco_server.core.priced.audit_note import AuditNote
 from pyoco_server.core.priced.run import Intent, MoneyOp
@@ -22,7 +21,8 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.auditor import Auditor
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.priced import Priced
-from waiting import eventually
+from support.priced.gateways import Payer, PricedDoor
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from backends import Clock
 from doors.test_openapi import DOCUMENT, faults
-from doors_support import check_refusal
-from gateways import Gateway, ended, fresh_gateway, stored, submit
 from pyoco_server.actions.list_queues import crowds_by_tag
 from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.outcome import Completed, Failed
@@ -24,7 +21,10 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.backends import Clock
+from support.doors_support import check_refusal
+from support.gateways import Gateway, ended, fresh_gateway, stored, submit
+from support.waiting import eventually
 
 
 @pytest.fixture

@@ -10,16 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gateways import (
-    PROGRESS,
-    Gateway,
-    claimed,
-    ended,
-    error,
-    fresh_gateway,
-    stored,
-    submit,
-)
 from pyoco_server.actions.rescue import rescue
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.run import Owner, beat, hand_back
@@ -29,7 +19,17 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
-from waiting import eventually
+from support.gateways import (
+    PROGRESS,
+    Gateway,
+    claimed,
+    ended,
+    error,
+    fresh_gateway,
+    stored,
+    submit,
+)
+from support.waiting import eventually
 
 
 class TestRead:

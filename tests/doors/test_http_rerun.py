@@ -13,19 +13,31 @@ from typing import Any
 import httpx
 import pytest
 
-import naughty
-from backends import messages_of
-from doors_support import check_refusal
-from gateways import FLOW_YAML, Gateway, ended, error, fresh_gateway, ids, job_of, stock_of, stored, submit, submit_yaml
 from pyoco_server import PyocoNatsWorker
 from pyoco_server.core.outcome import Completed
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
+from support import naughty
+from support.backends import messages_of
+from support.doors_support import check_refusal
+from support.gateways import (
+    FLOW_YAML,
+    Gateway,
+    ended,
+    error,
+    fresh_gateway,
+    ids,
+    job_of,
+    stock_of,
+    stored,
+    submit,
+    submit_yaml,
+)
 
 GONE = error(28, "run cannot be repeated")
 YAML = """\
 tasks:
-  say: {callable: "naughty:fine", inputs: {n: 41}}
+  say: {callable: "support.naughty:fine", inputs: {n: 41}}
 flow:
   defaults: {word: from the file}
   graph: say
@@ -188,7 +200,7 @@ class TestFiles:
 class TestEndToEnd:
     @pytest.fixture
     async def gateway(self, link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
-        settings: dict[str, Any] = {"run_heartbeat_interval_sec": 0.1, "callable_allow": ("naughty",)}
+        settings: dict[str, Any] = {"run_heartbeat_interval_sec": 0.1, "callable_allow": ("support.naughty",)}
         async with fresh_gateway(link, nats_url, tmp_path, **settings) as gateway:
             yield gateway
 

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gateways import Gateway, claimed, error, submit
 from pyoco_server.actions.watch import Watch, Watching, watch
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.state import State
 from pyoco_server.loops import feed
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from waiting import eventually
+from support.gateways import Gateway, claimed, error, submit
+from support.waiting import eventually
 
 LISTS = "/runs"
 LETTERS = "/dlq"

@@ -7,11 +7,11 @@ import contextlib
 
 import pytest
 
-from doors_support import (
+from support.doors_support import (
     JSON_BYTES_MAX,
     Door,
 )
-from gateways import listening
+from support.gateways import listening
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from faults import FaultyLink
-from gateways import (
+from pyoco_server import wiring
+from pyoco_server.ports.nats.link import Link, Patience
+from support.faults import FaultyLink
+from support.gateways import (
     FLOW_YAML,
     Gateway,
     error,
@@ -26,9 +28,7 @@ from gateways import (
     submit,
     submit_yaml,
 )
-from pyoco_server import wiring
-from pyoco_server.ports.nats.link import Link, Patience
-from waiting import eventually
+from support.waiting import eventually
 
 
 class TestSubmit:

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
-from gateways import Gateway, claimed, ended, fresh_gateway, stored, submit
 from pyoco_server.actions import explain_wait
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed
@@ -23,7 +21,9 @@ from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.gateways import Gateway, claimed, ended, fresh_gateway, stored, submit
+from support.waiting import eventually
 
 Waiting = dict[str, Any]
 

@@ -21,9 +21,6 @@ import pytest
 import pytest_asyncio
 import uvicorn
 
-from doors_support import Door, check_refusal
-from event_streams import Event, Stream, watching
-from gateways import PROGRESS, Gateway, claimed, environment, error, fresh_gateway, open_gateway, stored, submit
 from pyoco_server.actions.watch import Watch, Word
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed, Progress
@@ -35,9 +32,12 @@ from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for
-from waiting import eventually
-from warm_processes import begun
+from support.doors_support import Door, check_refusal
+from support.event_streams import Event, Stream, watching
+from support.gateways import PROGRESS, Gateway, claimed, environment, error, fresh_gateway, open_gateway, stored, submit
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
+from support.warm_processes import begun
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,16 +19,16 @@ from typing import Any
 import httpx
 import pytest
 
-from doors_support import FORM, check_refusal, disposition, form
-from gateways import Gateway, error, fresh_gateway, listening, open_gateway
 from pyoco_server.doors.http import byte_stream, requests, wheel_form
 from pyoco_server.doors.http.state import DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX, UPLOADS_MAX, State
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.link import Link
-from servers import NatsServer, config_for
-from waiting import eventually, soon
-from wheel_doors import Left, artifacts, history, left, open_spools, register, upload
-from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
+from support.doors_support import FORM, check_refusal, disposition, form
+from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway
+from support.servers import NatsServer, config_for
+from support.waiting import eventually, soon
+from support.wheel_doors import Left, artifacts, history, left, open_spools, register, upload
+from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
 WHEEL = "my_tasks-1.0-py3-none-any.whl"
 NOTHING = Left(0, 0, 0)

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from doors_support import FORM, call, check_refusal, disposition, endless, form
-from gateways import Gateway, error, fresh_gateway, open_gateway
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.wheel import TAGS_HEADER
 from pyoco_server.ports.nats.link import Link
-from servers import config_for
-from wheel_doors import Left, artifacts, history, left, register, upload
-from wheels import build_wheel
+from support.doors_support import FORM, call, check_refusal, disposition, endless, form
+from support.gateways import Gateway, error, fresh_gateway, open_gateway
+from support.servers import config_for
+from support.wheel_doors import Left, artifacts, history, left, register, upload
+from support.wheels import build_wheel
 
 WHEEL = "my_tasks-1.0-py3-none-any.whl"
 

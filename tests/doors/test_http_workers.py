@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from starlette.datastructures import QueryParams
 
-from backends import Clock
 from contracts.registry import a_worker
-from doors_support import check_refusal
-from gateways import Gateway, error, fresh_gateway, open_gateway
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import encode_worker, stopped
 from pyoco_server.doors.http.workers import read_workers_query
 from pyoco_server.ports.nats.link import Link
-from servers import NatsServer, config_for
-from waiting import eventually, soon
+from support.backends import Clock
+from support.doors_support import check_refusal
+from support.gateways import Gateway, error, fresh_gateway, open_gateway
+from support.servers import NatsServer, config_for
+from support.waiting import eventually, soon
 
 UNKNOWN = error(20, "worker not found")
 NOW = 1_700_000_000.0

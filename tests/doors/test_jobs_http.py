@@ -14,9 +14,6 @@ from unittest import mock
 import pytest
 import pytest_asyncio
 
-from doors_support import call, disposition, endless, form
-from gateways import Gateway, listening, open_gateway, stored
-from grid_http import a_job_id, a_key_of, begin_job, fresh_grid_gateway, group_of, post_job, submit_job
 from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.config import GridConfig
 from pyoco_server.core.programs.message import read_job
@@ -26,8 +23,11 @@ from pyoco_server.errors import CATALOGUE, NoRoom, Unavailable
 from pyoco_server.ports.acl.port import AclRecord
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.program_queue.port import Lane
-from servers import NatsServer, config_for, unique
-from waiting import eventually
+from support.doors_support import call, disposition, endless, form
+from support.gateways import Gateway, listening, open_gateway, stored
+from support.grid.http_jobs import a_job_id, a_key_of, begin_job, fresh_grid_gateway, group_of, post_job, submit_job
+from support.servers import NatsServer, config_for, unique
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,10 +16,6 @@ import pytest
 import pytest_asyncio
 from starlette.types import Receive, Scope, Send
 
-from agents import CONTRACT, Mode, Said, agent_over_http, call
-from gateways import listening
-from pack_scenes import TESTS, naughty_hosts
-from priced_gateways import Payer, PricedDoor, check_problem
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.doors.mcp.tools import TOOLS
@@ -27,6 +23,10 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.ports.inputs.scratch import Scratch
+from support.agents import CONTRACT, Mode, Said, agent_over_http, call
+from support.gateways import listening
+from support.priced.gateways import Payer, PricedDoor, check_problem
+from support.priced.pack_scenes import TESTS, naughty_hosts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

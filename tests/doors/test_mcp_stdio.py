@@ -17,10 +17,10 @@ from typing import Any, TextIO
 import pytest
 import pytest_asyncio
 
-from agents import COMMAND, Mode, agent_over_stdio, call
-from gateways import listening
-from priced_gateways import PricedDoor
-from waiting import eventually
+from support.agents import COMMAND, Mode, agent_over_stdio, call
+from support.gateways import listening
+from support.priced.gateways import PricedDoor
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

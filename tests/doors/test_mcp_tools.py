@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from agents import CONTRACT
 from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, title_of
 from pyoco_server.doors.mcp.calls import Answer, Reply, Unreachable, call_tool
 from pyoco_server.doors.mcp.tools import TOOLS, Ask
+from support.agents import CONTRACT
 
 VALID: dict[str, dict[str, Any]] = {
     "dpp_url_run_submit": {"urls": ["https://example.org"], "max_cost_usd": 0.1},

@@ -15,10 +15,6 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateways import Gateway, open_gateway
-from grid_acts import DONE, FAILED, an_ask, claimed, job_submitted, run_of, slot_of, taken
-from grid_http import fresh_grid_gateway, group_of, post_job
-from grid_stores import a_job
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot
 from pyoco_server.actions.programs.finish import Settlement, finish_job, finish_reported
@@ -36,7 +32,11 @@ from pyoco_server.loops.programs.meter import NAMES_MAX, Meter
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
 from pyoco_server.ports.nats.link import Link
-from waiting import eventually
+from support.gateways import Gateway, open_gateway
+from support.grid.acts import DONE, FAILED, an_ask, claimed, job_submitted, run_of, slot_of, taken
+from support.grid.http_jobs import fresh_grid_gateway, group_of, post_job
+from support.grid.stores import a_job
+from support.waiting import eventually
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 #: The order of the contract; Prometheus has them by name.

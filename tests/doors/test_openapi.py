@@ -14,7 +14,6 @@ import pytest
 from starlette.routing import Route
 
 from contracts.registry import a_worker
-from gateways import Gateway, fresh_gateway
 from pyoco_server import errors as all_errors
 from pyoco_server.core.outcome import Failed, Progress
 from pyoco_server.core.run import Owner, ask_cancel, claim, conclude
@@ -25,7 +24,8 @@ from pyoco_server.errors import CATALOGUE, Problem, PyocoError, Refused
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import config_for
+from support.gateways import Gateway, fresh_gateway
+from support.servers import config_for
 
 DOCUMENT: dict[str, Any] = create_app(config_for("nats://127.0.0.1:1")).openapi()
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}

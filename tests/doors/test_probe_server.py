@@ -12,7 +12,7 @@ import pytest
 from pyoco_server.doors.http import probe_server as module
 from pyoco_server.doors.http.probe_server import probe_server
 from pyoco_server.errors import UsageError
-from waiting import eventually
+from support.waiting import eventually
 
 READY: Mapping[str, object] = {"status": "ok", "checks": {"ledger": "ok"}}
 

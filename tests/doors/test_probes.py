@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from priced_gateways import PricedDoor
 from pyoco_server.errors import DependencyUnavailable
+from support.priced.gateways import PricedDoor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

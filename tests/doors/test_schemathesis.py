@@ -33,10 +33,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from backends import opened_backend, recorded
-from chaos import gateway_alone, is_ready
 from contracts.objects import pieces_of
-from gateways import FLOW_YAML
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
@@ -51,9 +48,12 @@ from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import open_keys
 from pyoco_server.wiring_priced import open_money
-from servers import NatsServer
-from waiting import eventually
-from wheels import build_wheel
+from support.backends import opened_backend, recorded
+from support.chaos import gateway_alone, is_ready
+from support.gateways import FLOW_YAML
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.wheels import build_wheel
 
 #: A request that hangs fails. A busy machine may be slow.
 SECONDS_MAX = 60.0

@@ -21,13 +21,13 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from gateways import Gateway, error
 from pyoco_server.doors.cli.gateway import BoundedHttp, _Server
 from pyoco_server.doors.http import guard, requests
 from pyoco_server.ports.backend import GatewayBackend
-from servers import NatsServer
-from waiting import eventually
-from warm_processes import begun
+from support.gateways import Gateway, error
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.warm_processes import begun
 
 SCRIPTS = Path(sys.executable).parent
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

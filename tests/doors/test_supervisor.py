@@ -17,7 +17,7 @@ from pyoco_server.doors.cli import supervisor as supervising
 from pyoco_server.doors.cli.console import Console
 from pyoco_server.doors.cli.supervisor import Part, Supervisor
 from pyoco_server.errors import PyocoError, UsageError
-from waiting import eventually
+from support.waiting import eventually
 
 
 @pytest.fixture

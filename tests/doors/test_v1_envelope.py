@@ -11,12 +11,12 @@ import httpx
 import jsonschema_rs
 import pytest
 
-from priced_gateways import Payer, PricedDoor, check_problem, costs_of
 from pyoco_server.actions.priced import owned
 from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.priced import Priced
+from support.priced.gateways import Payer, PricedDoor, check_problem, costs_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from priced_gateways import Payer, PricedDoor, check_problem
 from pyoco_server.actions.priced.retain import remove_inputs
 from pyoco_server.config import AwsSettings, LogSettings, PricedConfig
 from pyoco_server.core.priced.reasons import Reason
@@ -29,7 +28,8 @@ from pyoco_server.ports import spool
 from pyoco_server.ports.aws.client import open_s3
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import LedgerTx
-from wheel_doors import open_spools
+from support.priced.gateways import Payer, PricedDoor, check_problem
+from support.wheel_doors import open_spools
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

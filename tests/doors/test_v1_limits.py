@@ -8,9 +8,9 @@ import uuid
 import httpx
 import pytest
 
-from priced_gateways import Payer, PricedDoor, check_problem, costs_of
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import TenantStatus
+from support.priced.gateways import Payer, PricedDoor, check_problem, costs_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

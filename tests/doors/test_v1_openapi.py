@@ -7,11 +7,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from priced_gateways import BODY, PricedDoor, a_body
 from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.http_api import create_app
-from servers import config_for
+from support.priced.gateways import BODY, PricedDoor, a_body
+from support.servers import config_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from priced_gateways import BODY, Payer, PricedDoor, a_body, check_problem, costs_of
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason
 from pyoco_server.core.priced.run import NewRun, TenantStatus
@@ -21,6 +20,7 @@ from pyoco_server.core.priced.states import Money, Status
 from pyoco_server.doors.http.v1 import runs
 from pyoco_server.doors.http.v1.problems import REASONS
 from pyoco_server.errors import DependencyUnavailable, OverBudget, Unavailable
+from support.priced.gateways import BODY, Payer, PricedDoor, a_body, check_problem, costs_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from priced_gateways import PricedDoor, a_body, check_problem, costs_of
 from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.errors import DependencyUnavailable
+from support.priced.gateways import PricedDoor, a_body, check_problem, costs_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateways import listening
-from priced_gateways import PricedDoor, check_problem
 from pyoco_server.core.priced.envelope import Artifact
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.result_token import sign
 from pyoco_server.doors.http import byte_stream
 from pyoco_server.doors.http.state import DOWNLOADS_OF_TENANT_MAX
 from pyoco_server.errors import DependencyUnavailable
-from waiting import eventually
+from support.gateways import listening
+from support.priced.gateways import PricedDoor, check_problem
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from priced_gateways import PricedDoor, a_body, check_problem
 from pyoco_server.core.priced.reasons import Reason
+from support.priced.gateways import PricedDoor, a_body, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

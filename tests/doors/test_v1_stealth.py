@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from priced_gateways import Payer, PricedDoor, check_problem, costs_of
 from pyoco_server.core.priced.reasons import Reason
+from support.priced.gateways import Payer, PricedDoor, check_problem, costs_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

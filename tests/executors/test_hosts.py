@@ -30,7 +30,7 @@ from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Execution, Work
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,7 +38,7 @@ TESTS = Path(__file__).parents[1]
 MEMORY_BYTES_MAX = 2 << 30
 
 
-def settings(resolver: str | None = "naughty:resolve", **more: Any) -> Settings:
+def settings(resolver: str | None = "support.naughty:resolve", **more: Any) -> Settings:
     values: dict[str, Any] = {
         "callable_allow": (),
         "workflow_bytes_max": 262_144,
@@ -514,7 +514,14 @@ class TestThePool:
 
     @pytest.mark.parametrize(
         "resolver",
-        ["no_such_module:resolve", "naughty:no_such_name", "naughty:FLOWS", "naughty", ":resolve", "naughty:"],
+        [
+            "no_such_module:resolve",
+            "support.naughty:no_such_name",
+            "support.naughty:FLOWS",
+            "support.naughty",
+            ":resolve",
+            "support.naughty:",
+        ],
     )
     async def test_does_not_start_with_a_resolver_that_cannot_be_loaded(self, resolver: str) -> None:
         """FLOW-470"""
@@ -682,7 +689,7 @@ from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.wire import Settings
 
 async def main():
-    host = await Host.spawn(Settings("naughty:resolve", (), 262144, 65536, 0))
+    host = await Host.spawn(Settings("support.naughty:resolve", (), 262144, 65536, 0))
     await host.ready()
     job = Job(run_id="0b0e9a52-6b1f-4c3c-9d0a-3c1a7d2f9a11", flow_name=sys.argv[1], tag="t", submitted_at=1.0,
               params={"path": sys.argv[2]})

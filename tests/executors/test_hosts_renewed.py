@@ -29,7 +29,7 @@ from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Execution, Work
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

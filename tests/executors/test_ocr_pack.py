@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from ocr_pages import TEXTS, columns, context, draw, need_tesseract, noisy, save, similarity, text_of
 from pyoco_server import wiring_packs
 from pyoco_server.core.ocr.engines import NO_ENGINE
 from pyoco_server.core.ocr.page import Box, Line, Raster, Word
@@ -26,6 +25,7 @@ from pyoco_server.executors.packs.port import Execute, PackError
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.ocr.pages import PillowImages
 from pyoco_server.ports.ocr.port import EngineFailed, LanguageMissing, OutOfTime
+from support.priced.ocr_pages import TEXTS, columns, context, draw, need_tesseract, noisy, save, similarity, text_of
 
 CONFIG = PackConfig()
 BUCKET = "dpp-inputs"

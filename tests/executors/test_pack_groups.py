@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-import naughty_packs
-from pack_scenes import naughty_hosts, pack_processes, spec
 from pyoco_server.config import secret_variables
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import process as process_module
@@ -29,7 +27,9 @@ from pyoco_server.executors.packs.host import PackHost
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Faulted
 from pyoco_server.pack_config import PackConfig
-from waiting import eventually
+from support.priced import naughty_packs
+from support.priced.pack_scenes import naughty_hosts, pack_processes, spec
+from support.waiting import eventually
 
 TESTS = Path(__file__).parents[1]
 KEY = "sk-key-of-the-model"

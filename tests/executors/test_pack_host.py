@@ -18,8 +18,6 @@ import psutil
 import pytest
 import pytest_asyncio
 
-import naughty_packs
-from pack_scenes import naughty_hosts, pack_processes
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.errors import UsageError
@@ -31,7 +29,9 @@ from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Execution, Faulted, Outcome, PackError, Stopped, TimedOut
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.wiring_packs import LOADER
-from waiting import eventually
+from support.priced import naughty_packs
+from support.priced.pack_scenes import naughty_hosts, pack_processes
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

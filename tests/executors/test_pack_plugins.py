@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pack_plug_ins import GOOD, Shelf
 from pyoco_server import packs as public
 from pyoco_server import wiring_offer
 from pyoco_server.core.packs import PACKS
@@ -20,6 +19,7 @@ from pyoco_server.core.packs.spec import Here
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.plugins import installed_packs, known_names
 from pyoco_server.priced_config import PricedConfig
+from support.priced.pack_plug_ins import GOOD, Shelf
 
 ROOT = Path(__file__).parents[2]
 HERE = Here(tenant_id="acme", input_bucket="dpp-inputs")

@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
-from program_sites import ProgramSite, processes_with
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import ObjectNotFound, Unavailable
 from pyoco_server.executors.program.port import ArchiveFile, WorkFile
-from waiting import eventually
+from support.grid.program_sites import ProgramSite, processes_with
+from support.waiting import eventually
 
 DONE, FAILED, CANCELLED = RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED
 

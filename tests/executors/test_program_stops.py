@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from program_sites import ProgramSite, processes_with
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.owners import own_text
 from pyoco_server.executors.program.port import ProgramExecution, ProgramOutcome, ProgramWork, WorkFile
-from waiting import eventually
+from support.grid.program_sites import ProgramSite, processes_with
+from support.waiting import eventually
 
 #: A program that is asked to stop and does not, with a child that does not either. Says when it is deaf.
 DEAF = 'trap "" TERM; (trap "" TERM; sleep 600; sleep 600) & echo deaf > deaf; while :; do sleep 1; done\n'
@@ -287,7 +287,7 @@ WORKER = """
 import asyncio, os, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from program_sites import ProgramSite
+from support.grid.program_sites import ProgramSite
 async def main():
     site = ProgramSite.__new__(ProgramSite)
     site.home, site.exe, site.jobs = (Path(p) for p in sys.argv[1:4])

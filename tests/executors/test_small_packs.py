@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from pack_scenes import Scene
-from priced_stacks import POSTGRES, SQLITE, an_ask, open_stack
 from pyoco_server.core.answers.answer import Answer, Ask
 from pyoco_server.core.answers.extractive import NO_CONTEXT
 from pyoco_server.core.packs import PACKS
@@ -28,6 +26,8 @@ from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.answerer.port import NoAnswer
 from pyoco_server.wiring_packs import LOADER, executors
+from support.priced.pack_scenes import Scene
+from support.priced.stacks import POSTGRES, SQLITE, an_ask, open_stack
 
 SMALL = ("decision", "compliance", "eval")
 HERE = Here(tenant_id="acme", input_bucket="dpp-inputs")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import naughty
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome
@@ -21,7 +20,8 @@ from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.port import Execution, Work
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.wiring import thread_executor
-from waiting import eventually
+from support import naughty
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ async def test_a_file_may_not_name_the_secrets_of_the_process(
     """FLOW-537: they stay in the environment, which is the program's own."""
     monkeypatch.setenv("PYOCO_API_KEY", "0123456789")
     text = (
-        f"tasks: {{it: {{callable: 'naughty:speaks_at_length', inputs: {given}}}}}\n"
+        f"tasks: {{it: {{callable: 'support.naughty:speaks_at_length', inputs: {given}}}}}\n"
         f"pipes: {{hidden: 'until(cond={{{{ $env.PYOCO_API_KEY == 1 }}}}, max_iter=1){{ it }}'}}\n"
         f"flow: {{graph: '{graph}'}}"
     )
@@ -182,7 +182,7 @@ async def test_a_file_may_not_name_the_secrets_of_the_process(
 async def test_a_file_may_name_the_variables_of_its_author(monkeypatch: pytest.MonkeyPatch) -> None:
     """ENG-45"""
     monkeypatch.setenv("OWN_API_KEY", "on purpose")
-    text = "tasks: {it: {callable: 'naughty:fails', inputs: {text: $env.OWN_API_KEY}}}\nflow: {graph: it}"
+    text = "tasks: {it: {callable: 'support.naughty:fails', inputs: {text: $env.OWN_API_KEY}}}\nflow: {graph: it}"
     outcome = await outcome_of(thread_executor(NatsBackendConfig(), naughty.resolve), work("f", text))
     assert isinstance(outcome, Failed), outcome
     assert outcome.progress.task_records["it"]["inputs"] == {"text": "on purpose"}

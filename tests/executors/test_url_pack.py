@@ -24,7 +24,19 @@ from pyoco_server.executors.packs.url import executor
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.pinned import PinnedWeb
 from pyoco_server.wiring_packs import executors
-from url_sites import NAME, PUBLIC, Authority, Dialled, NowhereElse, Serve, Site, page, redirect, silent, site_of
+from support.priced.url_sites import (
+    NAME,
+    PUBLIC,
+    Authority,
+    Dialled,
+    NowhereElse,
+    Serve,
+    Site,
+    page,
+    redirect,
+    silent,
+    site_of,
+)
 
 HERE = Here(tenant_id="acme", input_bucket="dpp-inputs")
 BASE, EACH = 5_000, 2_000

@@ -11,7 +11,7 @@ import pytest
 from pyoco_server.core.wheel_needs import Needs
 from pyoco_server.errors import InvalidWheel
 from pyoco_server.executors.wheels import contents
-from wheels import wheel_files
+from support.wheels import wheel_files
 
 
 class TestWhatPipMade:

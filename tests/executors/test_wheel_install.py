@@ -33,8 +33,8 @@ from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Sur
 from pyoco_server.executors.wheels.pip import Pip
 from pyoco_server.executors.wheels.shelf import Shelf
 from pyoco_server.executors.wheels.worker_packages import WorkerPackages, look_at_worker
-from waiting import eventually
-from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record, write_wheel
+from support.waiting import eventually
+from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record, write_wheel
 
 pytestmark = pytest.mark.usefixtures("warm_pip")
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from frame_vectors import BAD, GOOD
 from pyoco_server.core.frames.codec import Decoder, Frame, FrameError, Type, encode
 from pyoco_server.core.frames.messages import ErrorMessage
 from pyoco_server.core.programs.faults import Code
 from pyoco_server.frames.tls import client_context
 from pyoco_server.frames.wire import CLOSE_REASONS, QUEUE_FRAMES_MAX, Timers, Wire, WireClosed, fresh
 from pyoco_server.grid_config import GridConfig
-from unhurried import unhurried
-from url_sites import Authority
-from waiting import eventually
+from support.grid.frame_vectors import BAD, GOOD
+from support.priced.url_sites import Authority
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 PATIENT = Timers(hello=300, frame=300, idle=300, write=300, heartbeat=300)
 #: Short enough to wait for, long enough to tell them apart on a busy machine.

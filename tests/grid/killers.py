@@ -9,9 +9,9 @@ from functools import partial
 
 from grid.report import Findings
 from grid.stage import Scene, leader_of, restart
-from grid_processes import GridProcess
 from pyoco_server.ports.programs import Programs
-from waiting import eventually
+from support.grid.processes import GridProcess
+from support.waiting import eventually
 
 __all__ = ["kill_doors", "kill_leaders", "kill_workers"]
 

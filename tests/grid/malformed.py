@@ -10,11 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from doors_support import FORM, disposition, form
-from fake_door import FakeDoor, Talk, fake_door
 from grid.stage import GROUP, Scene
-from grid_peers import ClientPeer, Peer, WorkerPeer, a_job_id
-from grid_stores import a_job, lane_of
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import AssignJob
 from pyoco_server.core.programs.job import InlineInputs
@@ -24,9 +20,13 @@ from pyoco_server.core.states import RunState
 from pyoco_server.grid_client import GridClient, JobRequest
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import open_link
-from scripted_door import an_assignment
-from scripted_door import open_door as scripted_door
-from waiting import eventually
+from support.doors_support import FORM, disposition, form
+from support.grid.fake_door import FakeDoor, Talk, fake_door
+from support.grid.peers import ClientPeer, Peer, WorkerPeer, a_job_id
+from support.grid.scripted_door import an_assignment
+from support.grid.scripted_door import open_door as scripted_door
+from support.grid.stores import a_job, lane_of
+from support.waiting import eventually
 
 __all__ = ["ROWS", "Row"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.embedded import die_with, find_command, jetstream_answers
-from servers import free_port
-from waiting import eventually
+from support.servers import free_port
+from support.waiting import eventually
 
 __all__ = ["Node", "Nodes", "configuration"]
 

@@ -27,11 +27,8 @@ from unittest.mock import patch
 import httpx
 import psutil
 
-import grid_story
 from grid.nodes import Nodes
 from grid.sizes import IS_FULL
-from grid_processes import SAMPLES, Grid, GridProcess, grid
-from grid_story import assert_exact
 from pyoco_server import wiring
 from pyoco_server.client.frames.job import Job
 from pyoco_server.config import GridConfig, NatsBackendConfig
@@ -44,8 +41,11 @@ from pyoco_server.grid_client import GridClient, GridMultiClient, JobRequest, Jo
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events import jetstream as events_in_jetstream
 from pyoco_server.ports.programs import Programs
-from servers import free_port, quick_folder
-from waiting import eventually
+from support.grid import story as grid_story
+from support.grid.processes import SAMPLES, Grid, GridProcess, grid
+from support.grid.story import assert_exact
+from support.servers import free_port, quick_folder
+from support.waiting import eventually
 
 __all__ = [
     "GROUP",

@@ -10,15 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frame_fuzz import talk
 from grid.malformed import ROWS
 from grid.report import proof
 from grid.sizes import size
 from grid.stage import GROUP, Scene, run_jobs, scene
-from grid_peers import Peer
-from grid_story import assert_exact
 from pyoco_server.core.programs.names import run_id_of
-from waiting import eventually
+from support.grid.frame_fuzz import talk
+from support.grid.peers import Peer
+from support.grid.story import assert_exact
+from support.waiting import eventually
 
 _GROWTH_MAX = 64 * 2**20
 _AT_ONCE = 50

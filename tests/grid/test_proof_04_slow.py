@@ -10,10 +10,10 @@ from pathlib import Path
 from grid.report import proof
 from grid.sizes import size
 from grid.stage import Scene, scene
-from grid_peers import Peer
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient
-from waiting import eventually
+from support.grid.peers import Peer
+from support.waiting import eventually
 
 #: The beginning of a frame of 2,000 bytes.
 _HEAD = (2_000).to_bytes(4, "little") + b"\x0c"

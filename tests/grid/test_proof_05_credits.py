@@ -9,10 +9,10 @@ from pathlib import Path
 from grid.report import Findings, proof
 from grid.sizes import full_only
 from grid.stage import Scene, run_jobs, scene, submit_all
-from grid_peers import WorkerPeer
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import AssignJob
-from waiting import eventually
+from support.grid.peers import WorkerPeer
+from support.waiting import eventually
 
 _CREDITS = 2
 #: GRID-25: 0, -1, 10,001, the largest there is, and three that are not four bytes long.

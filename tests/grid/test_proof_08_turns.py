@@ -8,7 +8,7 @@ from pathlib import Path
 from grid.report import proof
 from grid.sizes import full_only
 from grid.stage import scene, submit_all
-from waiting import eventually
+from support.waiting import eventually
 
 
 @full_only  # its quick form: test_one_credit_at_a_time_starts_programs_in_turn

@@ -9,9 +9,9 @@ from pathlib import Path
 from grid.report import proof
 from grid.sizes import full_only
 from grid.stage import GROUP, SHORT_LEASES, Scene, scene
-from grid_peers import WorkerPeer
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.ports.program_events.port import EventName
+from support.grid.peers import WorkerPeer
 
 _DELAYS = (1, 2, 4, 8)
 _ATTEMPTS = 5

@@ -9,7 +9,7 @@ from grid.killers import kill_workers
 from grid.report import proof
 from grid.sizes import size
 from grid.stage import run_jobs, scene
-from waiting import eventually
+from support.waiting import eventually
 
 
 async def test_jobs_of_workers_that_are_killed_again_and_again_all_complete(tmp_path: Path) -> None:

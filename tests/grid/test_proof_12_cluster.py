@@ -15,7 +15,7 @@ from grid.stage import Caller, Scene, leader_of, run_jobs, scene, submit_all
 from pyoco_server.errors import Unavailable
 from pyoco_server.grid_client import JobRequest, JobResult
 from pyoco_server.ports.programs import Programs
-from waiting import eventually
+from support.waiting import eventually
 
 _GAP_SECONDS = 15.0
 _CURRENT_SECONDS = 60.0

@@ -13,8 +13,8 @@ from grid.killers import kill_doors, kill_leaders, kill_workers
 from grid.report import proof
 from grid.sizes import full_only, size
 from grid.stage import Scene, scene
-from grid_processes import GridProcess
 from pyoco_server.grid_client import JobRequest
+from support.grid.processes import GridProcess
 
 #: Of one command, or one turn over HTTP.
 _BATCH = 25

@@ -11,7 +11,7 @@ import pytest
 from grid.report import proof
 from grid.sizes import size
 from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
-from waiting import eventually
+from support.waiting import eventually
 
 _CAPS = {"clientA": 5, "clientB": 3, "clientC": 2, "clientD": 7}
 _RUNNING = 10

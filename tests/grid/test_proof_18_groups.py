@@ -17,7 +17,7 @@ from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.states import RunState
 from pyoco_server.grid_client import GridMultiClient, LinkSettings, Pace, Spread
 from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.waiting import eventually
 
 #: For the small form: it knocks once a second at the group that is gone.
 _IMPATIENT = Pace(sleep=lambda seconds: asyncio.sleep(min(seconds, 1.0)))

@@ -10,11 +10,11 @@ from pathlib import Path
 from grid.report import proof
 from grid.sizes import full_only
 from grid.stage import GROUP, Scene, scene
-from grid_peers import ClientPeer
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import JobRequest, JobResult, SubmitAck
 from pyoco_server.core.programs.names import run_id_of
-from waiting import eventually
+from support.grid.peers import ClientPeer
+from support.waiting import eventually
 
 _CLIENT = "clientA"
 _CONNECTIONS, _EACH = 5, 5

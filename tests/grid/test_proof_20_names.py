@@ -10,14 +10,9 @@ import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from doors_support import FORM, disposition, form
-from fake_door import Talk, fake_door
 from grid.report import Findings, proof
 from grid.sizes import IS_FULL
 from grid.stage import GROUP, Scene, scene
-from grid_peers import ClientPeer, a_job_id
-from grid_stores import a_job, lane_of
-from hostile_archives import HOSTILE, listed
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.programs.job import InlineInputs, InputFile, Inputs, ObjectInputs, ProgramJob
 from pyoco_server.core.programs.names import run_id_of
@@ -26,9 +21,14 @@ from pyoco_server.core.states import RunState
 from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.runs.port import Stored
-from scripted_door import ScriptedDoor, an_assignment
-from scripted_door import open_door as scripted_door
-from waiting import eventually
+from support.doors_support import FORM, disposition, form
+from support.grid.fake_door import Talk, fake_door
+from support.grid.peers import ClientPeer, a_job_id
+from support.grid.scripted_door import ScriptedDoor, an_assignment
+from support.grid.scripted_door import open_door as scripted_door
+from support.grid.stores import a_job, lane_of
+from support.hostile_archives import HOSTILE, listed
+from support.waiting import eventually
 
 #: GRID-96, a list for each job.
 _BAD_NAMES = [

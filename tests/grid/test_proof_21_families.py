@@ -11,7 +11,7 @@ from grid.sizes import full_only
 from grid.stage import GROUP, Scene, scene
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.grid_client import GridClient, JobRequest
-from waiting import eventually
+from support.waiting import eventually
 
 _CHILDREN = 5
 _SECONDS = 12.0

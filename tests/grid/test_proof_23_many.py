@@ -10,7 +10,7 @@ from grid.sizes import size
 from grid.stage import GROUP, Scene, run_jobs, scene
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.program_events.port import EventName
-from waiting import eventually
+from support.waiting import eventually
 
 _FILES_MAX = 64 * 2**20
 _FAILING = 10

@@ -14,8 +14,6 @@ from pathlib import Path
 from grid.report import proof
 from grid.sizes import IS_FULL
 from grid.stage import Scene, scene
-from grid_peers import ClientPeer, Peer, WorkerPeer
-from grid_processes import GridProcess
 from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.frames.codec import Type
@@ -26,8 +24,10 @@ from pyoco_server.frames.tls import client_context
 from pyoco_server.grid_client import GridClient, JobRequest, LinkSettings
 from pyoco_server.ports.acl.port import AclRecord
 from pyoco_server.ports.backend import DoorBackend
-from url_sites import Authority
-from waiting import eventually
+from support.grid.peers import ClientPeer, Peer, WorkerPeer
+from support.grid.processes import GridProcess
+from support.priced.url_sites import Authority
+from support.waiting import eventually
 
 _PEPPER = "of this proof"
 #: `pyoco_<id>.<secret>`

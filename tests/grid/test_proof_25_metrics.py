@@ -13,11 +13,11 @@ import httpx
 from grid.report import proof
 from grid.sizes import size
 from grid.stage import GROUP, Scene, run_jobs, scene, submit_all
-from grid_peers import WorkerPeer
 from pyoco_server.core.programs.percentile import p95
 from pyoco_server.doors.cli.grid.stage import HOST
-from servers import free_port
-from waiting import eventually
+from support.grid.peers import WorkerPeer
+from support.servers import free_port
+from support.waiting import eventually
 
 _LINE = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')

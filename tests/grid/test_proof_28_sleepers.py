@@ -11,10 +11,10 @@ import pytest
 from grid.report import Findings, proof
 from grid.sizes import full_only
 from grid.stage import GROUP, SHORT_LEASES, Scene, scene, submit_all
-from grid_processes import GridProcess
 from pyoco_server.grid_client import GridClient
 from pyoco_server.ports.program_events.port import EventName
-from waiting import eventually
+from support.grid.processes import GridProcess
+from support.waiting import eventually
 
 _JOBS = 5
 #: Long enough that the second attempts run when the sleeper wakes, which is after the first ones have ended.

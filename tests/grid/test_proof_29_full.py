@@ -8,8 +8,8 @@ from pathlib import Path
 from grid.report import proof
 from grid.sizes import full_only
 from grid.stage import scene, submit_all
-from grid_peers import ClientPeer
-from waiting import eventually
+from support.grid.peers import ClientPeer
+from support.waiting import eventually
 
 _ROOM = 50
 

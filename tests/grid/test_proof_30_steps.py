@@ -11,16 +11,16 @@ from typing import Final
 
 import httpx
 
-import grid_crash_process
 from grid.report import proof
 from grid.sizes import full_only
 from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene
-from grid_processes import GridProcess
 from pyoco_server.actions.programs.reach import POINTS
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.grid_client import GridClient, JobRequest
-from servers import free_port
-from waiting import eventually
+from support.grid import crash_process
+from support.grid.processes import GridProcess
+from support.servers import free_port
+from support.waiting import eventually
 
 #: What is left behind is found within seconds.
 _QUICK: Final = {
@@ -84,11 +84,11 @@ def _ask(grid: Scene, point: str) -> tuple[JobRequest, str]:
 
 def _mortal(grid: Scene, point: str, *arguments: str, **variables: str) -> GridProcess:
     """It kills itself when it gets there."""
-    path = os.pathsep.join(filter(None, (str(Path(grid_crash_process.__file__).parent), os.environ.get("PYTHONPATH"))))
-    env = {**grid.processes.variables, **variables, grid_crash_process.VARIABLE: point, "PYTHONPATH": path}
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    env = {**grid.processes.variables, **variables, crash_process.VARIABLE: point, "PYTHONPATH": path}
     name = f"{arguments[0].partition('.')[0]}-dies-at-{point}"
     process = GridProcess(name, arguments, env, grid.folder)
-    process.module = "grid_crash_process"
+    process.module = "support.grid.crash_process"
     grid.processes.processes.append(process)
     return process
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from grid.report import proof
-from left_behind import standing_in
 from pyoco_server.embedded import die_with
+from support.left_behind import standing_in
 
 _SECONDS = 540
 

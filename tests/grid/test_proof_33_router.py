@@ -13,7 +13,6 @@ from grid.nodes import Nodes
 from grid.report import Findings, proof
 from grid.sizes import size
 from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
-from grid_processes import Grid, GridProcess, grid
 from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.names import run_id_of
@@ -22,8 +21,9 @@ from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.grid_client import GridClient, LinkSettings, Pace
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.runs.port import Stored
-from servers import free_port, quick_folder
-from waiting import eventually
+from support.grid.processes import Grid, GridProcess, grid
+from support.servers import free_port, quick_folder
+from support.waiting import eventually
 
 #: It knocks again within a second: routers come back sooner than its usual pace would find out.
 _IMPATIENT = Pace(sleep=lambda seconds: asyncio.sleep(min(seconds, 1.0)))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.executors.host import process
-from warm_processes import WarmProcess, started
+from support.warm_processes import WarmProcess, started
 
 #: Its two lines come as stdin and stdout; what it says goes where stderr does.
 _HOST = """

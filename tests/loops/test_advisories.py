@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from backends import a_submission, dead_letters, has_ended, jobs_left, opened_backend, run_now
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -25,9 +23,11 @@ from pyoco_server.loops.advisories import Advisories
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.queue.port import Reply
-from servers import NatsServer, config_for
-from unhurried import a_world
-from waiting import eventually
+from support.backends import a_submission, dead_letters, has_ended, jobs_left, opened_backend, run_now
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.servers import NatsServer, config_for
+from support.unhurried import a_world
+from support.waiting import eventually
 
 QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 0.3, "ack_progress_interval_sec": 0.1, "consumer_max_deliver": 2}
 

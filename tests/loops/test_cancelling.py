@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from backends import dead_letters, has_ended, jobs_left, opened_backend, run_now, submitted
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.config import NatsBackendConfig
@@ -22,8 +21,9 @@ from pyoco_server.core.states import RunState
 from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from unhurried import unhurried
-from waiting import eventually
+from support.backends import dead_letters, has_ended, jobs_left, opened_backend, run_now, submitted
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
 
@@ -42,7 +42,7 @@ async def backend(config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch) ->
 class Working:
     def __init__(self, backend: Backend, slots: int = 1, **settings: Any) -> None:
         self._backend = replace(backend, config=replace(backend.config, **settings))
-        executor = wiring.host_executor(self._backend.config, "naughty:resolve", slots)
+        executor = wiring.host_executor(self._backend.config, "support.naughty:resolve", slots)
         badge = Badge(self._backend, Owner("w", self._backend.new_id()), ("default",), slots, {})
         self._worker = Worker(self._backend, executor, badge, ("default",), slots)
 

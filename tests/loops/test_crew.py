@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from backends import consumer_state, dead_letters, jobs_left, run_now
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import job_of
@@ -11,7 +10,8 @@ from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.worker import PyocoNatsWorker
-from waiting import eventually
+from support.backends import consumer_state, dead_letters, jobs_left, run_now
+from support.waiting import eventually
 
 
 async def test_a_record_too_full_to_be_claimed_is_ended(link: Link, config: NatsBackendConfig) -> None:

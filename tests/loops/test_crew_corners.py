@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, BERT, a_submission, has_ended, jobs_left, opened_backend, run_now, submitted
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.submit import submit
@@ -29,7 +28,8 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.queue.puller import JetStreamDelivery
-from waiting import eventually
+from support.backends import ANNA, BERT, a_submission, has_ended, jobs_left, opened_backend, run_now, submitted
+from support.waiting import eventually
 
 
 class Hand:

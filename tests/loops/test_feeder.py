@@ -17,8 +17,8 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
-from unhurried import unhurried
-from waiting import eventually
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 
 class Feed:

@@ -12,7 +12,7 @@ from pyoco_server.loops import feeder as feeder_module
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
-from waiting import eventually
+from support.waiting import eventually
 
 HOUR = 3600.0
 

@@ -17,7 +17,7 @@ from pyoco_server.core.run import Caller, Owner, Run, Submission, accept, beat, 
 from pyoco_server.errors import TooManyWatchers
 from pyoco_server.loops.hub import Follower, Hub, Lookout
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
-from waiting import eventually
+from support.waiting import eventually
 
 
 def a_run(run_id: str = "a", **params: Any) -> Run:

@@ -11,8 +11,8 @@ from pyoco_server.doors.cli import keeper as cli_keeper
 from pyoco_server.loops.keeper import KeeperHeartbeat
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.nats.link import Patience
-from servers import NatsServer
-from waiting import eventually
+from support.servers import NatsServer
+from support.waiting import eventually
 
 
 async def test_it_beats_through_an_outage_of_nats(own_nats_server: NatsServer) -> None:

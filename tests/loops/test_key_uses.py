@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from backends import Clock
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.loops.key_uses import KeyUses
 from pyoco_server.ports.backend import GatewayBackend
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.backends import Clock
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 CLOCK = Clock()
 

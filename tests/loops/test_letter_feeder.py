@@ -21,8 +21,8 @@ from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
-from unhurried import unhurried
-from waiting import eventually
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 
 @pytest.fixture

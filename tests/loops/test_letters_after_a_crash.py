@@ -10,17 +10,6 @@ from typing import Any
 
 import pytest
 
-from backends import (
-    ANNA,
-    BERT,
-    a_submission,
-    dead_letters,
-    jobs_left,
-    opened_backend,
-    recorded,
-    run_now,
-)
-from faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.give_up import give_up
@@ -38,6 +27,17 @@ from pyoco_server.loops.worker import Badge
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover, Reply
+from support.backends import (
+    ANNA,
+    BERT,
+    a_submission,
+    dead_letters,
+    jobs_left,
+    opened_backend,
+    recorded,
+    run_now,
+)
+from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 
 
 class Hand:

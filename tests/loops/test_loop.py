@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.errors import NotStored
 from pyoco_server.loops.loop import Loop
-from waiting import eventually
+from support.waiting import eventually
 
 
 class Counting(Loop):

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, BERT, a_submission, dead_letters, has_ended, jobs_left, opened_backend, recorded, run_now
-from keepers import keeping
 from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
@@ -31,8 +29,20 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 from pyoco_server.ports.runs.port import Stored
-from unhurried import a_world, unhurried
-from waiting import eventually
+from support.backends import (
+    ANNA,
+    BERT,
+    a_submission,
+    dead_letters,
+    has_ended,
+    jobs_left,
+    opened_backend,
+    recorded,
+    run_now,
+)
+from support.keepers import keeping
+from support.unhurried import a_world, unhurried
+from support.waiting import eventually
 
 ACK_WAIT = 0.5
 #: After so much silence a worker counts as dead.

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from backends import fields_of, opened_backend
 from contracts.objects import put, read_all
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.loops import object_sweeper
 from pyoco_server.loops.object_sweeper import ObjectSweeper
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.objects.writer import IDLE_SECONDS_MAX
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.backends import fields_of, opened_backend
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 #: Whatever is there is older than that: clocks of one machine differ by less.
 ANY_AGE = -60.0

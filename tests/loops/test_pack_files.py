@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 from contracts.inputs import pieces
-from pack_scenes import FOR_EVER, LEASE_SECONDS, QUICK, Scene, check_failed, open_scene
-from priced_stacks import ACME, an_ask
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.core.priced.run import PricedRun
@@ -27,7 +25,9 @@ from pyoco_server.errors import NoRoom
 from pyoco_server.executors.packs.port import Call, Executed, Outcome, Stopped
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.ports.inputs.scratch import Scratch
-from waiting import eventually
+from support.priced.pack_scenes import FOR_EVER, LEASE_SECONDS, QUICK, Scene, check_failed, open_scene
+from support.priced.stacks import ACME, an_ask
+from support.waiting import eventually
 
 MINE = f"dpp/{ACME}/0b0e8f0a-5d0c-4b7a-9d0e-2f6f1c1a7b11/a.png"
 SECOND = MINE.replace("a.png", "b.png")

@@ -11,19 +11,6 @@ from typing import Any, Protocol
 
 import pytest
 
-from pack_scenes import (
-    CREDIT,
-    FEE,
-    FOR_EVER,
-    LEASE_SECONDS,
-    Scene,
-    Watched,
-    check_failed,
-    is_gone,
-    open_scene,
-    pack_processes,
-)
-from priced_stacks import an_ask
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Stage, Status
@@ -37,8 +24,21 @@ from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.reaper import Reaper
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.pack_queue.port import Delivery
-from unhurried import unhurried
-from waiting import eventually
+from support.priced.pack_scenes import (
+    CREDIT,
+    FEE,
+    FOR_EVER,
+    LEASE_SECONDS,
+    Scene,
+    Watched,
+    check_failed,
+    is_gone,
+    open_scene,
+    pack_processes,
+)
+from support.priced.stacks import an_ask
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
 

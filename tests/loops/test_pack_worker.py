@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pack_scenes import CREDIT, FOR_EVER, Scene, check_failed, is_gone, open_scene
-from priced_stacks import an_ask, message_of
 from pyoco_server.core.priced.message import encode
 from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.executors.packs import host as host_module
-from unhurried import unhurried
-from waiting import eventually
+from support.priced.pack_scenes import CREDIT, FOR_EVER, Scene, check_failed, is_gone, open_scene
+from support.priced.stacks import an_ask, message_of
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from program_stage import Stage, Tally, Workers, a_stage, a_store, cap, recorded_run, submitted
 from pyoco_server.actions.programs.claim import claim_job, take_slot
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.config import NatsBackendConfig
@@ -17,8 +16,9 @@ from pyoco_server.core.states import RunState
 from pyoco_server.loops.programs import dispatcher
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Reply
-from servers import unique
-from waiting import eventually, soon
+from support.grid.program_stage import Stage, Tally, Workers, a_stage, a_store, cap, recorded_run, submitted
+from support.servers import unique
+from support.waiting import eventually, soon
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from program_stage import DONE, Stage, Workers, a_stage, a_store, cap, recorded_run, submitted
 from pyoco_server.actions.programs.attempt import Attempt
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.finish import Settlement
@@ -27,9 +26,10 @@ from pyoco_server.loops.programs.lanes import Lanes, LaneState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import LaneCounts
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for, unique
-from unhurried import unhurried
-from waiting import eventually, soon
+from support.grid.program_stage import DONE, Stage, Workers, a_stage, a_store, cap, recorded_run, submitted
+from support.servers import NatsServer, config_for, unique
+from support.unhurried import unhurried
+from support.waiting import eventually, soon
 
 #: Heartbeats are waited for. A lease that ends is not, but where a test is about that.
 SHORT: dict[str, Any] = {"exec_run_heartbeat_sec": 0.1, "exec_lease_fresh_sec": 60.0}

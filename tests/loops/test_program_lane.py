@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from pretended_programs import DONE, PretendedExecutor, an_archive_file
-from program_stage import Tally, a_stage, a_store, cap, recorded_run, submitted
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.finish import Settlement
 from pyoco_server.actions.programs.reach import programs_of
@@ -29,9 +27,11 @@ from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for, unique
-from unhurried import unhurried
-from waiting import eventually
+from support.grid.pretended_programs import DONE, PretendedExecutor, an_archive_file
+from support.grid.program_stage import Tally, a_stage, a_store, cap, recorded_run, submitted
+from support.servers import NatsServer, config_for, unique
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 #: Heartbeats are waited for. A lease that ends is not, but where a test is about that.
 SHORT: dict[str, Any] = {"exec_run_heartbeat_sec": 0.1, "exec_lease_fresh_sec": 60.0, "worker_drain_sec": 0.3}

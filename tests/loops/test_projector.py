@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from backends import opened_backend
 from contracts.runs import a_run, stored
 from pyoco_server.actions.priced.project import show_row
 from pyoco_server.config import NatsBackendConfig
@@ -23,8 +22,9 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.priced import projector as module
 from pyoco_server.loops.priced.projector import ProjectionKeeper, Projector
 from pyoco_server.ports.runs.port import ABSENT, Absent, Runs, Stored, Withdrawn
-from shown_packs import NOW_US, FewRows, a_pack, a_row, completed, expired, started
-from waiting import eventually
+from support.backends import opened_backend
+from support.priced.shown_packs import NOW_US, FewRows, a_pack, a_row, completed, expired, started
+from support.waiting import eventually
 
 
 @pytest.fixture

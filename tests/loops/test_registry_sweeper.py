@@ -11,9 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from backends import Clock, opened_backend
 from contracts.registry import a_worker
-from faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, stopped
@@ -21,8 +19,10 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.backends import Clock, opened_backend
+from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 RETENTION = 1000.0
 CLOCK = Clock()

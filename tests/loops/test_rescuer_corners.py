@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from backends import ANNA, a_submission, dead_letters, jobs_left, opened_backend, recorded, run_now
-from faulty_ports import Trouble, with_trouble
 from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.rescue import look_at, rescue
@@ -29,7 +27,9 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue import jetstream as queue_module
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.backends import ANNA, a_submission, dead_letters, jobs_left, opened_backend, recorded, run_now
+from support.faulty_ports import Trouble, with_trouble
+from support.waiting import eventually
 
 QUIET = 0.3
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, BERT, Clock
 from pyoco_server.core.outcome import NOTHING_YET, Completed, Failed
 from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, hand_back
 from pyoco_server.core.snapshot import from_snapshot, to_snapshot
 from pyoco_server.loops.tally import OTHER_FLOWS, Histogram, Tally
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
+from support.backends import ANNA, BERT, Clock
 
 BEGAN = Clock().now
 NUMBERS = count(1)

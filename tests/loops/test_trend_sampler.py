@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, Clock
 from contracts.index import feed
 from contracts.runs import a_run
-from faulty_ports import BEFORE, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed
@@ -24,7 +22,9 @@ from pyoco_server.core.trend import FlowEnds, Trend
 from pyoco_server.loops.trend import TrendSampler
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
-from waiting import eventually
+from support.backends import ANNA, Clock
+from support.faulty_ports import BEFORE, Trouble, with_trouble
+from support.waiting import eventually
 
 CLOCK = Clock()
 NOW = CLOCK.now

@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 import pytest
 
-from backends import Clock, logged, opened_backend
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel import TAGS_HEADER
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment, SyncReport
@@ -31,9 +30,10 @@ from pyoco_server.loops import wheel_jobs, wheel_stage, wheel_sync
 from pyoco_server.loops.wheel_stage import Patience
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
-from unhurried import unhurried
-from waiting import eventually
-from wheels import build_wheel
+from support.backends import Clock, logged, opened_backend
+from support.unhurried import unhurried
+from support.waiting import eventually
+from support.wheels import build_wheel
 
 pytestmark = pytest.mark.usefixtures("warm_pip", "quick_installs")
 

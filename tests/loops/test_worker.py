@@ -13,19 +13,6 @@ from typing import Any
 
 import pytest
 
-from backends import (
-    BERT,
-    consumer_state,
-    dead_letters,
-    fields_of,
-    has_ended,
-    jobs_left,
-    logged,
-    opened_backend,
-    run_now,
-    submitted,
-)
-from faulty_ports import BEFORE, Trouble, with_trouble
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, claim_run
@@ -43,8 +30,21 @@ from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.runs.port import Stored
-from unhurried import unhurried
-from waiting import eventually
+from support.backends import (
+    BERT,
+    consumer_state,
+    dead_letters,
+    fields_of,
+    has_ended,
+    jobs_left,
+    logged,
+    opened_backend,
+    run_now,
+    submitted,
+)
+from support.faulty_ports import BEFORE, Trouble, with_trouble
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
 
@@ -89,7 +89,7 @@ class Team:
 async def working(
     backend: Backend, slots: int = 1, worker_id: str = "w", tags: tuple[str, ...] = ("default",)
 ) -> AsyncIterator[Team]:
-    executor = wiring.host_executor(backend.config, "naughty:resolve", slots)
+    executor = wiring.host_executor(backend.config, "support.naughty:resolve", slots)
     badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
     worker = Worker(backend, executor, badge, tags, slots)
     await worker.start()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from backends import ANNA, opened_backend
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel_sync import SyncReport
 from pyoco_server.errors import UsageError
 from pyoco_server.loops import worker as worker_module
 from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
+from support.backends import ANNA, opened_backend
 
 
 class Wheels:

@@ -9,13 +9,13 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from nats_clients import connected
 from pyoco_server.config import grid_from_env
 from pyoco_server.ports.nats.client import QuickClient
 from pyoco_server.ports.nats.grid_resources import ensure_grid
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.redis import link as redis_link
-from servers import config_for, quick_folder, unique
+from support.nats_clients import connected
+from support.servers import config_for, quick_folder, unique
 
 
 @pytest.fixture(scope="session")

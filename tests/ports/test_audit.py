@@ -10,8 +10,6 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from contracts.budget import BY
-from ledgers import COMPLETES, FAILS, REFUNDS, a_new_run, an_id, migrated, open_ledger, sqlite_url
-from priced_servers import PostgresServer
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import available
 from pyoco_server.core.priced.run import Intent, PricedRun
@@ -20,6 +18,8 @@ from pyoco_server.ports.budget.port import Closed, Reserved
 from pyoco_server.ports.ledger.audit import audit
 from pyoco_server.ports.ledger.connect import address, engine_for_writing
 from pyoco_server.ports.ledger.port import Final, Ledger, LedgerTx
+from support.priced.ledgers import COMPLETES, FAILS, REFUNDS, a_new_run, an_id, migrated, open_ledger, sqlite_url
+from support.priced.servers import PostgresServer
 
 
 def submitted(tx: LedgerTx, tenant: str) -> PricedRun:

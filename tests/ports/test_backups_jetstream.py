@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from configured_nats import configured_nats
 from contracts.backups import HookedArchive, Store, StreamsContract, back_up, put_back
 from pyoco_server import wiring
 from pyoco_server.actions.restore import plan_restore
@@ -34,7 +33,8 @@ from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, Rejected,
 from pyoco_server.ports.nats.permissions import Role, inbox_prefix, rights_of
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
-from servers import NatsServer, unique
+from support.configured_nats import configured_nats
+from support.servers import NatsServer, unique
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from contracts.budget import AT_US, BY, JoinedBudgetContract, a_run
-from ledgers import migrated, open_ledger
-from priced_servers import PostgresServer
 from pyoco_server.ports.budget.port import AlreadyApplied, Budget, Closed, Credited, Reserved
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.ledger.port import Ledger
+from support.priced.ledgers import migrated, open_ledger
+from support.priced.servers import PostgresServer
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 import redis.asyncio as redis
 
 from contracts.budget import AT_US, BY, BudgetContract, a_run
-from priced_servers import ValkeyServer
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS, OUTCOME_TTL_SECONDS, RESERVE_KEY_TTL_SECONDS
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.errors import DependencyUnavailable, SettingError
@@ -33,7 +32,8 @@ from pyoco_server.ports.budget.repair import RepairableBudget
 from pyoco_server.ports.ledger.port import CreditNote
 from pyoco_server.ports.redis import link as redis_link
 from pyoco_server.ports.redis.link import RedisLink, ScriptRefused, _judge
-from waiting import eventually
+from support.priced.servers import ValkeyServer
+from support.waiting import eventually
 
 BALANCE = "budget:t:balance_usd_micros"
 NOW_MS = 1_900_000_000_500

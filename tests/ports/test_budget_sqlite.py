@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from contracts.budget import JoinedBudgetContract
-from ledgers import open_ledger, sqlite_url
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.ledger.port import Ledger
+from support.priced.ledgers import open_ledger, sqlite_url
 
 
 class TestBudgetInSqlite(JoinedBudgetContract):

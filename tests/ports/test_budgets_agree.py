@@ -12,14 +12,14 @@ from uuid import UUID
 import pytest
 
 from contracts.budget import AT_US, BY
-from ledgers import postgres_ledger, sqlite_ledger
-from priced_servers import PostgresServer
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.ports.budget.port import TenantMismatch
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import Ledger, LedgerTx
 from pyoco_server.ports.redis.link import RedisLink
+from support.priced.ledgers import postgres_ledger, sqlite_ledger
+from support.priced.servers import PostgresServer
 
 #: The contract asks for as many as the longest of them has.
 LIVES = [2_000, 10_000]

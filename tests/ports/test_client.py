@@ -13,12 +13,12 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from nats_clients import Heard, connected, hear, receive, reconnected, settled
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.client import QuickClient, Raw
 from pyoco_server.ports.nats.link import _within, open_link
-from servers import NatsServer, unique
-from waiting import eventually
+from support.nats_clients import Heard, connected, hear, receive, reconnected, settled
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 
 class TestRaw:

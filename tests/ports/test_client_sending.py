@@ -10,10 +10,10 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from nats_clients import connected, hear, receive, settled
 from pyoco_server.ports.nats.client import QuickClient
-from servers import NatsServer, unique
-from waiting import eventually
+from support.nats_clients import connected, hear, receive, settled
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 #: So long that whatever is held is still held when a test looks.
 HOUR = 3600.0

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from nats.aio.client import Client
 
-from nats_clients import connected, receive
 from pyoco_server.ports.nats.client import QuickClient
-from servers import NatsServer, unique
-from waiting import eventually
+from support.nats_clients import connected, receive
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 
 def writes_of(nc: QuickClient, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from backends import opened_backend, submitted
-from configured_nats import configured_nats
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
@@ -39,8 +37,10 @@ from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.wiring import open_deployment
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.backends import opened_backend, submitted
+from support.configured_nats import configured_nats
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

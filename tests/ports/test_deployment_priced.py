@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from aws_clients import settings_of
-from ledgers import FAILS, Skew, a_reserved_run, sqlite_ledger, sqlite_url
-from priced_servers import Aws
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import Unknown
 from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
@@ -23,6 +20,9 @@ from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
 from pyoco_server.ports.results.s3 import S3Results
 from pyoco_server.wiring_priced import priced_looks
+from support.priced.aws_clients import settings_of
+from support.priced.ledgers import FAILS, Skew, a_reserved_run, sqlite_ledger, sqlite_url
+from support.priced.servers import Aws
 
 HOUR = 3_600
 

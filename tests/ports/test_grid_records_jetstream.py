@@ -28,8 +28,8 @@ from pyoco_server.ports.program_events.port import EventName
 from pyoco_server.ports.program_hints.nats import NatsHints
 from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.routes.jetstream import JetStreamRoutes
-from servers import NatsServer, unique
-from waiting import eventually
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 EVENTS_STREAM = "PYOCO_EXEC_EVENTS"
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from configured_nats import configured_nats
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.ports.nats import grid_resources as module
@@ -20,8 +19,9 @@ from pyoco_server.ports.nats.grid_resources import ensure_grid, ensure_product, 
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import Info, Resource, ensure, resources_of
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS
-from servers import NatsServer, quick_folder
-from waiting import eventually
+from support.configured_nats import configured_nats
+from support.servers import NatsServer, quick_folder
+from support.waiting import eventually
 
 #: A copy of what the server has when nothing was asked for.
 PLAIN = NatsBackendConfig()

@@ -9,11 +9,11 @@ import pytest
 import redis.asyncio as redis
 
 from contracts.hints import AT_US, FIRST, HintsContract
-from priced_servers import ValkeyServer
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.hints.redis import RedisHints
 from pyoco_server.ports.redis.link import RedisLink
+from support.priced.servers import ValkeyServer
 
 
 @pytest.fixture

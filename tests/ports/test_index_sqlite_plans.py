@@ -22,7 +22,7 @@ from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_query
 from pyoco_server.ports.index.port import Mark, Place, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Stored
-from shown_programs import a_program
+from support.grid.shown_programs import a_program
 
 FILTERS = {
     "tenant_id": "t",

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from contracts.inputs import KEY, MANY, InputsContract, put
-from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import PricedConfig
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
-from servers import NatsServer, unique
-from waiting import eventually
+from support.faults import FaultyLink, open_faulty_link
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 SECOND = 10**9
 #: Where nobody is there, nobody is waited for.

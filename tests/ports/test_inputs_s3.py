@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from aws_clients import settings_of
 from contracts.inputs import KEY, MANY, InputsContract, pieces, put, sha256_of
-from priced_servers import Aws
 from pyoco_server.config import AwsSettings, PricedConfig
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.aws.client import open_s3
 from pyoco_server.ports.inputs.port import ANY_TYPE, InputHead, Inputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
+from support.priced.aws_clients import settings_of
+from support.priced.servers import Aws
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client

@@ -16,10 +16,7 @@ import pytest
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
 
-from aws_clients import settings_of
 from contracts.inputs import MANY, put
-from faults import open_faulty_link
-from priced_servers import Aws
 from pyoco_server.config import AwsSettings, LogSettings, PricedConfig
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import _Json, get_logger
@@ -29,8 +26,11 @@ from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.meta import key_of
-from servers import NatsServer, unique
-from waiting import eventually
+from support.faults import open_faulty_link
+from support.priced.aws_clients import settings_of
+from support.priced.servers import Aws
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 MARKER = "zq7marker"
 KEY = f"dpp/t_a/0b0e8f0a-5d0c-4b7a-9d0e-2f6f1c1a7b11/{MARKER}.png"

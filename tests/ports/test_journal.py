@@ -11,8 +11,6 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from contracts.budget import BY, a_run
-from ledgers import Skew, migrated, open_ledger, sqlite_url
-from priced_servers import PostgresServer
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.journal import available, held
@@ -20,6 +18,8 @@ from pyoco_server.core.priced.states import Actor
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.ledger.connect import address, engine_for_writing
 from pyoco_server.ports.ledger.port import Balances, Ledger, LedgerTx, Spend
+from support.priced.ledgers import Skew, migrated, open_ledger, sqlite_url
+from support.priced.servers import PostgresServer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 T = TypeVar("T")
 

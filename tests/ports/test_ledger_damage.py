@@ -12,10 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from backends import fields_of
 from contracts.ledger_places import Raw
-from ledgers import FAILS, Skew, a_new_run, a_reserved_run, migrated, open_ledger, sqlite_url
-from priced_servers import PostgresServer
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Basis
 from pyoco_server.errors import Corrupt
@@ -23,6 +20,9 @@ from pyoco_server.ports.ledger import run_rows
 from pyoco_server.ports.ledger.faults import LedgerRefused
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
 from pyoco_server.ports.ledger.sql import SqlLedger
+from support.backends import fields_of
+from support.priced.ledgers import FAILS, Skew, a_new_run, a_reserved_run, migrated, open_ledger, sqlite_url
+from support.priced.servers import PostgresServer
 
 
 @pytest.fixture

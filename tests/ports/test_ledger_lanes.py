@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import Connection, exc
 
 from contracts.ledger_places import Raw
-from ledgers import SPANS, Skew, a_new_run, a_reserved_run, open_ledger, sqlite_url
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.ledger import connect, engine, sql
@@ -22,7 +21,8 @@ from pyoco_server.ports.ledger.faults import LedgerRefused
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
 from pyoco_server.ports.ledger.quick import Quick
 from pyoco_server.ports.ledger.sql import SqlLedger
-from waiting import eventually
+from support.priced.ledgers import SPANS, Skew, a_new_run, a_reserved_run, open_ledger, sqlite_url
+from support.waiting import eventually
 
 
 @pytest.fixture

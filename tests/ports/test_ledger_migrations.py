@@ -12,12 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
-from ledgers import SPANS, a_reserved_run, open_ledger
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import LedgerOutdated
 from pyoco_server.ports.ledger import connect, migrate
 from pyoco_server.ports.ledger.schema import metadata
 from pyoco_server.ports.ledger.sql import SqlLedger
+from support.priced.ledgers import SPANS, a_reserved_run, open_ledger
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -15,18 +15,18 @@ from sqlalchemy import event, make_url, text
 
 from contracts.ledger import LedgerContract
 from contracts.ledger_places import LEASE, Raw
-from ledgers import SPANS, Skew, a_new_run, a_reserved_run, migrated, open_ledger
-from priced_servers import PostgresServer
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable, KeyBusy
 from pyoco_server.ports.ledger import connect, engine, migrate, run_rows, sql
 from pyoco_server.ports.ledger.port import Exists, Ledger, LedgerTx, Scan
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.sql import SqlLedger
-from relays import Relay, relayed
-from servers import unique
-from unhurried import unhurried
-from waiting import eventually
+from support.priced.ledgers import SPANS, Skew, a_new_run, a_reserved_run, migrated, open_ledger
+from support.priced.servers import PostgresServer
+from support.relays import Relay, relayed
+from support.servers import unique
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 
 @pytest.fixture

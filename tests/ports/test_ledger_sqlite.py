@@ -17,7 +17,6 @@ from sqlalchemy import Connection
 
 from contracts.ledger import LedgerContract
 from contracts.ledger_places import LEASE, Raw
-from ledgers import FAILS, SPANS, Skew, a_reserved_run, open_ledger, sqlite_url
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Basis
 from pyoco_server.errors import DependencyUnavailable, SettingError
@@ -25,6 +24,7 @@ from pyoco_server.ports.ledger import dialect, run_rows
 from pyoco_server.ports.ledger.port import LOST, Ledger, LedgerTx, Scan
 from pyoco_server.ports.ledger.quick import Quick
 from pyoco_server.ports.ledger.sql import SqlLedger
+from support.priced.ledgers import FAILS, SPANS, Skew, a_reserved_run, open_ledger, sqlite_url
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None
 
 _WRITER = """
 import asyncio, sys
-from ledgers import a_reserved_run, open_ledger
+from support.priced.ledgers import a_reserved_run, open_ledger
 
 async def main():
     async with open_ledger(sys.argv[1]) as ledger:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from ledgers import SPANS, Skew, an_id, postgres_ledger, sqlite_ledger
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload, Upload
 from pyoco_server.ports.ledger import connect, migrate
@@ -20,6 +19,7 @@ from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.port import Full, Ledger, LedgerTx
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.ledger.uploads import SqlUploads
+from support.priced.ledgers import SPANS, Skew, an_id, postgres_ledger, sqlite_ledger
 
 PLENTY = 10**9
 RETENTION = SPANS.retention_seconds

@@ -23,9 +23,9 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
-from servers import NatsServer, config_for
-from unhurried import a_world, unhurried
-from waiting import eventually
+from support.servers import NatsServer, config_for
+from support.unhurried import a_world, unhurried
+from support.waiting import eventually
 
 QUICK = 0.05
 

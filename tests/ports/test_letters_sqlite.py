@@ -16,7 +16,7 @@ from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.letters import sqlite_query
 from pyoco_server.ports.letters.port import LetterFilter, StoredLetter
 from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
-from waiting import soon
+from support.waiting import soon
 
 
 class TestSqliteLetterIndex(LetterIndexContract):

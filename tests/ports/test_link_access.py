@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from configured_nats import configured_nats
-from guarded_nats import tls_block
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NotStored, SettingError, Unavailable
 from pyoco_server.ports.nats.access import Access, access_of
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, open_link
-from url_sites import Authority
-from waiting import eventually
+from support.configured_nats import configured_nats
+from support.guarded_nats import tls_block
+from support.priced.url_sites import Authority
+from support.waiting import eventually
 
 _SECRET = "a-secret-nobody-may-see"
 _CREDS = (

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from configured_nats import configured_nats
-from full_disks import jam
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
@@ -24,8 +22,10 @@ from pyoco_server.ports.nats.link import Full, Link, NoConnection, Patience, Rej
 from pyoco_server.ports.nats.refusals import Refusals
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.store_state import StoreState
-from servers import NatsServer
-from waiting import eventually
+from support.configured_nats import configured_nats
+from support.full_disks import jam
+from support.servers import NatsServer
+from support.waiting import eventually
 
 QUICK = Patience(unanswered_seconds=1.0, answer_seconds=0.4)
 

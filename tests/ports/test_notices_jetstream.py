@@ -20,9 +20,9 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue import notices as adapter
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Notice, Notices, Queue, Reply
-from servers import NatsServer, config_for
-from unhurried import a_world, unhurried
-from waiting import eventually
+from support.servers import NatsServer, config_for
+from support.unhurried import a_world, unhurried
+from support.waiting import eventually
 
 ACK_WAIT = 0.5
 

@@ -17,7 +17,6 @@ import pytest
 from nats.js.api import ObjectMeta
 
 from contracts.objects import NotAdmitted, ObjectsContract, anything, pieces_of, put, put_admitted, read_all
-from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt, NotStored, ObjectNotFound, TooLarge, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
@@ -26,8 +25,9 @@ from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.objects import jetstream, reader
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue, Objects
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.faults import open_faulty_link
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.objects import chunks, writer
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue, Stray
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 T = TypeVar("T")
 

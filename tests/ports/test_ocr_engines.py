@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ocr_pages import TEXTS, draw, need_tesseract, similarity
 from pyoco_server.core.ocr.page import Raster
 from pyoco_server.ports.ocr import present
 from pyoco_server.ports.ocr import rapidocr as rapidocr_module
 from pyoco_server.ports.ocr.port import Engine, EngineFailed, LanguageMissing, OutOfTime
 from pyoco_server.ports.ocr.rapidocr import RapidOcr
 from pyoco_server.ports.ocr.tesseract import Tesseract, read_tsv
+from support.priced.ocr_pages import TEXTS, draw, need_tesseract, similarity
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import timeit
 
 import pytest
 
-from backends import dead_letters, jobs_left
 from contracts.queue import a_job, opened
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter
@@ -16,6 +15,7 @@ from pyoco_server.errors import NotStored, UsageError
 from pyoco_server.ports.nats.link import BadSubject, Link, Rejected
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
+from support.backends import dead_letters, jobs_left
 
 ODD = ["x y", "x\r\nPUB injected 0\r\n", "x\ty", "x.y", "*", ">", "", "x/y", "\ud800", "x\u2028y", "t" * 129]
 

@@ -22,15 +22,15 @@ from contracts.pack_queue import (
     one,
     send,
 )
-from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import PricedConfig
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.queue.puller import JetStreamDelivery
-from servers import NatsServer, unique
-from waiting import eventually
+from support.faults import FaultyLink, open_faulty_link
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 SECOND = 10**9
 IMPATIENT = Patience(down_seconds=0.5, unanswered_seconds=1.0, answer_seconds=0.5)

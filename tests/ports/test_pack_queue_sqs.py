@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aws_clients import settings_of
 from contracts.pack_queue import VISIBILITY_SECONDS, PackQueueContract, a_body, one, send
-from priced_servers import Aws, MotoServer
 from pyoco_server.config import AwsSettings
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.aws import client as aws_client
@@ -20,6 +18,8 @@ from pyoco_server.ports.aws.client import open_sqs
 from pyoco_server.ports.pack_queue import sqs
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
+from support.priced.aws_clients import settings_of
+from support.priced.servers import Aws, MotoServer
 
 if TYPE_CHECKING:
     from types_aiobotocore_sqs import SQSClient

@@ -18,8 +18,8 @@ from pyoco_server.errors import SettingError
 from pyoco_server.ports.web.pinned import PinnedWeb, look_up
 from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, TlsFailed
 from pyoco_server.ports.web.trust import check_ca_file
-from url_sites import NAME, PUBLIC, Authority, Dialled, Site, page, silent, site_of
-from waiting import eventually
+from support.priced.url_sites import NAME, PUBLIC, Authority, Dialled, Site, page, silent, site_of
+from support.waiting import eventually
 
 URL = f"https://{NAME}/x?y=1"
 

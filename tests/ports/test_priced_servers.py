@@ -17,8 +17,8 @@ import redis
 from aiobotocore.session import AioSession, get_session
 from redis.exceptions import NoScriptError
 
-from priced_servers import Aws, MotoServer, PostgresServer, ValkeyServer, is_alive, sweep_folders
-from waiting import eventually
+from support.priced.servers import Aws, MotoServer, PostgresServer, ValkeyServer, is_alive, sweep_folders
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STARTS_ALL = """
 import sys, time
 from pathlib import Path
-from priced_servers import MotoServer, PostgresServer, ValkeyServer
+from support.priced.servers import MotoServer, PostgresServer, ValkeyServer
 folder = Path(sys.argv[1])
 servers = [PostgresServer(), ValkeyServer(folder / "redis"), MotoServer(folder / "moto")]
 for each in servers:

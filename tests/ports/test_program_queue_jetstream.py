@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from contracts.program_queue import MakeProgramQueue, ProgramQueueContract, taken
-from grid_stores import a_job, lane_of
 from pyoco_server.config import GridConfig
 from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.errors import NotStored, QueueFull, Unavailable
@@ -21,9 +20,10 @@ from pyoco_server.ports.program_queue import jetstream
 from pyoco_server.ports.program_queue.jetstream import JetStreamProgramQueue, consumer_name
 from pyoco_server.ports.program_queue.port import Lane, LaneCounts
 from pyoco_server.ports.queue.port import Reply
-from servers import NatsServer, config_for, unique
-from unhurried import unhurried
-from waiting import eventually
+from support.grid.stores import a_job, lane_of
+from support.servers import NatsServer, config_for, unique
+from support.unhurried import unhurried
+from support.waiting import eventually
 
 STREAM = "PYOCO_EXEC"
 

@@ -18,8 +18,8 @@ from pyoco_server.ports.queue import puller as puller_module
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 
 class TestALaterThatComesTooLate:

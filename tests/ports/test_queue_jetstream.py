@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from contracts.queue import ACK_WAIT_SECONDS, Hand, MakeQueue, QueueContract, a_job, opened
-from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import DeadReason
@@ -22,8 +21,9 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue import puller
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Queue, Reply
-from servers import NatsServer, config_for
-from waiting import eventually
+from support.faults import open_faulty_link
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 
 async def messages_of(link: Link, stream: str) -> int:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ledgers import Skew, postgres_ledger, sqlite_ledger
-from priced_servers import PostgresServer
 from pyoco_server.ports.ledger.port import Ledger, LedgerTx, Rate
+from support.priced.ledgers import Skew, postgres_ledger, sqlite_ledger
+from support.priced.servers import PostgresServer
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from contracts.receipts import KEY, MakeReceipts, ReceiptsContract, a_run_id, facts
-from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt, NotStored, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
-from servers import config_for
-from waiting import eventually
+from support.faults import FaultyLink, open_faulty_link
+from support.servers import config_for
+from support.waiting import eventually
 
 
 class TestJetStreamReceipts(ReceiptsContract):

@@ -19,8 +19,8 @@ from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
-from servers import NatsServer, config_for, unique
-from waiting import eventually
+from support.servers import NatsServer, config_for, unique
+from support.waiting import eventually
 
 
 class TestJetStreamRegistry(RegistryContract):

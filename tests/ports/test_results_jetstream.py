@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from contracts.results import KEY, ResultsContract, put
-from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.errors import Corrupt, DependencyUnavailable
 from pyoco_server.ports.nats.bucket import Bucket
@@ -22,8 +21,9 @@ from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.results.jetstream import JetStreamResults
 from pyoco_server.ports.results.port import Results
 from pyoco_server.ports.results.secret import signing_secret
-from servers import NatsServer, unique
-from waiting import eventually
+from support.faults import FaultyLink, open_faulty_link
+from support.servers import NatsServer, unique
+from support.waiting import eventually
 
 SECOND = 10**9
 SECRET = b"thirty-two bytes of a good secret"

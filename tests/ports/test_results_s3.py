@@ -18,15 +18,15 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from botocore.exceptions import ClientError
 
-from aws_clients import settings_of
 from contracts.results import KEY, ResultsContract, put
-from priced_servers import Aws, MotoServer
 from pyoco_server.config import AwsSettings
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.aws import client as aws_client
 from pyoco_server.ports.aws.client import open_s3
 from pyoco_server.ports.results.port import EXISTS_DIFFERENT, Results
 from pyoco_server.ports.results.s3 import S3Results
+from support.priced.aws_clients import settings_of
+from support.priced.servers import Aws, MotoServer
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from contracts.runs import NOW, SNAPSHOT_BYTES_MAX, RunsContract, a_run, stored
-from faults import FaultyLink, open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed
 from pyoco_server.core.run import Owner, claim, conclude
@@ -25,8 +24,9 @@ from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Removed, Runs, Stored, Withdrawn
-from servers import NatsServer, config_for, unique
-from waiting import eventually
+from support.faults import FaultyLink, open_faulty_link
+from support.servers import NatsServer, config_for, unique
+from support.waiting import eventually
 
 
 def runs_of(link: Link, config: NatsBackendConfig) -> JetStreamRuns:

@@ -20,8 +20,8 @@ import pytest
 
 from pyoco_server.errors import NoRoom
 from pyoco_server.ports.spool import Spool
-from waiting import eventually
-from wheel_doors import open_spools
+from support.waiting import eventually
+from support.wheel_doors import open_spools
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from pyoco_server.core.wheel import read_wheel_name
 from pyoco_server.errors import InvalidWheel
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
-from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
+from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
 NAME = "my_tasks-1.0-py3-none-any.whl"
 INFO = dist_info_of()

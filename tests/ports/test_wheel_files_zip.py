@@ -25,7 +25,7 @@ from pyoco_server.errors import InvalidWheel
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_files.paths import path_problem
 from pyoco_server.ports.wheel_files.second_reader import check_agreement
-from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record, write_wheel
+from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record, write_wheel
 
 NAME, GOOD = build_wheel(entry_points={"pyoco.tasks": {"one": "my_tasks:one"}})
 INFO = dist_info_of()

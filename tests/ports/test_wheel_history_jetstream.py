@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from contracts.wheel_history import WheelHistoryContract, add_events, an_event
-from faults import open_faulty_link
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel_event import WheelAction, WheelEvent, encode_wheel_event
 from pyoco_server.errors import NotStored, Unavailable
@@ -20,8 +19,9 @@ from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.wheel_history import jetstream
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
 from pyoco_server.ports.wheel_history.port import WheelHistory
-from servers import NatsServer
-from waiting import eventually
+from support.faults import open_faulty_link
+from support.servers import NatsServer
+from support.waiting import eventually
 
 
 @pytest.fixture

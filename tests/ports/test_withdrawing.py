@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from backends import ANNA, Clock, a_submission, opened_backend, recorded
 from contracts.runs import SNAPSHOT_BYTES_MAX, a_run
 from pyoco_server.actions.claim import Held, Spent, claim_run
 from pyoco_server.config import NatsBackendConfig
@@ -23,7 +22,8 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import Resource, ensure, resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import ABSENT, Removed, Runs, Stored, Withdrawn
-from waiting import eventually
+from support.backends import ANNA, Clock, a_submission, opened_backend, recorded
+from support.waiting import eventually
 
 
 async def prepare(link: Link, config: NatsBackendConfig, **settings: object) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx
 
-from priced_processes import BODY
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.http_client import AsyncPyocoHttpClient
 from storm.book import ENDS, Accepted, Book, Kind
 from storm.frames import call_door
 from storm.site import StormSite, Tenant
+from support.priced.processes import BODY
 
 __all__ = ["Load", "loaded"]
 
@@ -269,7 +269,7 @@ _YAML = """\
 version: 1
 tasks:
   trace:
-    callable: chaos_flows:leaves_a_trace
+    callable: support.chaos_flows:leaves_a_trace
 flow:
   defaults:
     path: {path}

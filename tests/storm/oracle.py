@@ -14,9 +14,6 @@ from typing import Any
 
 import psutil
 
-from backends import dead_letters
-from chaos import Eyes
-from grid_story import assert_exact
 from pyoco_server import wiring
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.core.priced.reasons import Reason
@@ -36,6 +33,9 @@ from storm.load import Load
 from storm.readers import Readers
 from storm.recorder import Recorder
 from storm.site import StormProcess, StormSite
+from support.backends import dead_letters
+from support.chaos import Eyes
+from support.grid.story import assert_exact
 
 __all__ = ["Judgement", "bad_exits", "children_left", "judge"]
 

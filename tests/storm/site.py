@@ -16,11 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos import ROOT, Eyes, Process, environment, free_port, impatient, is_ready, open_eyes
 from grid.nodes import configuration
-from grid_processes import SAMPLES
-from pack_plug_ins import Shelf
-from priced_processes import IMPATIENT
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.config import GridConfig, NatsBackendConfig
@@ -35,7 +31,11 @@ from storm.faults.disks import make_disk
 from storm.faults.wires import RelayWire
 from storm.port import Disk, Role, Site, Wire
 from storm.supervisor import Supervisor
-from waiting import eventually
+from support.chaos import ROOT, Eyes, Process, environment, free_port, impatient, is_ready, open_eyes
+from support.grid.processes import SAMPLES
+from support.priced.pack_plug_ins import Shelf
+from support.priced.processes import IMPATIENT
+from support.waiting import eventually
 
 __all__ = ["GROUP", "LAYOUTS", "Node", "StormProcess", "StormSite", "Tenant", "built"]
 
@@ -317,7 +317,16 @@ def _commands(layout: str, addresses: list[str], door: int) -> list[tuple[str, R
         addresses.append(f"http://{HOST}:{port}")
         found.append((f"gateway-{number}", Role.GATEWAY, "server", ["gateway", "--port", str(port)]))
     for name in ("anna", "bert"):
-        options = ["--worker-id", name, "--flow-resolver", "chaos_flows:resolve", "--slots", "2", "--exec-slots", "2"]
+        options = [
+            "--worker-id",
+            name,
+            "--flow-resolver",
+            "support.chaos_flows:resolve",
+            "--slots",
+            "2",
+            "--exec-slots",
+            "2",
+        ]
         found.append((name, Role.WORKER, "worker", options))
     found.append(("keeper", Role.KEEPER, "keeper", []))
     found.append(("door", Role.DOOR, "grid", ["leader", str(door)]))
@@ -330,7 +339,7 @@ def _process(name: str, role: Role, command: list[str], settings: dict[str, str]
     clock = own / "clock"
     clock.write_text("0")
     module, *options = command
-    script = [sys.executable, str(ROOT / "tests" / "chaos_process.py"), module, str(clock), *options]
+    script = [sys.executable, str(ROOT / "tests" / "support" / "chaos_process.py"), module, str(clock), *options]
     more = {"PYOCO_DATA_DIR": str(own), "WORK_ROOT": str(own / "jobs")}
     process = StormProcess(name, role, script, settings | more, folder, clock)
     process.cwd = own  # by which everything it starts is known

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from chaos import Process
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
-from servers import NatsServer
 from storm.faults.all import all_faults
 from storm.faults.clocks import MovedClock
 from storm.faults.disks import FullDisk, SlowDisk, SmallDisk, make_disk
@@ -31,7 +29,9 @@ from storm.faults.processes import (
     is_stopped,
 )
 from storm.port import Fault, Role, Site, Struck
-from waiting import eventually
+from support.chaos import Process
+from support.servers import NatsServer
+from support.waiting import eventually
 
 _IDLE = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit()); print('up', flush=True); time.sleep(600)"
 

@@ -35,7 +35,7 @@ from storm.site import StormProcess, StormSite, Tenant
 from storm.storm import RECOVERY_SECONDS_MAX, Storm
 from storm.supervisor import Supervisor
 from storm_tests.test_storm_recorder import whole_history
-from waiting import eventually
+from support.waiting import eventually
 
 RICH = Tenant("rich", "key")
 DONE = frozenset({"COMPLETED"})

@@ -20,11 +20,11 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import Lost, Runs, Stored
-from servers import NatsServer, config_for
 from storm.history import Put, Read, check
 from storm.port import Site
 from storm.recorder import RecordedRuns, Recorder
-from waiting import eventually
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
 
 _RUNS, _WRITERS, _ROUNDS = 4, 5, 25
 

@@ -15,9 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from backends import a_submission
-from chaos import RECOVERY_SECONDS, impatient, open_eyes
-from keepers import keeping
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.submit import submit
@@ -31,14 +28,17 @@ from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
 from pyoco_server.ports.runs.port import Stored
-from relays import RelayWire
-from servers import NatsServer
 from storm.faults.duplicates import Duplicates
 from storm.faults.wires import CutWire, FrozenWire, OneWayWire, SlowWire
 from storm.history import Facts, check
 from storm.port import Fault, Site
 from storm.recorder import RecordedRuns, Recorder
-from waiting import eventually
+from support.backends import a_submission
+from support.chaos import RECOVERY_SECONDS, impatient, open_eyes
+from support.keepers import keeping
+from support.relays import RelayWire
+from support.servers import NatsServer
+from support.waiting import eventually
 
 _WORKERS, _SLOTS, _GATEWAYS, _CLIENTS = 4, 3, 2, 4
 _RUNS, _GUSTS = 60, 12

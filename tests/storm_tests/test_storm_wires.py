@@ -15,7 +15,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.link import Patience, open_link
 from storm.faults.wires import CutWire, FrozenWire, OneWayWire, RelayWire, SlowWire, loop_of_wires
 from storm.port import Fault, Site
-from waiting import eventually, soon
+from support.waiting import eventually, soon
 
 _ANSWER_SECONDS = 60.0
 

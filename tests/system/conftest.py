@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters import DemoCluster, shared_cluster
+from support.clusters import DemoCluster, shared_cluster
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,7 @@ from typing import Any
 import pytest
 from pyoco import Flow, task
 
-from backends import opened_backend, run_now, submitted
-from chaos import impatient
 from contracts.backups import HookedArchive, back_up, put_back
-from gateways import ids, open_gateway, submit
-from keepers import keeping
 from pyoco_server import PyocoNatsWorker, wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
@@ -27,8 +23,12 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer
-from waiting import eventually
+from support.backends import opened_backend, run_now, submitted
+from support.chaos import impatient
+from support.gateways import ids, open_gateway, submit
+from support.keepers import keeping
+from support.servers import NatsServer
+from support.waiting import eventually
 
 
 @pytest.fixture

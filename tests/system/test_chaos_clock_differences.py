@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
-from backends import a_submission, recorded, run_now
-from chaos import STALE_SECONDS, Deployment, deployed, is_ready
-from promises import History, Load, judge
 from pyoco_server.core.states import RunState
-from servers import NatsServer
-from waiting import eventually
+from support.backends import a_submission, recorded, run_now
+from support.chaos import STALE_SECONDS, Deployment, deployed, is_ready
+from support.promises import History, Load, judge
+from support.servers import NatsServer
+from support.waiting import eventually
 
 HOUR = 3600.0
 

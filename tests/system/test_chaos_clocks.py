@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chaos import deployed
-from promises import History, Load, check_recovery, judge, loaded
-from servers import NatsServer
+from support.chaos import deployed
+from support.promises import History, Load, check_recovery, judge, loaded
+from support.servers import NatsServer
 
 HOUR = 3600.0
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 
-from chaos import RECOVERY_SECONDS, Process, environment, free_port, impatient, is_ready, open_eyes
-from promises import History, Load, check_recovery, judge, loaded
 from pyoco_server.config import NatsBackendConfig
-from waiting import eventually
+from support.chaos import RECOVERY_SECONDS, Process, environment, free_port, impatient, is_ready, open_eyes
+from support.promises import History, Load, check_recovery, judge, loaded
+from support.waiting import eventually
 
 STORM_SECONDS = 8.0
 #: Which child by which words of its command line. It gives up on a child that dies five times within 30 s.
@@ -36,7 +36,8 @@ class Up:
         self.config = impatient(NatsBackendConfig(nats_url=url, data_dir=str(folder / "data")))
         settings = environment(self.config)
         del settings["PYOCO_NATS_URL"]  # it is to start its own
-        options = f"--port 0 --nats-client-port {self._port} --workers 2 --slots 2 --flow-resolver chaos_flows:resolve"
+        options = f"--port 0 --nats-client-port {self._port} --workers 2 --slots 2"
+        options += " --flow-resolver support.chaos_flows:resolve"
         self.process = Process("up", [COMMAND, "up", *options.split()], settings, folder)
         self.address = ""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from chaos import STALE_SECONDS, deployed
-from promises import History, Load, check_recovery, judge, loaded
-from servers import NatsServer
+from support.chaos import STALE_SECONDS, deployed
+from support.promises import History, Load, check_recovery, judge, loaded
+from support.servers import NatsServer
 
 ACK_TIMER = {"consumer_ack_wait_sec": 2.0, "ack_progress_interval_sec": 0.4}
 

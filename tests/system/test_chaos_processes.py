@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backends import a_submission, dead_letters, recorded
-from chaos import RECOVERY_SECONDS, Deployment, Process, deployed
-from promises import History, Load, check_recovery, judge, loaded
 from pyoco_server.core.states import RunState
-from servers import NatsServer
-from waiting import eventually
+from support.backends import a_submission, dead_letters, recorded
+from support.chaos import RECOVERY_SECONDS, Deployment, Process, deployed
+from support.promises import History, Load, check_recovery, judge, loaded
+from support.servers import NatsServer
+from support.waiting import eventually
 
 
 async def test_no_promise_is_broken_when_the_gateway_is_killed_in_a_burst(

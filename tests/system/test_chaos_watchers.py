@@ -15,14 +15,14 @@ import httpx
 import psutil
 import pytest
 
-from backends import ANNA, recorded
-from chaos import RECOVERY_SECONDS, Eyes, gateway_alone, is_ready, open_eyes
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import beat, claim, conclude
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer
-from waiting import eventually
+from support.backends import ANNA, recorded
+from support.chaos import RECOVERY_SECONDS, Eyes, gateway_alone, is_ready, open_eyes
+from support.servers import NatsServer
+from support.waiting import eventually
 
 WATCHERS = 60
 CHANGES, ROUNDS = 300, 30

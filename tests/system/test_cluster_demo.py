@@ -13,14 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clusters import DemoCluster, demo_command, demo_environment
-from left_behind import standing_in
 from pyoco_server import embedded
 from pyoco_server.doors.cli.server import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.embedded import die_with
 from pyoco_server.http_client import PyocoHttpClient
-from stacks import until
+from support.clusters import DemoCluster, demo_command, demo_environment
+from support.left_behind import standing_in
+from support.stacks import until
 
 _SECONDS = 540
 #: Of a deployment that is none of the demo's business: with any of them it would not start, or not get on.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters import DemoCluster, loaded
+from support.clusters import DemoCluster, loaded
 
 
 @pytest.mark.timeout(600)  # a busy machine needs minutes for eight restarts

@@ -13,10 +13,6 @@ from typing import Any
 
 import pytest
 
-from backends import a_submission, consumer_state, opened_backend, run_now
-from gateways import Gateway, open_gateway
-from keepers import keeping
-from letters_http import ask, get
 from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import DeadReason
@@ -26,8 +22,12 @@ from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery
-from servers import config_for, forget
-from waiting import eventually
+from support.backends import a_submission, consumer_state, opened_backend, run_now
+from support.gateways import Gateway, open_gateway
+from support.keepers import keeping
+from support.letters_http import ask, get
+from support.servers import config_for, forget
+from support.waiting import eventually
 
 TESTS = Path(__file__).parents[1]
 ACK_WAIT_SECONDS = 0.5
@@ -108,7 +108,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def working(backend: Backend) -> AsyncIterator[HostExecutor]:
-    executor = wiring.host_executor(backend.config, "naughty:resolve", 2)
+    executor = wiring.host_executor(backend.config, "support.naughty:resolve", 2)
     badge = Badge(backend, Owner("w", backend.new_id()), ("default",), 2, wiring.versions())
     worker = Worker(backend, executor, badge, ("default",), 2)
     await worker.start()

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from full_disks import jam
-from stacks import until
+from support.full_disks import jam
+from support.stacks import until
 from system.test_up import Up
 
 

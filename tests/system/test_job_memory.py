@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chaos import Process, gateway_alone, is_ready
 from contracts.program_queue import taken
 from pyoco_server import wiring
 from pyoco_server.actions.programs.attempt import Attempt
@@ -21,9 +20,10 @@ from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.program_queue.port import Lane
-from servers import NatsServer
-from waiting import eventually
-from wheel_doors import open_spools
+from support.chaos import Process, gateway_alone, is_ready
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.wheel_doors import open_spools
 
 MIB = 1 << 20
 #: What a request may hold is 4 MiB; the rest is for the allocator and for what serves it.

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from backends import a_submission, consumer_state, dead_letters, has_ended, jobs_left, opened_backend, run_now
-from gateways import environment
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -23,9 +21,11 @@ from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
-from servers import NatsServer
-from waiting import eventually
-from warm_processes import begun
+from support.backends import a_submission, consumer_state, dead_letters, has_ended, jobs_left, opened_backend, run_now
+from support.gateways import environment
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.warm_processes import begun
 
 ROOT = Path(__file__).parents[2]
 

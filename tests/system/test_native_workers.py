@@ -12,9 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateways import environment
-from grid_processes import SAMPLES, Grid, GridProcess, grid
-from program_stage import a_store, cap, recorded_run, submitted
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
@@ -22,8 +19,11 @@ from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.doors.cli.grid.group import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.backend import Backend
-from servers import unique
-from waiting import eventually
+from support.gateways import environment
+from support.grid.processes import SAMPLES, Grid, GridProcess, grid
+from support.grid.program_stage import a_store, cap, recorded_run, submitted
+from support.servers import unique
+from support.waiting import eventually
 
 #: A busy test machine is no reason to wait, and a lease need not be long.
 SHORT = {"WORKER_CPU_WAIT_SEC": "0.1", "EXEC_RUN_HEARTBEAT_SEC": "0.4", "EXEC_LEASE_FRESH_SEC": "2"}

@@ -20,11 +20,8 @@ import httpx
 import psutil
 import pytest
 
-from backends import opened_backend, submitted
-from chaos import free_port, impatient
 from contracts.backups import back_up, put_back
 from contracts.program_queue import taken
-from grid_stores import a_job, lane_of
 from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.states import RunState
@@ -33,11 +30,14 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
-from servers import NatsServer, config_for, unique
-from stacks import until
+from support.backends import opened_backend, submitted
+from support.chaos import free_port, impatient
+from support.grid.stores import a_job, lane_of
+from support.servers import NatsServer, config_for, unique
+from support.stacks import until
+from support.waiting import eventually
 from system.test_backup_restore import Work, all_runs, working
 from system.test_up import Up
-from waiting import eventually
 
 BIN = Path(sys.executable).parent
 COMMAND = BIN / "nats-bootstrap"

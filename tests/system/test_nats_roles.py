@@ -14,16 +14,16 @@ from typing import Any
 import httpx
 import pytest
 
-from guarded_nats import GuardedSite, RoleProcess, guarded_site
 from pyoco_server.core.api_key import read_key
 from pyoco_server.errors import Corrupt
 from pyoco_server.grid_client import GridClient, JobRequest
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import NotPermitted, Rejected, open_link
-from stacks import until
-from waiting import eventually
-from wheels import build_wheel
+from support.guarded_nats import GuardedSite, RoleProcess, guarded_site
+from support.stacks import until
+from support.waiting import eventually
+from support.wheels import build_wheel
 
 _PEPPER = {"PYOCO_AUTH_PEPPER": "of this test", "PYOCO_HTTP_AUTH_MODE": "api_key"}
 _SAMPLES = Path(__file__).parents[2] / "src" / "pyoco_server" / "executors" / "program" / "samples"
@@ -90,7 +90,7 @@ def test_every_role_does_its_work_and_no_right_is_missing(site: GuardedSite) -> 
     gateway = site.start("gateway", "pyoco-server", "gateway", "--port", "0")
     keeper = site.start("keeper", "pyoco-keeper")
     door = site.start("door", "pyoco-grid", "leader", "0", env={"EXEC_GROUP": "side"})
-    flows = ("--flow-resolver", "chaos_flows:resolve", "--slots", "2", "--exec-dir", str(_SAMPLES))
+    flows = ("--flow-resolver", "support.chaos_flows:resolve", "--slots", "2", "--exec-dir", str(_SAMPLES))
     wheels = ("--wheel-sync", "--wheel-sync-interval-sec", "0.2")
     worker = site.start("worker", "pyoco-worker", *flows, *wheels)
     worker.until_said("priced runs are taken")

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from PIL import Image
 
-from ocr_pages import TEXTS, draw, need_tesseract
-from priced_processes import Gateway, Payer, Site, settings_of
-from priced_stacks import POSTGRES, SQLITE
-from servers import NatsServer
+from support.priced.ocr_pages import TEXTS, draw, need_tesseract
+from support.priced.processes import Gateway, Payer, Site, settings_of
+from support.priced.stacks import POSTGRES, SQLITE
+from support.servers import NatsServer
 
 
 @pytest.mark.parametrize("kind", [SQLITE, POSTGRES])

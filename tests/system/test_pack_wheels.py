@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from pack_plug_ins import Shelf
-from priced_processes import Gateway, Site, Worker, settings_of, until
-from priced_stacks import SQLITE
-from servers import NatsServer
-from warm_processes import ran
+from support.priced.pack_plug_ins import Shelf
+from support.priced.processes import Gateway, Site, Worker, settings_of, until
+from support.priced.stacks import SQLITE
+from support.servers import NatsServer
+from support.warm_processes import ran
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "word_count_pack"
 FEE = "0.0050"

@@ -16,12 +16,24 @@ import httpx
 import psutil
 import pytest
 
-from chaos import ROOT
-from priced_processes import DOLLAR, ENDED, IMPATIENT, Gateway, Keeper, Payer, Site, Worker, at_once, settings_of, until
-from priced_stacks import QUICK_SPLIT, SQLITE
 from pyoco_server.core.priced.run import PricedRun
-from servers import NatsServer
-from warm_processes import ran
+from support.chaos import ROOT
+from support.priced.processes import (
+    DOLLAR,
+    ENDED,
+    IMPATIENT,
+    Gateway,
+    Keeper,
+    Payer,
+    Site,
+    Worker,
+    at_once,
+    settings_of,
+    until,
+)
+from support.priced.stacks import QUICK_SPLIT, SQLITE
+from support.servers import NatsServer
+from support.warm_processes import ran
 
 FEE = 5_000
 COST = 50_000
@@ -263,7 +275,6 @@ def _all_ended(rows: list[PricedRun], count: int) -> list[PricedRun] | None:
 
 
 def _die_at(site: Site, payer: Payer, *points: str) -> None:
-    script = Path(ROOT) / "tests" / "priced_crash_process.py"
-    command = [sys.executable, str(script), payer.tenant_id, *points]
-    done = ran(command, env=site.environment | {"PYOCO_WORKER_SLOTS": "1"}, cwd=ROOT, timeout=280)
+    command = [sys.executable, "-m", "support.priced.crash_process", payer.tenant_id, *points]
+    done = ran(command, env=site.environment | {"PYOCO_WORKER_SLOTS": "1"}, cwd=Path(ROOT) / "tests", timeout=280)
     assert json.loads(done.stdout) == dict.fromkeys(points, -signal.SIGKILL), done.stderr

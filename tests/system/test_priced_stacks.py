@@ -15,14 +15,14 @@ import httpx
 import pytest
 from sqlalchemy import inspect, text
 
-from priced_processes import DOLLAR, Gateway, Payer, Site, Worker, admin, at_once, settings_of, until
-from priced_stacks import ALL_STACKS, SPLIT, SQLITE
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.ledger import connect
 from pyoco_server.ports.ledger.schema import metadata
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.priced_config import AwsSettings
-from servers import NatsServer
+from support.priced.processes import DOLLAR, Gateway, Payer, Site, Worker, admin, at_once, settings_of, until
+from support.priced.stacks import ALL_STACKS, SPLIT, SQLITE
+from support.servers import NatsServer
 
 
 @dataclass

@@ -15,10 +15,10 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from priced_processes import DOLLAR, ENDED, IMPATIENT, Gateway, Payer, Site, admin, clean_environment, until
-from priced_servers import PostgresServer, ValkeyServer
 from pyoco_server.ports.ledger import connect, migrate
-from servers import NatsServer
+from support.priced.processes import DOLLAR, ENDED, IMPATIENT, Gateway, Payer, Site, admin, clean_environment, until
+from support.priced.servers import PostgresServer, ValkeyServer
+from support.servers import NatsServer
 
 
 @pytest.fixture

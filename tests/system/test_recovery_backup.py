@@ -6,8 +6,8 @@ import shutil
 import threading
 from pathlib import Path
 
-from priced_processes import Payer, until
-from recoveries import Everything, everything
+from support.priced.processes import Payer, until
+from support.recoveries import Everything, everything
 
 KINDS = ("flow", "program", "priced")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chaos import Process, gateway_alone
-from priced_processes import until
 from pyoco_server.config import NatsBackendConfig
-from servers import NatsServer
+from support.chaos import Process, gateway_alone
+from support.priced.processes import until
+from support.servers import NatsServer
 
 #: Generous: a busy machine, and a file that is built anew.
 HEALED_SECONDS = 60.0

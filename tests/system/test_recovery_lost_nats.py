@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from priced_processes import until
-from recoveries import everything
+from support.priced.processes import until
+from support.recoveries import everything
 
 
 def test_priced_runs_come_back_from_the_ledger_when_the_store_of_nats_is_lost(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from priced_processes import Payer, until
-from recoveries import Everything, everything
+from support.priced.processes import Payer, until
+from support.recoveries import Everything, everything
 
 STORES = Path(__file__).parents[1] / "stores"
 #: What a state that was left behind becomes.

@@ -19,10 +19,10 @@ import httpx
 import psutil
 import pytest
 
-import warm_processes
-from grid_peers import ClientPeer
-from stacks import until
-from warm_processes import begun, ran
+from support import warm_processes
+from support.grid.peers import ClientPeer
+from support.stacks import until
+from support.warm_processes import begun, ran
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).parent / "pyoco-server"
@@ -206,7 +206,7 @@ def _try(call: Callable[[], str]) -> str | None:
 
 
 def test_a_stop_lets_a_run_finish_and_the_data_survive_it(start: Callable[..., Up], tmp_path: Path) -> None:
-    up = start("--flow-resolver", "naughty:resolve", "--no-keeper").until_up()
+    up = start("--flow-resolver", "support.naughty:resolve", "--no-keeper").until_up()
     short = up.run("fine")
     up.until_status(short, "COMPLETED")
     running = up.run("waits_for", path=str(tmp_path / "gate"))

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from priced_processes import Site, settings_of, until
-from priced_stacks import SQLITE
-from servers import NatsServer
-from url_sites import Authority, page, redirect, site_of
+from support.priced.processes import Site, settings_of, until
+from support.priced.stacks import SQLITE
+from support.priced.url_sites import Authority, page, redirect, site_of
+from support.servers import NatsServer
 
 
 def test_pages_are_submitted_fetched_paid_for_and_read(

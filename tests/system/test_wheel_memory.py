@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chaos import Process, gateway_alone, is_ready
 from pyoco_server.config import NatsBackendConfig
-from servers import NatsServer
-from waiting import eventually
-from wheel_doors import open_spools
-from wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
+from support.chaos import Process, gateway_alone, is_ready
+from support.servers import NatsServer
+from support.waiting import eventually
+from support.wheel_doors import open_spools
+from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
 MIB = 1 << 20
 

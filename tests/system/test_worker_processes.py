@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 import pytest
 
-from backends import consumer_state, dead_letters, jobs_left, opened_backend, run_now, submitted
 from pyoco_server.config import NatsBackendConfig, settings
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState, WorkerState
@@ -27,9 +26,10 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
-from servers import NatsServer, config_for
-from waiting import eventually
-from warm_processes import begun, ran
+from support.backends import consumer_state, dead_letters, jobs_left, opened_backend, run_now, submitted
+from support.servers import NatsServer, config_for
+from support.waiting import eventually
+from support.warm_processes import begun, ran
 
 ROOT = Path(__file__).parents[2]
 #: A run whose heartbeat is this old may be taken over: 2 s for clocks that differ (5 s when no test waits), and three
@@ -203,13 +203,13 @@ class TestAWorkerThat:
     ) -> None:
         """FLOW-18, FLOW-199, FLOW-308"""
         async with History(backend) as history:
-            first = await crowd.start("first", resolver="naughty:resolve")
+            first = await crowd.start("first", resolver="support.naughty:resolve")
             run_id = await submitted(backend, "sleeps_the_first_time", path=str(tmp_path / "note"), seconds=600.0)
             await eventually(lambda: _is_running(backend, run_id))
             hosts = first.hosts()
             assert hosts
             first.process.kill()
-            await crowd.start("second", resolver="naughty:resolve")
+            await crowd.start("second", resolver="support.naughty:resolve")
             run = await history.ended_once(run_id)
         assert (run.status, run.worker_id, run.attempt) == (RunState.COMPLETED, "second", 2)
         by_attempt = [state.attempt for state in history.seen[run_id]]  # of quick changes some may not be told
@@ -231,13 +231,13 @@ class TestAWorkerThat:
     ) -> None:
         """FLOW-311: the other one ends the run; the one that woke up writes nothing and answers nothing."""
         async with History(backend) as history:
-            sleeper = await crowd.start("sleeper", resolver="naughty:resolve")
+            sleeper = await crowd.start("sleeper", resolver="support.naughty:resolve")
             run_id = await submitted(backend, "sleeps_the_first_time", path=str(tmp_path / "note"), seconds=600.0)
             await eventually(lambda: _is_running(backend, run_id))
             frozen = psutil.Process(sleeper.process.pid)
             for process in (frozen, *sleeper.hosts()):
                 process.send_signal(signal.SIGSTOP)
-            await crowd.start("other", resolver="naughty:resolve")
+            await crowd.start("other", resolver="support.naughty:resolve")
             run = await history.ended_once(run_id)
             for process in (*sleeper.hosts(), frozen):
                 process.send_signal(signal.SIGCONT)
@@ -267,7 +267,7 @@ class TestASignal:
         self, backend: Backend, crowd: Crowd, tmp_path: Path, number: signal.Signals, code: int
     ) -> None:
         """FLOW-425, FLOW-469, FLOW-198"""
-        worker = await crowd.start("w", resolver="naughty:resolve")
+        worker = await crowd.start("w", resolver="support.naughty:resolve")
         run_id = await submitted(backend, "waits_for", path=str(tmp_path / "gate"))
         await eventually(lambda: _is_running(backend, run_id))
         waiting = await submitted(backend, "fine")
@@ -283,7 +283,7 @@ class TestASignal:
 
     async def test_that_comes_twice_ends_it_at_once(self, link: Link, backend: Backend, crowd: Crowd) -> None:
         """FLOW-469: the job is left to redelivery."""
-        worker = await crowd.start("w", resolver="naughty:resolve")
+        worker = await crowd.start("w", resolver="support.naughty:resolve")
         run_id = await submitted(backend, "sleeps", seconds=600.0)
         await eventually(lambda: _is_running(backend, run_id))
         hosts = worker.hosts()
@@ -297,10 +297,10 @@ class TestASignal:
 
     async def test_with_a_time_limit_hands_the_run_back(self, backend: Backend, crowd: Crowd, tmp_path: Path) -> None:
         """DESIGN 6: --drain-timeout-sec"""
-        first = await crowd.start("first", "--drain-timeout-sec", "0.3", resolver="naughty:resolve")
+        first = await crowd.start("first", "--drain-timeout-sec", "0.3", resolver="support.naughty:resolve")
         run_id = await submitted(backend, "sleeps_the_first_time", path=str(tmp_path / "note"), seconds=600.0)
         await eventually(lambda: _is_running(backend, run_id))
-        await crowd.start("second", resolver="naughty:resolve")
+        await crowd.start("second", resolver="support.naughty:resolve")
         async with History(backend) as history:
             first.process.terminate()
             assert await first.left() == 0

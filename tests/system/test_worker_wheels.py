@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from backends import dead_letters
-from gateways import Gateway, environment, fresh_gateway, submit, submit_yaml
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.claims import claim_data_dir
 from pyoco_server.doors.cli.plan import Plan, UpOptions
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.ports.nats.link import Link
-from waiting import eventually
-from warm_processes import begun
-from wheel_doors import register
+from support.backends import dead_letters
+from support.gateways import Gateway, environment, fresh_gateway, submit, submit_yaml
+from support.waiting import eventually
+from support.warm_processes import begun
+from support.wheel_doors import register
 
 TASKS = """
 import time

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from backends import has_ended, submitted
-from gateways import Gateway, open_gateway
 from pyoco_server.config import NatsBackendConfig
+from support.backends import has_ended, submitted
+from support.gateways import Gateway, open_gateway
+from support.waiting import eventually
 from system.test_worker_processes import Crowd, _environment, settings_of
-from waiting import eventually
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_each_kind_of_end_is_told_apart_and_a_hidden_worker_stays_hidden(
 ) -> None:
     """FLOW-26 to FLOW-28, FLOW-148, FLOW-195 to FLOW-199, FLOW-560, FLOW-561"""
     works, stops, dies = [
-        await crowd.start(name, "--tags", f"default,{name}", resolver="naughty:resolve")
+        await crowd.start(name, "--tags", f"default,{name}", resolver="support.naughty:resolve")
         for name in ("works", "stops", "dies")
     ]
 

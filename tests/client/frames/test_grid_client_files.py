@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import pytest
 
-from fake_door import QUICK, FakeDoor, Talk, fake_door
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import BinaryPart, ObjectGet
 from pyoco_server.core.programs.faults import Code
@@ -24,7 +23,8 @@ from pyoco_server.grid_client import (
     LinkSettings,
     OutputDamaged,
 )
-from waiting import eventually
+from support.grid.fake_door import QUICK, FakeDoor, Talk, fake_door
+from support.waiting import eventually
 
 
 def ask(name: str = "calcA", *args: str, job_id: str = "") -> JobRequest:

@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.grid_client import GridClient, LinkSettings, Timers, client_context
 from pyoco_server.grid_config import GridConfig
-from waiting import eventually
+from support.waiting import eventually
 
 
 async def test_a_certificate_that_does_not_fit_is_told_while_one_waits(caplog: pytest.LogCaptureFixture) -> None:

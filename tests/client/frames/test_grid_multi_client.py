@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import pytest
 
-from fake_door import QUICK, Answer, FakeDoor, Talk, fake_door
 from pyoco_server.client.frames import multi
 from pyoco_server.client.frames.shares import Turn, shares
 from pyoco_server.core.frames.codec import Frame, Type
@@ -23,7 +22,8 @@ from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import UsageError
 from pyoco_server.grid_client import DoorUnreachable, GridMultiClient, GridRefused, JobRequest, JobResult, Spread
-from waiting import eventually
+from support.grid.fake_door import QUICK, Answer, FakeDoor, Talk, fake_door
+from support.waiting import eventually
 
 #: In the client's time, which runs ten times as fast.
 GRACE = 10.0

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frame_fuzz import fuzz
-from frame_vectors import BAD, GOOD, LARGEST, LARGEST_HEAD, LARGEST_SHA256, MSG
 from pyoco_server.core.frames.codec import LENGTH_MAX, NIL, Decoder, Frame, FrameError, Type, encode
 from pyoco_server.core.programs.faults import Code
+from support.grid.frame_fuzz import fuzz
+from support.grid.frame_vectors import BAD, GOOD, LARGEST, LARGEST_HEAD, LARGEST_SHA256, MSG
 
 FRAMES = [frame for frame, _ in GOOD.values()]
 GLUED = b"".join(bytes.fromhex(text) for _, text in GOOD.values())

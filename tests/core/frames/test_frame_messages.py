@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frame_vectors import GOOD, REQUEST
 from pyoco_server.core.frames import reading
 from pyoco_server.core.frames.codec import LENGTH_MAX, LENGTH_MIN
 from pyoco_server.core.frames.messages import (
@@ -38,6 +37,7 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import InputFile, fingerprint
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
+from support.grid.frame_vectors import GOOD, REQUEST
 
 JOB = "6f1c2a9e-3b7d-4c55-9a10-2f4e8d7b6c01"
 SHA = "ab" * 32

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from relays import RelayWire, loop_of_wires
 from storm.port import Role, Site, Struck, Wire
+from support.relays import RelayWire, loop_of_wires
 
 __all__ = ["CutWire", "FrozenWire", "OneWayWire", "RelayWire", "SlowWire", "loop_of_wires", "wires_of"]
 

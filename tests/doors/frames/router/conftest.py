@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from fake_door import FakeDoor, fake_door
-from grid_peers import grid_config
-from grid_routers import OpenRouter, open_router
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.nats.link import open_link
-from router_acts import PEPPER
-from servers import config_for, forget
+from support.grid.fake_door import FakeDoor, fake_door
+from support.grid.peers import grid_config
+from support.grid.router_acts import PEPPER
+from support.grid.routers import OpenRouter, open_router
+from support.servers import config_for, forget
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fake_door import FakeDoor, Talk
-from grid_peers import ClientPeer
-from grid_routers import OpenRouter
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import JobRequest, ObjectGet
 from pyoco_server.core.programs.faults import Code
 from pyoco_server.doors.frames.router import outbox, placed
 from pyoco_server.frames import wire
-from router_acts import connected, done
-from waiting import eventually
+from support.grid.fake_door import FakeDoor, Talk
+from support.grid.peers import ClientPeer
+from support.grid.router_acts import connected, done
+from support.grid.routers import OpenRouter
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

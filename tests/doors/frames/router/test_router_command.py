@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fake_door import QUICK, fake_door
-from grid_peers import ClientPeer
-from grid_routers import open_router
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.grid import cli
 from pyoco_server.doors.cli.grid.outward import tls_to_doors
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.doors.frames.tls import ServerTls, TlsFiles
-from url_sites import Authority
+from support.grid.fake_door import QUICK, fake_door
+from support.grid.peers import ClientPeer
+from support.grid.routers import open_router
+from support.priced.url_sites import Authority
 
 
 @pytest.mark.parametrize(

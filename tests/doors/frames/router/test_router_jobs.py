@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from fake_door import FakeDoor, Talk, reference_to
-from grid_peers import ClientPeer, WorkerPeer, a_job_id, open_second_door
-from grid_peers import open_door as open_real_door
-from grid_routers import OpenRouter, open_router
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import HelloClient, JobResult
 from pyoco_server.core.programs.faults import Code
 from pyoco_server.core.states import RunState
-from router_acts import connected, done
-from waiting import eventually
+from support.grid.fake_door import FakeDoor, Talk, reference_to
+from support.grid.peers import ClientPeer, WorkerPeer, a_job_id, open_second_door
+from support.grid.peers import open_door as open_real_door
+from support.grid.router_acts import connected, done
+from support.grid.routers import OpenRouter, open_router
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

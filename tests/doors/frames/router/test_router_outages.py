@@ -6,9 +6,6 @@ import asyncio
 
 import pytest
 
-from fake_door import QUICK, FakeDoor, Talk
-from grid_peers import ClientPeer, a_job_id, grid_config
-from grid_routers import OpenRouter, open_router
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import HelloClient, JobRequest
@@ -16,8 +13,11 @@ from pyoco_server.core.programs.faults import Code
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.grid_client import GridClient
-from router_acts import connected, done
-from waiting import eventually
+from support.grid.fake_door import QUICK, FakeDoor, Talk
+from support.grid.peers import ClientPeer, a_job_id, grid_config
+from support.grid.router_acts import connected, done
+from support.grid.routers import OpenRouter, open_router
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,13 +7,13 @@ import secrets
 
 import pytest
 
-from fake_door import FakeDoor, Talk
-from grid_peers import a_job_id
-from grid_routers import OpenRouter
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import BinaryPart, ObjectGet
-from router_acts import connected, done
-from waiting import eventually
+from support.grid.fake_door import FakeDoor, Talk
+from support.grid.peers import a_job_id
+from support.grid.router_acts import connected, done
+from support.grid.routers import OpenRouter
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,15 +7,15 @@ import logging
 
 import pytest
 
-from backends import fields_of
-from fake_door import FakeDoor
-from grid_peers import ClientPeer, Peer
-from grid_routers import OpenRouter
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.frames.subjects import submit_subject
-from router_acts import connected, done, grant, granted
-from waiting import eventually
+from support.backends import fields_of
+from support.grid.fake_door import FakeDoor
+from support.grid.peers import ClientPeer, Peer
+from support.grid.router_acts import connected, done, grant, granted
+from support.grid.routers import OpenRouter
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

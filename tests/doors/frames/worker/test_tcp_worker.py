@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pretended_programs import PretendedExecutor
 from pyoco_server.core.frames.codec import NIL, Frame, Type
 from pyoco_server.core.frames.messages import ErrorMessage, JobResult
 from pyoco_server.core.programs.dedup import Stage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames.worker.worker import TcpWorker
-from scripted_door import an_assignment, open_door
-from waiting import eventually
-from worker_scenes import Clock, a_worker
+from support.grid.pretended_programs import PretendedExecutor
+from support.grid.scripted_door import an_assignment, open_door
+from support.grid.worker_scenes import Clock, a_worker
+from support.waiting import eventually
 
 
 async def test_a_worker_says_hello_then_what_runs_then_what_it_has_room_for(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pretended_programs import PretendedExecutor, an_archive_file
 from pyoco_server.core.frames.codec import LENGTH_MAX, Frame, Type
 from pyoco_server.core.frames.messages import BinaryPart, ErrorMessage, ObjectGet, Settled
 from pyoco_server.core.programs.faults import Code, GridRefused
@@ -20,9 +19,10 @@ from pyoco_server.core.programs.job import InputFile
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import ObjectNotFound, Unavailable
-from scripted_door import Visitor, an_assignment, open_door
-from waiting import eventually
-from worker_scenes import a_worker
+from support.grid.pretended_programs import PretendedExecutor, an_archive_file
+from support.grid.scripted_door import Visitor, an_assignment, open_door
+from support.grid.worker_scenes import a_worker
+from support.waiting import eventually
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -11,8 +11,6 @@ from uuid import uuid4
 
 import pytest
 
-import worker_scenes
-from pretended_programs import PretendedExecutor
 from pyoco_server.core.frames.codec import NIL, Frame, Type, encode
 from pyoco_server.core.frames.messages import ErrorMessage, NotLeader, Settled
 from pyoco_server.core.programs.faults import Code, GridRefused
@@ -20,10 +18,12 @@ from pyoco_server.doors.frames.worker.link import Unwelcome
 from pyoco_server.errors import UsageError
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.tls import client_context
-from scripted_door import ScriptedDoor, Visitor, an_assignment, open_door
-from url_sites import Authority
-from waiting import eventually
-from worker_scenes import a_worker
+from support.grid import worker_scenes
+from support.grid.pretended_programs import PretendedExecutor
+from support.grid.scripted_door import ScriptedDoor, Visitor, an_assignment, open_door
+from support.grid.worker_scenes import a_worker
+from support.priced.url_sites import Authority
+from support.waiting import eventually
 
 
 def an_error(code: Code) -> bytes:

@@ -19,8 +19,8 @@ from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.cli.grid import cli
 from pyoco_server.doors.cli.shell import outcome
-from scripted_door import ScriptedDoor, an_assignment, open_door
-from waiting import eventually
+from support.grid.scripted_door import ScriptedDoor, an_assignment, open_door
+from support.waiting import eventually
 
 PROGRAMS = {
     # Writes down that it was started, and waits until a file lets it go.

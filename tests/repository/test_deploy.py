@@ -1,0 +1,403 @@
+"""What lies in `deploy/` is what the programs understand: units, compose file, image and the configuration of NATS. No
+container is started here, and no unit; the cluster is, from the file as it is shipped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import ssl
+import subprocess
+import sys
+import sysconfig
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pyoco_server import config
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli.admin import cli as admin
+from pyoco_server.doors.cli.keeper import cli as keeper
+from pyoco_server.doors.cli.server import cli as server
+from pyoco_server.doors.cli.worker import cli as worker
+from pyoco_server.errors import UsageError
+from pyoco_server.ports.nats.access import access_of
+from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.nats.permissions import ROLES, Role, inbox_prefix
+from support.chaos import free_port
+from support.servers import _die_with_parent, quick_folder
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+NATS_SERVER = Path(sysconfig.get_path("scripts")) / "nats-server"
+COMMANDS: dict[str, click.Command] = {
+    "pyoco-server": server,
+    "pyoco-worker": worker,
+    "pyoco-keeper": keeper,
+    "pyoco-server-admin": admin,
+}
+KNOWN = {each.variable for kind in config._DECLARED for each in config.settings(kind)}
+HARDENED = {
+    "NoNewPrivileges": "yes",
+    "ProtectSystem": "strict",
+    "ProtectHome": "yes",
+    "PrivateTmp": "yes",
+    "KillMode": "mixed",
+    "Restart": "always",
+    "CapabilityBoundingSet": "",
+}
+
+
+def of_unit(path: Path) -> dict[str, list[str]]:
+    """Every value of every key: a unit may have a key several times."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def check_command(words: list[str]) -> None:
+    """Every option is one that the program has."""
+    program, *rest = words
+    if program == "nats-server":
+        helped = subprocess.run([NATS_SERVER, "--help"], capture_output=True, text=True, check=True)
+        assert all(word in helped.stdout for word in rest if word.startswith("-")), rest
+        return
+    command = COMMANDS[program]
+    while isinstance(command, click.Group):
+        command = command.commands[rest.pop(0)]
+    command.make_context(program, rest, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+class TestUnits:
+    def test_starts_a_program_with_options_that_it_has(self, unit: Path) -> None:
+        path, *rest = shlex.split(of_unit(unit)["ExecStart"][0].replace("%l", "host"))
+        assert path.startswith("/opt/pyoco/.venv/bin/")
+        check_command([Path(path).name, *rest])
+
+    def test_has_no_more_rights_than_it_needs(self, unit: Path) -> None:
+        found = of_unit(unit)
+        assert {key: found[key] for key in HARDENED} == {key: [value] for key, value in HARDENED.items()}
+        assert found["User"] not in ([], ["root"])
+
+    def test_is_the_user_of_its_role_with_a_password_that_only_it_sees(self, unit: Path) -> None:
+        found = of_unit(unit)
+        if "nats" in unit.stem:
+            return
+        role = unit.stem.removeprefix("pyoco-")
+        variables = dict(line.split("=", 1) for line in found["Environment"])
+        assert set(variables) <= KNOWN
+        assert variables["PYOCO_NATS_USER"] == role
+        assert variables["PYOCO_NATS_INBOX_PREFIX"] == inbox_prefix(Role(role))
+        assert variables["PYOCO_NATS_PASSWORD_FILE"] == "%d/nats-password"
+        assert found["LoadCredential"] == [f"nats-password:/etc/pyoco/secrets/{role}.password"]
+        assert variables["PYOCO_DATA_DIR"] == f"/var/lib/{found['StateDirectory'][0]}"
+        drain = float(variables.get("PYOCO_DRAIN_TIMEOUT_SEC", 0))
+        assert int(found["TimeoutStopSec"][0]) >= drain + 30
+
+    @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="a machine without systemd")
+    def test_is_a_unit_that_systemd_understands(self, unit: Path, tmp_path: Path) -> None:
+        """With a program in the place of ours, which is not installed there."""
+        copy = tmp_path / unit.name
+        copy.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE))
+        done = subprocess.run(
+            ["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_the_examples_of_settings_are_settings() -> None:
+    for path in DEPLOY.glob("systemd/*.env.example"):
+        names = [line.partition("=")[0] for line in path.read_text().splitlines() if line]
+        assert set(names) <= KNOWN, path.name
+
+
+@pytest.mark.parametrize("name", SERVICES)
+class TestCompose:
+    def test_starts_a_program_with_options_that_it_has(self, name: str) -> None:
+        check_command(list(SERVICES[name]["command"]))
+
+    def test_has_settings_and_secrets_that_are_there(self, name: str) -> None:
+        service = SERVICES[name]
+        variables: dict[str, str] = service["environment"]
+        assert set(variables) <= KNOWN | {"NODE_NAME", "ROUTES"}
+        secrets = service.get("secrets", [])
+        assert set(secrets) <= set(COMPOSE["secrets"])
+        role = variables.get("PYOCO_NATS_USER")
+        if role is not None:
+            assert variables["PYOCO_NATS_INBOX_PREFIX"] == inbox_prefix(Role(role))
+            assert variables["PYOCO_NATS_PASSWORD_FILE"] == f"/run/secrets/{role}"
+            assert set(secrets) == {"ca", role}
+
+    def test_is_watched_and_comes_after_what_it_needs(self, name: str) -> None:
+        service = SERVICES[name]
+        assert set(service.get("depends_on", {})) <= set(SERVICES)
+        assert "healthcheck" in service or service["restart"] == "no"
+        drain = float(service["environment"].get("PYOCO_DRAIN_TIMEOUT_SEC", 0))
+        assert float(service.get("stop_grace_period", "10s").removesuffix("s")) >= drain
+
+
+def _mounted(service: dict[str, Any]) -> dict[str, str]:
+    """Place in the container, and what of the host is there. Volumes have no path of the host."""
+    configs = {each["target"]: COMPOSE["configs"][each["source"]]["file"] for each in service.get("configs", [])}
+    secrets = {f"/run/secrets/{name}": COMPOSE["secrets"][name]["file"] for name in service.get("secrets", [])}
+    volumes = dict(reversed(each.split(":")[:2]) for each in service.get("volumes", []))
+    return configs | secrets | volumes
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_finds_what_it_is_told_to_read(name: str) -> None:
+    """Each place can be made, and what lies there comes from us or is made by the guide's commands."""
+    mounted = _mounted(SERVICES[name])
+    for place in mounted:
+        above = [other for other in mounted if place != other and Path(place).is_relative_to(other)]
+        assert not above, f"{place} cannot be made in {above}"
+    files = [source for source in mounted.values() if source.startswith(".")] + SERVICES[name].get("env_file", [])
+    guide = (ROOT / "docs" / "guides" / "three-machines.md").read_text()
+    (section,) = re.findall(r"## On one machine, in containers\n(.*?)\n## ", guide, re.DOTALL)
+    made = set(re.findall(r"> ([\w.]+)$", section, re.MULTILINE)) | {"tls/ca.crt"}
+    (nodes,) = re.findall(r"make-certificates\.sh tls (.*)", section)
+    (roles,) = re.findall(r"for role in (.*);", section)
+    made |= {f"tls/{node}" for node in nodes.split()} | {f"{role}.password" for role in roles.split()}
+    for file in files:
+        assert file.removeprefix("./private/") in made or (DEPLOY / file).is_file(), file
+
+
+def test_nodes_are_called_by_the_names_in_their_certificates() -> None:
+    nodes = {name for name, service in SERVICES.items() if service["command"][0] == "nats-server"}
+    for name in nodes:
+        service = SERVICES[name]
+        assert service["environment"]["NODE_NAME"] == name
+        assert _mounted(service)["/etc/nats/tls"] == f"./private/tls/{name}"
+        assert set(re.findall(r"//([\w-]+):6222", service["environment"]["ROUTES"])) == nodes
+        configured = re.findall(r'"(/etc/nats/[^"]+)"', (DEPLOY / "nats" / "nats.conf").read_text())
+        assert {str(Path(path).parent) for path in configured} == {"/etc/nats/tls"}
+    for name in SERVICES.keys() - nodes:
+        assert set(re.findall(r"//([\w-]+):4222", SERVICES[name]["environment"]["PYOCO_NATS_URL"])) == nodes
+    assert "deploy/private/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_the_image_is_made_of_what_is_here() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    copied = [word for line in lines if re.match(r"COPY [^-]", line) for word in line.split()[1:-1]]
+    assert copied
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert f"!{source}" in ignored, source
+    locked = (ROOT / "requirements" / "runtime.txt").read_text().lower().replace("_", "-")
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = [re.split(r"[<>=\[; ]", each)[0].lower() for each in needed]
+    assert [name for name in names if f"{name}==" not in locked] == []
+    driver = (ROOT / "requirements" / "postgres.txt").read_text()
+    assert "psycopg-binary==" in driver
+    tested = (ROOT / "requirements" / "dev.txt").read_text()  # the same versions, the same files
+    assert [line for line in driver.splitlines() if line.rstrip(" \\") not in tested] == []
+
+
+def test_no_page_shows_a_secret_on_a_command_line_or_in_a_file_for_all() -> None:
+    guide = (ROOT / "docs" / "guides" / "three-machines.md").read_text()
+    example = (DEPLOY / "nats" / "passwords.conf.example").read_text()
+    assert re.findall(r"htpasswd -(\w+)", guide + example) == ["niBC"] * 3  # -i: from its input
+    for script in re.findall(r"```bash\n(.*?)```", guide, re.DOTALL):
+        writes = re.search(r"> \"\$role\.password\"|> [\w.]+\.(?:conf|env)$", script, re.MULTILINE)
+        assert not writes or "umask 077" in script or "nats-permissions" in script
+        for line in script.splitlines():
+            assert "install" not in line or not re.search(r"\.(?:env|password|conf)\b", line) or "-m 0600" in line
+
+
+#: Of "admin-pw", as `htpasswd` makes them.
+_HASH = "$2y$04$D6fsyKMemGyog69HjL/KC..1zpvA04dDTWHQCxVl3FbFptA2y1LMi"
+
+
+class _Nodes:
+    """Three nodes from `deploy/nats/nats.conf`, as it is but for places and ports."""
+
+    def __init__(self, folder: Path, permissions: str) -> None:
+        self.folder, self._permissions = folder, permissions
+        self.ports, self._routes = [free_port() for _ in range(3)], [free_port() for _ in range(3)]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        script = DEPLOY / "make-certificates.sh"
+        subprocess.run([script, folder / "tls", "127.0.0.1"], capture_output=True, check=True)
+
+    @property
+    def ca_file(self) -> Path:
+        return self.folder / "tls" / "ca.crt"
+
+    def write(self, number: int) -> tuple[Path, dict[str, str]]:
+        home = self.folder / f"n{number}"
+        shutil.copytree(self.folder / "tls" / "127.0.0.1", home / "tls")
+        text = (DEPLOY / "nats" / "nats.conf").read_text()
+        for old, new in (
+            ("/etc/nats/", f"{home}/"),
+            ("/var/lib/nats", str(home / "store")),
+            ("0.0.0.0:4222", f"127.0.0.1:{self.ports[number]}"),
+            ("0.0.0.0:6222", f"127.0.0.1:{self._routes[number]}"),
+            ("127.0.0.1:8222", "127.0.0.1:-1"),
+            ("100G", "1G"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        (home / "nats.conf").write_text(text)
+        (home / "permissions.conf").write_text(self._permissions)
+        hashes = (DEPLOY / "nats" / "passwords.conf.example").read_text().replace("$2y$11$replace-this-hash", _HASH)
+        (home / "passwords.conf").write_text(hashes)
+        example = (DEPLOY / "nats" / "nats.env.example").read_text().replace("NODE_NAME=n1", f"NODE_NAME=n{number}")
+        for at, route in enumerate(self._routes, 1):
+            example = example.replace(f"n{at}.example:6222", f"127.0.0.1:{route}")
+        return home / "nats.conf", {**os.environ, **dict(line.split("=", 1) for line in example.splitlines())}
+
+    def start(self, number: int) -> None:
+        conf, environment = self.write(number)
+        checked = subprocess.run(
+            [NATS_SERVER, "-t", "-c", conf], env=environment, capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stderr
+        with (conf.parent / "log.txt").open("wb") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [NATS_SERVER, "--config", conf],
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=_die_with_parent,  # noqa: PLW1509  (it takes no lock)
+                )
+            )
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text()[-2000:] for path in self.folder.glob("n*/log.txt"))
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait(60)
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path, permissions: str) -> Iterator[_Nodes]:
+    nodes = _Nodes(folder, permissions)
+    try:
+        for number in range(3):
+            nodes.start(number)
+        yield nodes
+    finally:
+        nodes.end()
+
+
+async def test_the_cluster_comes_up_from_the_shipped_file_and_takes_what_prepare_makes(tmp_path: Path) -> None:
+    """TLS between nodes and to clients by certificates that the script made, users with their rights and hashed
+    passwords, three replicas."""
+    scripts = Path(sys.executable).parent
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_"))}
+    own = {**clean, "PYOCO_LOAD_DOTENV": "0", "PYOCO_PRICED_ENABLED": "1", "EXEC_QUEUE_MAX_BYTES": str(2**24)}
+    printed = subprocess.run(
+        [scripts / "pyoco-server-admin", "nats-permissions"], env=own, capture_output=True, text=True, check=True
+    )
+    (tmp_path / "password").write_text("admin-pw\n")
+    with quick_folder() as quick, _cluster(quick, printed.stdout) as nodes:
+        variables = {
+            "PYOCO_NATS_URL": ",".join(f"tls://127.0.0.1:{port}" for port in nodes.ports),
+            "PYOCO_NATS_TLS_CA": str(nodes.ca_file),
+            "PYOCO_NATS_USER": "admin",
+            "PYOCO_NATS_PASSWORD_FILE": str(tmp_path / "password"),
+            "PYOCO_NATS_INBOX_PREFIX": "_INBOX_admin",
+            "PYOCO_JETSTREAM_REPLICAS": "3",
+        }
+        made = _prepared([scripts / "pyoco-server-admin", "prepare"], own | variables, nodes)
+        assert "KV_pyoco_auth" in made
+        assert "OBJ_dpp-results" in made
+        settings = NatsBackendConfig.from_env({"PYOCO_LOAD_DOTENV": "0", **variables})
+        link = await open_link(access_of(settings), "tests")
+        try:
+            info = await link.insist("STREAM.INFO.KV_pyoco_runs", {}, dict[str, Any])
+        finally:
+            await link.close()
+    assert info["config"]["num_replicas"] == 3
+    assert len(info["cluster"]["replicas"]) == 2
+
+
+def test_the_certificates_stand_before_the_strictest_reader(tmp_path: Path) -> None:
+    """As newer Pythons are by themselves: an authority must say what its key is for."""
+    folder = tmp_path / "tls"
+    subprocess.run([DEPLOY / "make-certificates.sh", folder, "127.0.0.1"], capture_output=True, check=True)
+    node = folder / "127.0.0.1"
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(node / "node.crt", node / "node.key")
+    asking = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    asking.verify_flags |= ssl.VERIFY_X509_STRICT
+    there, here = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(there, here, server_side=True)
+    client = asking.wrap_bio(here, there, server_hostname="127.0.0.1")
+    for side in (client, server, client):  # the last word of the client's is that it trusts
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert client.getpeercert()
+
+
+def _prepared(command: list[Any], environment: dict[str, str], nodes: _Nodes, seconds: float = 200.0) -> str:
+    """Again until the nodes have found each other."""
+    deadline = time.monotonic() + seconds
+    while True:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+        if done.returncode == 0:
+            return done.stdout
+        assert time.monotonic() < deadline, f"{done.stderr}\n{nodes.logs()}"
+
+
+def test_each_role_may_have_two_users_while_passwords_change(tmp_path: Path) -> None:
+    printed = subprocess.run(
+        [Path(sys.executable).parent / "pyoco-server-admin", "nats-permissions", "--suffix", "", "--suffix=-b"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (tmp_path / "permissions.conf").write_text(printed)
+    users = [f"{role}{suffix}" for role in ROLES for suffix in ("", "-b")]
+    assert [f'user: "{user}"' in printed for user in users] == [True] * len(users)
+    lines = [f'{user.upper().replace("-", "_")}_PASSWORD: "$2a$04$hash-of-{user}"\n' for user in users]
+    (tmp_path / "passwords.conf").write_text("".join(lines))
+    (tmp_path / "nats.conf").write_text('include "permissions.conf"\n')
+    subprocess.run([NATS_SERVER, "-t", "-c", tmp_path / "nats.conf"], capture_output=True, check=True)
+    (tmp_path / "passwords.conf").write_text("".join(lines[1:]))
+    missing = subprocess.run(
+        [NATS_SERVER, "-t", "-c", tmp_path / "nats.conf"], capture_output=True, text=True, check=False
+    )
+    assert "GATEWAY_PASSWORD" in missing.stderr
+
+
+@pytest.mark.parametrize("name", ["nats/nats.env.example", "systemd/pyoco.env.example"])
+def test_the_guide_shows_the_examples_as_they_are(name: str) -> None:
+    guide = (ROOT / "docs" / "guides" / "three-machines.md").read_text()
+    assert f"```text\n{(DEPLOY / name).read_text()}```" in guide
+
+
+def test_the_guide_tells_of_every_file() -> None:
+    guide = (ROOT / "docs" / "guides" / "three-machines.md").read_text()
+    named = set(re.findall(r"`((?:nats|systemd)/[\w.*-]+|[\w-]+\.(?:sh|yaml)|Dockerfile)`", guide))
+    told = {path for pattern in named for path in DEPLOY.glob(pattern)}
+    there = {path for path in DEPLOY.rglob("*") if path.is_file()}
+    assert {path.name for path in there - told} <= {"worker.env.example"}
+    assert [name for name in named if not list(DEPLOY.glob(name)) and "/" in name] == []
+
+
+def test_up_with_a_nats_of_its_own_takes_no_users_and_certificates(tmp_path: Path) -> None:
+    """It has none; to ignore them would look like protection."""
+    given = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_NATS_TLS_CA": "ca.crt", "PYOCO_NATS_URL": None}
+    done = CliRunner().invoke(server, ["up", "--data-dir", str(tmp_path)], env=given)
+    assert isinstance(done.exception, UsageError)
+    assert "--nats-url" in str(done.exception)

@@ -1,0 +1,1 @@
+"""Helpers that tests share: servers, deployments, clients, faults and waiting."""

@@ -1,0 +1,1 @@
+"""Helpers for tests of priced runs: ledgers, budgets, packs and their servers."""

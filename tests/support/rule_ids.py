@@ -1,0 +1,50 @@
+"""Which rules of the contracts the tests name.
+
+`tests/repository/rule_ids.txt` lists every rule id that a test has ever named. After adding a test for another rule,
+add its id to the file: `PYTHONPATH=tests python -m support.rule_ids`. Ids are never removed this way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["RECORD", "TESTS", "named_rule_ids", "read_record", "rule_ids_in", "sort_key", "update_record"]
+
+TESTS = Path(__file__).parents[1]
+RECORD = TESTS / "repository" / "rule_ids.txt"
+
+#: The prefixes of the contracts for flow runs, programs and priced runs, and of the engine's rules.
+_RULE_ID = re.compile(r"\b(?:FLOW|GRID|PRICED|ENG)-[0-9]+\b")
+
+
+def rule_ids_in(text: str) -> set[str]:
+    return set(_RULE_ID.findall(text))
+
+
+def named_rule_ids(folder: Path = TESTS) -> set[str]:
+    """Every rule id in a Python file below the folder: in names of tests, docstrings, comments and strings."""
+    return set().union(*(rule_ids_in(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")))
+
+
+def sort_key(rule_id: str) -> tuple[str, int]:
+    prefix, _, number = rule_id.partition("-")
+    return prefix, int(number)
+
+
+def read_record(record: Path = RECORD) -> list[str]:
+    return record.read_text(encoding="utf-8").split() if record.exists() else []
+
+
+def update_record(named: Iterable[str], record: Path = RECORD) -> list[str]:
+    """Add ids to the record, keep those already there, and return the added ones. The file stays sorted, one id per
+    line."""
+    kept = set(read_record(record))
+    added = sorted(set(named) - kept, key=sort_key)
+    record.write_text("".join(f"{each}\n" for each in sorted(kept | set(added), key=sort_key)), encoding="utf-8")
+    return added
+
+
+if __name__ == "__main__":
+    print(*update_record(named_rule_ids()), sep="\n")
