@@ -5,6 +5,7 @@ Defaults are the contract's constants. Timers are whole seconds; small ones are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, d
 __all__ = ["AwsSettings", "PricedConfig"]
 
 _SECONDS = whole(1, 10**9)
+_MEMORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: Redis forgets a reservation after a while, and its money with it (PRICED-50). A run must have been given up by then,
 #: and one that was started in its last moment must have ended: a day is left for that.
 _SPLIT_RESERVATION_SECONDS_MAX = constants.RESERVE_KEY_TTL_SECONDS - 86_400
@@ -33,6 +35,8 @@ def _address(*schemes: str, example: str) -> Kind:
         try:
             parts = urlsplit(value)
             known = parts.scheme in schemes and bool(parts.netloc or parts.path.strip("/"))
+            if parts.scheme == "memory" and not _MEMORY_NAME.fullmatch(value.removeprefix("memory://")):
+                return "must have the form memory://name, with letters, digits, dots, dashes and underscores"
             _ = parts.port
         except ValueError:
             known = False
@@ -41,8 +45,8 @@ def _address(*schemes: str, example: str) -> Kind:
     return Kind(str.strip, problem, example)
 
 
-_LEDGER = _address("sqlite", "postgresql", example="postgresql://pyoco@127.0.0.1:5432/pyoco")
-_BUDGET = _address("redis", "rediss", example="redis://127.0.0.1:6379/0")
+_LEDGER = _address("sqlite", "postgresql", "memory", example="postgresql://pyoco@127.0.0.1:5432/pyoco")
+_BUDGET = _address("redis", "rediss", "memory", example="redis://127.0.0.1:6379/0")
 _QUEUE = _address("sqs", example="sqs://dpp-runs")
 _RESULTS = _address("s3", example="s3://dpp-results")
 
@@ -72,14 +76,15 @@ class PricedConfig:
         _LEDGER,
         "GWKA",
         "Ledger of priced runs: `sqlite:////abs/ledger.db` or `postgresql://user@host:port/db`. Unset: `ledger.db` in "
-        "the data directory.",
+        "the data directory. `memory://name` is for tests in one process; nothing survives the process.",
         secret=True,
     )
     budget_url: str = declare(
         "",
         _BUDGET,
         "GWKA",
-        "`redis://host:port/0`: budgets live in Redis. Unset: in the ledger's own transactions.",
+        "`redis://host:port/0`: budgets live in Redis. Unset: in the ledger's own transactions. `memory://name` is for "
+        "tests in one process; nothing survives the process.",
         secret=True,
     )
     pack_queue_url: str = declare(

@@ -350,10 +350,10 @@ async def open_copies(
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
     """None: the ledger is no file."""
-    from pyoco_server.ports.ledger.connect import address, is_sqlite  # noqa: PLC0415 - as above
+    from pyoco_server.ports.ledger.connect import address, file_of  # noqa: PLC0415 - as above
 
-    where = address(priced.ledger_address(config.data_dir))
-    return SqliteLedgerFile(Path(where.database or "")) if is_sqlite(where) else None
+    path = file_of(address(priced.ledger_address(config.data_dir)))
+    return SqliteLedgerFile(path) if path is not None else None
 
 
 def backup_folder(path: Path) -> FolderArchive:

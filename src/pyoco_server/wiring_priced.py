@@ -18,26 +18,22 @@ from pyoco_server.core.packs import PACKS
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.loops.priced.projector import Projector
-from pyoco_server.ports.budget.port import Budget
-from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.deployment.priced import Looks
-from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import BudgetMode, Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
+from pyoco_server.ports.memory.named import name_in
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.port import Runs
 from pyoco_server.wiring_offer import offered_packs
-from pyoco_server.wiring_stores import need, open_stores
+from pyoco_server.wiring_stores import need, open_budget, open_redis, open_stores
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
     from types_aiobotocore_sqs import SQSClient
-
-    from pyoco_server.ports.redis.link import RedisLink
 
 __all__ = [
     "PricedSettings",
@@ -102,30 +98,6 @@ def _ledger(settings: PricedSettings) -> SqlLedger:
 
 
 @contextlib.asynccontextmanager
-async def _redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
-    if not priced.is_split:
-        yield None
-        return
-    need("redis", "PYOCO_BUDGET_URL")
-    from pyoco_server.ports.redis.link import RedisLink  # noqa: PLC0415 - of an extra
-
-    link = RedisLink(priced.budget_url)
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
-def _budget(redis: RedisLink | None, ledger: SqlLedger, priced: PricedConfig) -> tuple[Budget, Hints | None]:
-    if redis is None:
-        return SqlBudget(ledger), None
-    from pyoco_server.ports.budget.redis import RedisBudget  # noqa: PLC0415 - of an extra
-    from pyoco_server.ports.hints.redis import RedisHints  # noqa: PLC0415
-
-    return RedisBudget(redis), RedisHints(redis, lease_seconds=priced.priced_lease_ttl_sec)
-
-
-@contextlib.asynccontextmanager
 async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> AsyncIterator[Priced]:
     """What a gateway, worker or keeper reaches. A store that does not answer yet is tried again for as long as it
     takes, beside everything else: flows do not wait for a ledger. `Priced.until_open` tells when all answer.
@@ -137,8 +109,8 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     packs = await asyncio.to_thread(offered_packs, settings.priced) if settings.signs else PACKS
     ledger = _ledger(settings)
     projector = Projector(runs)
-    async with _redis(settings.priced) as redis, open_stores(settings, link) as stores:
-        budget, hints = _budget(redis, ledger, settings.priced)
+    async with open_redis(settings.priced) as redis, open_stores(settings, link) as stores:
+        budget, hints = open_budget(redis, ledger, settings.priced)
 
         steps: list[Callable[[], Awaitable[None]]] = [lambda: _open_ledger(settings, ledger)]
         if redis is not None:
@@ -274,8 +246,8 @@ async def open_money_of_any_mode(
     priced = replace(priced, pack_queue_url="", results_url="")
     settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "", makes_tables=False)
     ledger, link = _ledger(settings), Link(Patience())
-    async with _redis(priced) as redis, open_stores(settings, link) as stores:
-        budget, hints = _budget(redis, ledger, priced)
+    async with open_redis(priced) as redis, open_stores(settings, link) as stores:
+        budget, hints = open_budget(redis, ledger, priced)
         try:
             if priced.ledger_url:
                 await asyncio.to_thread(_refuse_missing, priced.ledger_url)
@@ -312,12 +284,14 @@ def make_named_ledger(priced: PricedConfig) -> str | None:
     """Make the tables of the ledger that the settings name, where there is nothing: where it is, for people to read.
     None: they are there, or none is named.
 
-    Raises UsageError when the folder of the file does not exist, LedgerOutdated when the database is somebody else's,
-    DependencyUnavailable.
+    Raises UsageError when the folder of the file does not exist or the ledger is in memory, LedgerOutdated when the
+    database is somebody else's, DependencyUnavailable.
     """
     url = priced.ledger_url
     if not url:
         return None
+    if name_in(url) is not None:
+        raise UsageError("PYOCO_LEDGER_URL is a ledger in memory: it would be lost when this command ends")
     if url.startswith("postgresql"):
         need("psycopg", "PYOCO_LEDGER_URL")
     if migrate.status(url).version is not None:
@@ -375,7 +349,7 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
         async with aws_errors("ask S3"), open_s3(aws) as client:
             yield client
 
-    looks = Looks(ledger=ledger, redis=lambda: _redis(priced))
+    looks = Looks(ledger=ledger, redis=lambda: open_redis(priced))
     if priced.pack_queue_url:
         looks = replace(looks, sqs=sqs)
     return replace(looks, s3=s3) if priced.results_url else looks

@@ -1,4 +1,7 @@
-"""Settings in, the queue of priced runs and their stores of bytes out: in JetStream, or in SQS and S3."""
+"""Settings in, the stores of priced runs except the ledger out.
+
+Queue and bytes are in JetStream, or in SQS and S3; budgets are in the ledger, in Redis, or in memory.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,19 @@ import importlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.errors import UsageError
+from pyoco_server.ports.budget.memory import BUDGETS, MemoryBudget
+from pyoco_server.ports.budget.port import Budget
+from pyoco_server.ports.budget.sql import SqlBudget
+from pyoco_server.ports.hints.memory import HINTS, MemoryHints
+from pyoco_server.ports.hints.port import Hints
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.port import Inputs
+from pyoco_server.ports.ledger.port import Ledger
+from pyoco_server.ports.memory.named import name_in
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
@@ -21,7 +31,10 @@ from pyoco_server.ports.results.jetstream import JetStreamResults
 from pyoco_server.ports.results.port import Results
 from pyoco_server.ports.results.secret import signing_secret
 
-__all__ = ["Stores", "need", "open_stores"]
+if TYPE_CHECKING:
+    from pyoco_server.ports.redis.link import RedisLink
+
+__all__ = ["Stores", "need", "open_budget", "open_redis", "open_stores"]
 
 #: Which extra brings what.
 _EXTRAS = {"psycopg": "postgres", "redis": "redis", "aiobotocore": "aws"}
@@ -96,3 +109,31 @@ async def _bytes(opened: AsyncExitStack, settings: _Settings, link: Link) -> tup
     s3 = await opened.enter_async_context(open_s3(settings.aws))
     region = settings.aws.region
     return S3Results(s3, priced.results_url, region, priced.priced_retention_sec), S3Inputs(s3, priced, region)
+
+
+@contextlib.asynccontextmanager
+async def open_redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
+    """None: the budgets are in the ledger, or in memory."""
+    if not priced.is_split or name_in(priced.budget_url) is not None:
+        yield None
+        return
+    need("redis", "PYOCO_BUDGET_URL")
+    from pyoco_server.ports.redis.link import RedisLink  # noqa: PLC0415 - of an extra
+
+    link = RedisLink(priced.budget_url)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def open_budget(redis: RedisLink | None, ledger: Ledger, priced: PricedConfig) -> tuple[Budget, Hints | None]:
+    lease_seconds = priced.priced_lease_ttl_sec
+    if name := name_in(priced.budget_url):
+        return MemoryBudget(BUDGETS.of(name)), MemoryHints(HINTS.of(name), lease_seconds=lease_seconds)
+    if redis is None:
+        return SqlBudget(ledger), None
+    from pyoco_server.ports.budget.redis import RedisBudget  # noqa: PLC0415 - of an extra
+    from pyoco_server.ports.hints.redis import RedisHints  # noqa: PLC0415
+
+    return RedisBudget(redis), RedisHints(redis, lease_seconds=lease_seconds)

@@ -70,6 +70,9 @@ def test_a_lease_must_outlive_its_heartbeat() -> None:
         ("PYOCO_LEDGER_URL", "ledger.db"),
         ("PYOCO_LEDGER_URL", "postgresql://host:port/db"),
         ("PYOCO_BUDGET_URL", "http://host"),
+        ("PYOCO_LEDGER_URL", "memory://"),
+        ("PYOCO_LEDGER_URL", "memory://a/b"),
+        ("PYOCO_BUDGET_URL", "memory://anna:secret@host"),
         ("PYOCO_PACK_QUEUE_URL", "sqs:"),
         ("PYOCO_RESULTS_URL", "dpp-results"),
     ],
@@ -78,6 +81,12 @@ def test_an_address_of_another_kind_is_refused_without_repeating_a_password(vari
     with pytest.raises(SettingError, match=variable) as caught:
         read(**{variable: value})
     assert "secret" not in str(caught.value)
+
+
+def test_stores_in_memory_have_a_name() -> None:
+    settings = read(PYOCO_LEDGER_URL="memory://a.test-1", PYOCO_BUDGET_URL="memory://a_test")
+    assert settings.ledger_address("/b") == "memory://a.test-1"
+    assert settings.is_split
 
 
 def test_redis_must_not_forget_a_reservation_that_may_still_be_used() -> None:

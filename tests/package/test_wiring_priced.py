@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,10 @@ from pyoco_server.actions.priced.credit import credit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import worker as worker_command
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
+from pyoco_server.ports.budget.memory import BUDGETS
+from pyoco_server.ports.hints.memory import HINTS
 from pyoco_server.ports.ledger import connect, migrate
+from pyoco_server.ports.ledger.memory import forget_database
 from pyoco_server.ports.ledger.port import BudgetMode
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.nats.link import Link, Rejected
@@ -101,6 +105,42 @@ async def test_a_gateway_that_is_told_of_no_ledger_makes_one(deployment: Deploym
         await asyncio.wait_for(priced.until_open(), 100)
         await credit(priced, "team-a", 1_000_000, "first")
     assert migrate.status(deployment.ledger_url).is_current
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """An address for stores in memory, which are removed at the end."""
+    name = unique("memory")
+    yield f"memory://{name}"
+    forget_database(name)
+    BUDGETS.forget(name)
+    HINTS.forget(name)
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["joint", "split"])
+async def test_processes_share_stores_in_memory_by_name(deployment: Deployment, memory: str, is_split: bool) -> None:
+    settings = deployment.priced(ledger_url=memory, budget_url=memory if is_split else "")
+    async with deployment.opened(settings) as gateway, deployment.opened(settings) as worker:
+        for priced in (gateway, worker):
+            await asyncio.wait_for(priced.until_open(), 100)
+        await credit(gateway, "team-a", 1_000_000, "first")
+        assert await worker.budget.balance("team-a") == 1_000_000
+        assert (await worker.ledger.read(lambda tx: tx.modes.get())) is (
+            BudgetMode.SPLIT if is_split else BudgetMode.JOINT
+        )
+        if is_split:
+            assert gateway.hints is not None
+            assert worker.hints is not None
+            assert await gateway.hints.lock("team-a", "key", "one")
+            assert not await worker.hints.lock("team-a", "key", "two")
+    async with deployment.opened(settings) as again:
+        assert await again.budget.balance("team-a") == 1_000_000
+    assert not [each for each in threading.enumerate() if each.name.startswith("ledger-")]
+
+
+async def test_a_command_that_would_lose_its_ledger_refuses(memory: str) -> None:
+    with pytest.raises(UsageError, match="in memory"):
+        wiring_priced.make_named_ledger(PricedConfig(ledger_url=memory))
 
 
 async def test_a_worker_makes_no_ledger_of_its_own_and_waits_for_one(

@@ -1,4 +1,4 @@
-"""One long random life of budgets, lived in SQLite, PostgreSQL and Redis: every answer and every number is the same."""
+"""The same random operations on budgets in SQLite, PostgreSQL, Redis and memory: every answer and number agrees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from contracts.budget import AT_US, BY
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.money import AmountError
-from pyoco_server.ports.budget.port import TenantMismatch
+from pyoco_server.ports.budget.memory import MemoryBudget, MemoryBudgets
+from pyoco_server.ports.budget.port import Budget, TenantMismatch
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import Ledger, LedgerTx
 from pyoco_server.ports.redis.link import RedisLink
@@ -29,6 +30,30 @@ TENANTS = ["anna", "bert", "carl", "no-credit"]
 
 #: The name of an operation, and what it is called with.
 Operation = tuple[str, tuple[Any, ...]]
+
+
+def every_answer() -> list[Operation]:
+    """Operations that get each kind of answer at least once: random ones may miss a rare kind."""
+    settled, refunded, open_run, unknown = (str(UUID(int=number, version=4)) for number in range(1, 5))
+    return [
+        ("credit", ("anna", 123_456_789_012_345, "every-answer")),  # Credited
+        ("credit", ("anna", 1, "every-answer")),  # AlreadyApplied
+        ("credit", ("anna", 0, "every-answer-2")),  # AmountError
+        ("balance", ("anna",)),  # more than 14 digits
+        ("reserve", ("anna", settled, 100)),  # Reserved
+        ("reserve", ("anna", settled, 100)),  # AlreadyReserved
+        ("reserve", ("anna", unknown, MAX_AMOUNT_USD_MICROS)),  # Insufficient
+        ("settle", ("bert", settled, 30, BY)),  # TenantMismatch
+        ("settle", ("anna", settled, 30, BY)),  # Closed
+        ("settle", ("anna", settled, 30, BY)),  # NoReserve
+        ("outcome", (settled,)),  # Settled
+        ("reserve", ("anna", refunded, 100)),
+        ("refund_full", ("anna", refunded, BY)),
+        ("outcome", (refunded,)),  # Refunded
+        ("reserve", ("anna", open_run, 100)),
+        ("outcome", (open_run,)),  # Open
+        ("outcome", (unknown,)),  # NotReserved
+    ]
 
 
 def a_life(seed: int, operations: int) -> list[Operation]:
@@ -94,14 +119,18 @@ async def lived_in_ledger(ledger: Ledger, life: list[Operation]) -> list[str]:
 
 
 async def lived_in_redis(url: str, life: list[Operation]) -> list[str]:
-    """One after the other, for their order counts."""
     link = RedisLink(url)
-    budget = RedisBudget(link)
+    answers = await lived_in_budget(RedisBudget(link), life)
+    await link.close()
+    return answers
+
+
+async def lived_in_budget(budget: Budget, life: list[Operation]) -> list[str]:
+    """One after the other, for their order counts."""
     answers = []
     for name, told in life:
         arguments = (*told, AT_US) if name == "reserve" else told
         answers.append(await answered_later(getattr(budget, name)(*arguments)))
-    await link.close()
     return answers
 
 
@@ -113,20 +142,24 @@ async def test_the_budgets_agree_on_every_answer(
     """PRICED-51, PRICED-190"""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    life = a_life(seed, operations) + [("balance", (tenant,)) for tenant in TENANTS]
+    life = every_answer() + a_life(seed, operations) + [("balance", (tenant,)) for tenant in TENANTS]
     async with sqlite_ledger(tmp_path) as small, postgres_ledger(postgres_server) as large:
-        answers, others, redis = await asyncio.gather(
-            lived_in_ledger(small, life), lived_in_ledger(large, life), lived_in_redis(redis_url, life)
+        answers, others, redis, memory = await asyncio.gather(
+            lived_in_ledger(small, life),
+            lived_in_ledger(large, life),
+            lived_in_redis(redis_url, life),
+            lived_in_budget(MemoryBudget(MemoryBudgets()), life),
         )
         sums = await small.read(lambda tx: {tenant: tx.journal.balances(tenant) for tenant in TENANTS})
         assert await large.read(lambda tx: {tenant: tx.journal.balances(tenant) for tenant in TENANTS}) == sums
-    for operation, one, two, three in zip(life, answers, others, redis, strict=True):
-        assert one == two == three, operation
+    for operation, *given in zip(life, answers, others, redis, memory, strict=True):
+        assert len(set(given)) == 1, (operation, given)
     assert [str(sums[tenant].available_usd_micros) for tenant in TENANTS] == answers[-len(TENANTS) :]
-    # A life in which something never happens proves nothing of it.
-    seen = {answer.partition("(")[0] for answer in answers}
+    # `every_answer` must stay complete, whatever the seed.
+    directed = answers[: len(every_answer())]
+    seen = {answer.partition("(")[0] for answer in directed}
     assert seen >= {
         "Reserved", "Insufficient", "AlreadyReserved", "Closed", "NoReserve", "Credited", "AlreadyApplied",
         "NotReserved", "Open", "Settled", "Refunded", "AmountError", "TenantMismatch",
     }  # fmt: skip
-    assert max(int(answer) for answer in answers if answer.isdecimal()) > 10**14
+    assert max(int(answer) for answer in directed if answer.isdecimal()) > 10**14

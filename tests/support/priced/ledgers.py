@@ -8,7 +8,7 @@ import functools
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import Intent, MoneyOp, NewRun, PricedRun, ResultPointer
 from pyoco_server.core.priced.states import Status
 from pyoco_server.ports.ledger import migrate
+from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
 from pyoco_server.ports.ledger.port import LedgerTx, Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
 from support.priced.servers import PostgresServer
@@ -32,6 +33,7 @@ __all__ = [
     "a_new_run",
     "a_reserved_run",
     "an_id",
+    "memory_url",
     "migrated",
     "open_ledger",
     "postgres_ledger",
@@ -119,6 +121,28 @@ def sqlite_url(folder: Path) -> str:
     path = folder / "ledger.db"
     shutil.copy(_template(), path)
     return f"sqlite:///{path}"
+
+
+@functools.cache
+def _memory_template() -> MemoryDatabase:
+    """Not the file: that is in WAL mode, which a database in memory cannot be."""
+    migrate.upgrade("memory://template")
+    return DATABASES.of("template")
+
+
+@contextlib.contextmanager
+def memory_url() -> Iterator[str]:
+    """A ledger in memory with all tables and no row: a copy, since a migration takes a second. Removed at the end."""
+    name = f"ledger-{uuid.uuid4().hex}"
+    with (
+        contextlib.closing(_memory_template().connect()) as template,
+        contextlib.closing(DATABASES.of(name).connect()) as copy,
+    ):
+        template.backup(copy)
+    try:
+        yield f"memory://{name}"
+    finally:
+        forget_database(name)
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, Pri
 from pyoco_server.errors import PyocoError, SettingError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.ledger import migrate
-from pyoco_server.ports.ledger.connect import address, is_sqlite
+from pyoco_server.ports.ledger.connect import address, file_of
 from pyoco_server.ports.ledger.port import Ledger as LedgerPort
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
 
@@ -95,7 +95,7 @@ async def _known(looking: Awaitable[T]) -> T | Unknown:
 async def _ledger(config: NatsBackendConfig, priced: PricedConfig, looks: Looks) -> Ledger | Absent:
     url = priced.ledger_address(config.data_dir)
     where = address(url)
-    path = Path(where.database or "") if is_sqlite(where) else None
+    path = file_of(where)
     if path is not None and not await asyncio.to_thread(path.exists):
         return Absent(str(path))
     shown = str(path) if path is not None else redact_url(url)

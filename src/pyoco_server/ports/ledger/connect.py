@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -14,9 +15,22 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError
 
 from pyoco_server.errors import SettingError
+from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase
 from pyoco_server.ports.ledger.types import is_postgres
+from pyoco_server.ports.memory.named import name_in
 
-__all__ = ["Line", "address", "durably", "engine_for_reading", "engine_for_writing", "is_sqlite", "reading", "softly"]
+__all__ = [
+    "Line",
+    "address",
+    "durably",
+    "engine_for_reading",
+    "engine_for_writing",
+    "file_of",
+    "is_sqlite",
+    "memory_of",
+    "reading",
+    "softly",
+]
 
 _BUSY_MS: Final = 5_000
 _POSTGRES = {
@@ -55,13 +69,15 @@ class Line:
 
 def address(url: str) -> URL:
     """Raises SettingError: in our words, and without the address, which may hold a password."""
+    if name := name_in(url):
+        return URL.create("sqlite", host=name)  # no file has a host: `memory_of` recognizes it by that
     try:
         found = make_url(url)
     except (ArgumentError, ValueError):
         raise SettingError("PYOCO_LEDGER_URL is not an address") from None
     if found.get_backend_name() == "postgresql":
         return found.set(drivername="postgresql+psycopg")
-    if found.drivername == "sqlite" and found.database and found.database != ":memory:":
+    if found.drivername == "sqlite" and found.database and found.database != ":memory:" and not found.host:
         return found
     raise SettingError("PYOCO_LEDGER_URL must be sqlite:////path/of/a/file or postgresql://user@host:port/database")
 
@@ -70,18 +86,32 @@ def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
+def file_of(url: URL) -> Path | None:
+    """The file of a ledger in SQLite. None: it is in PostgreSQL, or in memory."""
+    return Path(url.database) if is_sqlite(url) and url.database else None
+
+
+def memory_of(url: URL) -> MemoryDatabase | None:
+    """The database of `memory://name`, created at first use. None for every other address."""
+    return DATABASES.of(url.host) if is_sqlite(url) and url.host else None
+
+
 def engine_for_writing(url: URL) -> Engine:
     """Every transaction holds the right to write from its beginning (SQLite), or is READ COMMITTED."""
     if not is_sqlite(url):
         return _postgres(url, isolation="READ COMMITTED", seconds=_WRITE_SECONDS)
-    _make_file(Path(url.database or ""))
-    return _sqlite(url, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys = ON", "synchronous = FULL"))
+    memory, path = memory_of(url), file_of(url)
+    if path is not None:
+        _make_file(path)
+    pragmas = ("foreign_keys = ON", "synchronous = FULL")
+    return _sqlite(url, "BEGIN IMMEDIATE", pragmas, memory.connect_to_write if memory is not None else None)
 
 
 def engine_for_reading(url: URL) -> Engine:
     """Every transaction sees one moment, and cannot write."""
     if is_sqlite(url):
-        return _sqlite(url, begin="BEGIN", pragmas=("query_only = ON",))
+        memory = memory_of(url)
+        return _sqlite(url, "BEGIN", ("query_only = ON",), memory.connect if memory is not None else None)
     return _postgres(url, isolation="REPEATABLE READ", seconds=_READ_SECONDS)
 
 
@@ -121,8 +151,12 @@ def _make_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def _sqlite(url: URL, begin: str, pragmas: tuple[str, ...]) -> Engine:
-    engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args={"check_same_thread": False})
+def _sqlite(url: URL, begin: str, pragmas: tuple[str, ...], connect: Callable[[], sqlite3.Connection] | None) -> Engine:
+    """`connect`: for a database in memory."""
+    if connect is not None:
+        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
+    else:
+        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args={"check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _: object) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sqlalchemy import Connection, Engine, inspect, text
 
 from pyoco_server.errors import LedgerOutdated
-from pyoco_server.ports.ledger.connect import address, engine_for_reading, engine_for_writing, is_sqlite
+from pyoco_server.ports.ledger.connect import address, engine_for_reading, engine_for_writing, file_of, is_sqlite
 from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.schema import ledger_entries, ledger_txns, metadata
 
@@ -88,7 +88,7 @@ def downgrade(url: str, to: str) -> Migrated:
 def status(url: str) -> Schema:
     """Changes nothing. Raises DependencyUnavailable."""
     where = address(url)
-    if is_sqlite(where) and not Path(where.database or "").exists():
+    if (path := file_of(where)) is not None and not path.exists():
         return _schema(None)
     with ledger_errors(), contextlib.closing(engine_for_reading(where).connect()) as connection:
         return schema_of(connection)
@@ -97,7 +97,7 @@ def status(url: str) -> Schema:
 def is_empty(url: str) -> bool:
     """Whether there is no table at all, nor even a file. Changes nothing. Raises DependencyUnavailable."""
     where = address(url)
-    if is_sqlite(where) and not Path(where.database or "").exists():
+    if (path := file_of(where)) is not None and not path.exists():
         return True
     with ledger_errors(), contextlib.closing(engine_for_reading(where).connect()) as connection:
         return not inspect(connection).get_table_names()

@@ -16,6 +16,7 @@ from pyoco_server.ports.ledger.connect import (
     engine_for_reading,
     engine_for_writing,
     is_sqlite,
+    memory_of,
     reading,
     softly,
 )
@@ -23,6 +24,7 @@ from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.ends import SqlEnds
 from pyoco_server.ports.ledger.engine import Job, Lane
 from pyoco_server.ports.ledger.faults import ledger_errors
+from pyoco_server.ports.ledger.inline import InlineLane
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
 from pyoco_server.ports.ledger.leases import SqlLeases
 from pyoco_server.ports.ledger.modes import SqlBudgetModes
@@ -67,12 +69,17 @@ class SqlLedger:
         self._url, self._where, self._spans, self._skew_us = url, address(url), spans, skew_us
         self._make_missing, self._threads = make_missing, threads
         self._known_tenants: set[str] = set()
-        self._writing: Lane | None = None
-        self._reading: Lane | None = None
+        self._writing: Lane | InlineLane | None = None
+        self._reading: Lane | InlineLane | None = None
 
     async def start(self) -> None:
         """Raises DependencyUnavailable, and LedgerOutdated for tables of another version; may then be tried again."""
         await asyncio.to_thread(self._check_tables)
+        if (memory := memory_of(self._where)) is not None:
+            writing, after_commit = engine_for_writing(self._where), memory.call_after_commit
+            self._writing = InlineLane("ledger.write", writing, durably, memory, after_commit)
+            self._reading = InlineLane("ledger.read", engine_for_reading(self._where), reading, memory)
+            return
         writers, batch_max = (1, _BATCH_MAX) if is_sqlite(self._where) else (self._threads, 1)
         with ledger_errors():
             engine = await asyncio.to_thread(engine_for_writing, self._where)
@@ -105,7 +112,9 @@ class SqlLedger:
     async def probe(self) -> None:
         await self._ask(self._writing, lambda tx: tx.notes.put("probe", str(tx.now_us())), _PING_SECONDS, is_soft=True)
 
-    async def _ask(self, lane: Lane | None, work: Callable[[LedgerTx], T], seconds: int, *, is_soft: bool = False) -> T:
+    async def _ask(
+        self, lane: Lane | InlineLane | None, work: Callable[[LedgerTx], T], seconds: int, *, is_soft: bool = False
+    ) -> T:
         if lane is None:
             raise DependencyUnavailable("the ledger is not open")
         seen: set[str] = set()

@@ -1,0 +1,78 @@
+"""Transactions on a database in memory, each executed as a whole in the event loop: no threads (see `engine.Lane`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.ports.ledger.engine import Job
+from pyoco_server.ports.ledger.faults import ledger_errors
+from pyoco_server.ports.ledger.memory import MemoryDatabase
+
+__all__ = ["InlineLane"]
+
+Begin = Callable[[Connection], AbstractContextManager[object]]
+
+
+class InlineLane:
+    """One connection, opened when it is first needed. `durably` and `softly` do not differ in memory.
+
+    A transaction never suspends its task, so it cannot be cancelled halfway, and no two of them overlap.
+    """
+
+    def __init__(
+        self,
+        call: str,
+        engine: Engine,
+        begin: Begin,
+        database: MemoryDatabase,
+        after_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`call`: the name that the simulated network gets. `after_commit` may raise, as `MemoryDatabase` says."""
+        self._call, self._engine, self._begin = call, engine, begin
+        self._database, self._after_commit = database, after_commit
+        self._connection: Connection | None = None
+        self._is_closed = False
+
+    async def ask(self, job: Job, seconds: int) -> Any:
+        """Raises DependencyUnavailable, also when the simulated network takes longer than `seconds`."""
+        async with self._database.network.call(self._call, seconds):
+            return self._perform(job)
+
+    async def close(self) -> None:
+        """May be called twice."""
+        self._is_closed = True
+        self._drop()
+        self._engine.dispose()
+
+    def _perform(self, job: Job) -> Any:
+        if self._is_closed:
+            raise DependencyUnavailable("the ledger is closed")
+        if self._connection is None:
+            with ledger_errors():
+                self._connection = self._engine.connect()
+        try:
+            with ledger_errors(), self._begin(self._connection):
+                value = job.work(self._connection)
+            self._after_commit()
+        except BaseException as error:
+            # A simulated crash: SQLAlchemy may have invalidated the connection.
+            if isinstance(error, DependencyUnavailable) or not isinstance(error, Exception):
+                self._drop()
+            raise
+        job.committed()
+        return value
+
+    def _drop(self) -> None:
+        """An open transaction is rolled back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                connection.invalidate()
+                connection.close()
