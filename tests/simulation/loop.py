@@ -326,7 +326,8 @@ class SimLoop(LoopWithoutIO):
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001  (asyncio's rule: a failed callback does not stop the loop)
-                self.call_exception_handler({"message": f"exception in callback {handle!r}", "exception": error})
+                message = f"exception in callback {handle!r}"
+                self.call_exception_handler({"message": message, "exception": error, "process": process})
             self._now += least + chance() * span
             self.steps += 1
             process.steps += 1
@@ -401,7 +402,7 @@ class SimLoop(LoopWithoutIO):
         if self._is_closed:
             return
         task = context.get("task") or context.get("future")
-        process = getattr(task, "process", None) or CURRENT.get(self.main)
+        process = context.get("process") or getattr(task, "process", None) or CURRENT.get(self.main)
         message = str(context.get("message"))
         self.failures.append(Failure(self.elapsed(), process.name, message, context.get("exception")))
         if self._exception_handler is not None:

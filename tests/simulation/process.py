@@ -133,11 +133,12 @@ class Process:
     def dispose(self) -> None:
         """Let go of everything without executing code of the tasks. For the loop, when it is closed.
 
-        To free a suspended coroutine means to run its `finally` blocks; there is no way around. So pending tasks are
-        never freed: a simulation that kills processes leaks what they held.
+        Freeing a suspended coroutine executes its `finally` blocks, so pending tasks are never freed: a simulation that
+        kills processes leaks the memory they held.
         """
         self.is_alive = False
         for task in self.pending_tasks():
+            asyncio.tasks._unregister_task(task)  # all_tasks() of later loops would look at each of them
             keep_forever(task)
         if self.graveyard or self.ready:
             keep_forever([*self.graveyard, *self.ready])
