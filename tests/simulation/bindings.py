@@ -13,7 +13,7 @@ _MISSING = object()
 
 
 class Binding:
-    """One place that can be given another value, and its own back."""
+    """An attribute to replace and restore."""
 
     def __init__(self, holder: Any, name: str, value: Any) -> None:
         self.holder, self.name, self.value = holder, name, value
@@ -43,14 +43,14 @@ def find_bindings(packages: Sequence[str], replacements: Mapping[int, Any]) -> l
 
 
 def _search(holder: Any, module: str, replacements: Mapping[int, Any], seen: set[int], found: list[Binding]) -> None:
-    """Look through a module or a class: its values, its functions, its classes."""
+    """Search the attributes, functions and classes of a module or class."""
     for name, value in list(vars(holder).items()):
         if id(value) in replacements:
-            replacement = replacements[id(value)]  # in a class, unlike a built-in function, it would become a method
+            replacement = replacements[id(value)]  # a Python function in a class would become a method
             found.append(Binding(holder, name, staticmethod(replacement) if isinstance(holder, type) else replacement))
             continue
         for function in _functions_of(value):
-            # Not into functions of others: a replacement that a module has bound keeps the original in its closure.
+            # Skip imported functions: a bound replacement has the original in its closure, and needs it.
             if id(function) not in seen and function.__module__ == module:
                 seen.add(id(function))
                 found += _in_function(function, replacements)
@@ -60,7 +60,7 @@ def _search(holder: Any, module: str, replacements: Mapping[int, Any], seen: set
 
 
 def _functions_of(value: Any) -> Iterator[types.FunctionType]:
-    """The function itself, or those inside decorators, properties and class methods."""
+    """The function itself, and the functions wrapped by decorators, properties and class methods."""
     while value is not None:
         if isinstance(value, types.FunctionType):
             yield value

@@ -16,16 +16,16 @@ __all__ = ["Generators"]
 class Generators:
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
-        #: By address, in the order of their first steps. A set would have another order in each interpreter.
+        #: By address, in the order of their first steps. The order of a set would differ between interpreters.
         self._known: dict[int, tuple[weakref.ref[AsyncGenerator[Any, Any]], Process]] = {}
 
     def add(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._known.pop(id(generator), None)  # of another one, freed since
+        self._known.pop(id(generator), None)  # a freed generator had the same address
         self._known[id(generator)] = weakref.ref(generator), self._loop.current()
 
     def finish(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """A suspended generator is about to be freed. The interpreter leaves it to this hook to execute the `finally`
-        blocks, so those of a dead process are not executed."""
+        """Called when a suspended generator is about to be freed. The interpreter relies on this hook to execute its
+        `finally` blocks, so doing nothing skips those of a dead process."""
         _, process = self._known.pop(id(generator), (None, self._loop.main))
         if process.is_alive and not self._loop.is_closed():
             process.call_soon(self._close, generator)

@@ -1,4 +1,4 @@
-"""What happened in a simulation, and its rendering as text."""
+"""Recorded events of a simulation and their text form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Entry(NamedTuple):
 
 
 def format_history(history: Iterable[Entry]) -> str:
-    """One line per event: time in microseconds resolution, process, event, facts in the order they were given."""
+    """One line per event: time, process, event, and facts in the order in which they were given."""
     return "".join(f"{_format_entry(entry)}\n" for entry in history)
 
 
@@ -27,7 +27,7 @@ def _format_entry(entry: Entry) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Strings without blanks stay bare. Sets are sorted: their order depends on the hash seed of the interpreter."""
+    """Strings without whitespace are not quoted. Sets are sorted, since their order depends on PYTHONHASHSEED."""
     if isinstance(value, str) and value and not any(letter.isspace() for letter in value):
         return value
     if isinstance(value, set | frozenset):

@@ -1,8 +1,8 @@
-"""An event loop with virtual time, which decides by a seeded random generator whose turn it is.
+"""An event loop with virtual time that chooses the next process to run with a seeded random generator.
 
-The same seed gives the same history. Each process has a queue of its own, in order, because code for asyncio relies on
-that order; which process executes its next handle is random. Time advances when no process has anything to do, and by
-some microseconds with each handle.
+The same seed gives the same history. Each process has its own FIFO queue of handles, because asyncio code relies on
+that order; which process executes its next handle is random. Time jumps to the next timer when no handle is ready, and
+each handle takes a few random microseconds.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["Failure", "SimLoop"]
 
 _T = TypeVar("_T")
 
-#: What `time()` starts with. Code that means "never" by 0.0 is right on any machine that has been up for a while.
+#: Initial value of `time()`. Not 0, because code may use 0.0 for "never", which works on any machine with some uptime.
 START_SECONDS = 100_000.0
-#: Functions in a thread take up to this long.
+#: Maximum virtual time before a function submitted to an executor is called.
 _THREAD_SECONDS_MAX = 0.002
-#: The cyclic garbage collector runs after this many steps and at no other time: it calls finalizers, and the moments
-#: it chooses depend on everything the interpreter did before.
+#: The cyclic garbage collector runs every this many steps only. It calls finalizers, and when it would run by itself
+#: depends on everything the interpreter did before.
 _COLLECT_STEPS = 250_000
 
 
 class Failure(NamedTuple):
-    """What a usual event loop would write to its log: an exception that no task or callback handled."""
+    """An unhandled exception, which a normal event loop would log."""
 
     #: Virtual seconds since the start of the simulation.
     time: float
@@ -59,19 +59,19 @@ class SimLoop(LoopWithoutIO):
         seconds_max: float = 30 * 86400.0,
         step_seconds: tuple[float, float] = (0.000_001, 0.000_050),
     ) -> None:
-        """`step_seconds`: the least and the most virtual time that one handle takes."""
+        """`step_seconds`: minimum and maximum virtual duration of one handle."""
         self.seed = seed
         self.history: list[Entry] = []
         self.failures: list[Failure] = []
         self.processes: list[Process] = []
-        #: How many handles were executed.
+        #: Number of handles executed.
         self.steps = 0
         self._steps_max, self._until = steps_max, START_SECONDS + seconds_max
         self._step_least, self._step_span = step_seconds[0], step_seconds[1] - step_seconds[0]
         self._now = START_SECONDS
         self._random = self.stream("schedule").random
         self._numbers = itertools.count()
-        #: Processes with something to execute now.
+        #: Processes with ready handles that are neither paused nor dead.
         self._runnable: list[Process] = []
         self._timers = Timers()
         self._executor_free_at: dict[Executor, float] = {}
@@ -80,7 +80,7 @@ class SimLoop(LoopWithoutIO):
         self._exception_handler: Any = None
         self._is_running = self._is_closed = self._is_stopping = False
         self._thread = threading.get_ident()
-        #: The process of the test itself: of whatever no other process started.
+        #: The process of the test itself. Owns every handle that no other process created.
         self.main = Process("main", loop=self)
 
     def __repr__(self) -> str:
@@ -96,11 +96,11 @@ class SimLoop(LoopWithoutIO):
         return self._now - START_SECONDS
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass while the current handle goes on: `time.sleep`."""
+        """Advance virtual time within the current handle. Implements `time.sleep`."""
         self._now += max(0.0, seconds)
 
     def stream(self, name: str) -> random.Random:
-        """A random generator of its own for each name, so that one more draw here changes nothing there."""
+        """A new random generator seeded by `seed` and `name`, independent of all other streams."""
         return random.Random(f"{self.seed}/{name}")
 
     def current(self) -> Process:
@@ -113,7 +113,7 @@ class SimLoop(LoopWithoutIO):
 
     # Callbacks
 
-    def call_soon(  # type: ignore[override]  # without the types of the arguments
+    def call_soon(  # type: ignore[override]  # argument types are not checked
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         if self._is_closed:
@@ -122,7 +122,7 @@ class SimLoop(LoopWithoutIO):
             context = contextvars.copy_context()
         handle = SimHandle(callback, args, self, context)
         process = context.get(CURRENT) or self.main
-        if process.is_listed:  # nearly always; the rest is in a function of its own
+        if process.is_listed:  # fast path
             process.ready.append(handle)
         else:
             self._put(handle, process)
@@ -164,24 +164,24 @@ class SimLoop(LoopWithoutIO):
             if not process.is_listed:
                 self.list_if_ready(process)
         else:
-            process.graveyard.append(handle)  # to free its arguments might run code of the dead process
+            process.graveyard.append(handle)  # freeing its arguments could run code of the process
 
     # Processes
 
     def list_if_ready(self, process: Process) -> None:
-        """Let a process take its turns again. For `Process`."""
+        """Make a process runnable if it has ready handles. Called by `Process`."""
         if process.ready and process.is_alive and not process.is_paused and not process.is_listed:
             process.is_listed = True
             self._runnable.append(process)
 
     def unlist(self, process: Process) -> None:
-        """Give a process no turns. For `Process`."""
+        """Make a process not runnable. Called by `Process`."""
         if process.is_listed:
             process.is_listed = False
             self._runnable.remove(process)
 
     def forget_process(self, process: Process) -> None:
-        """Drop the handles and timers of a killed process. For `Process`."""
+        """Drop the handles and timers of a killed process. Called by `Process`."""
         self.unlist(process)
         process.graveyard += process.ready
         process.ready.clear()
@@ -206,7 +206,7 @@ class SimLoop(LoopWithoutIO):
         if context is None:
             context = contextvars.copy_context()
         process, number = context.get(CURRENT) or self.main, next(self._numbers)
-        # The default name would come from a counter that is shared by all loops of the interpreter.
+        # The default name comes from a counter shared by all loops of the interpreter.
         name = f"{process.name}-{number}" if name is None else str(name)
         task: asyncio.Task[Any]
         if self._task_factory is None:
@@ -223,16 +223,16 @@ class SimLoop(LoopWithoutIO):
     def get_task_factory(self) -> Any:
         return self._task_factory
 
-    # Threads: their functions are executed here
+    # Executors
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., _T], *args: Any
     ) -> asyncio.Future[_T]:
-        """Call the function in a later step of the calling process, and let its result be known in that step.
+        """Call the function inline, in a later step of the calling process.
 
-        Functions of the default executor may overtake each other, as threads do; those of an executor that the caller
-        brought keep their order, since it may have one thread. A cancelled call is made or not made: threads that have
-        begun do not stop.
+        Calls in the default executor may be reordered, as with threads. Calls in an explicit executor keep their order,
+        since it may have a single thread. Whether a cancelled call is still executed is random: a thread that has
+        started cannot be stopped.
         """
         future: asyncio.Future[_T] = self.create_future()
         has_begun = self._random() < 0.5
@@ -247,12 +247,12 @@ class SimLoop(LoopWithoutIO):
     ) -> None:
         if future.cancelled() and not has_begun:
             return
-        events._set_running_loop(None)  # in a thread there is none
+        events._set_running_loop(None)  # a thread has no running loop
         try:
             result = func(*args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001  (belongs to whoever awaits the future)
+        except BaseException as error:  # noqa: BLE001  (delivered through the future)
             if not future.cancelled():
                 future.set_exception(error)
         else:
@@ -262,10 +262,10 @@ class SimLoop(LoopWithoutIO):
             events._set_running_loop(self)
 
     def set_default_executor(self, executor: Executor) -> None:
-        """No effect: no executor has threads here."""
+        """No effect: executors are not used."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """No effect: no executor has threads here."""
+        """No effect: executors are not used."""
 
     # Running
 
@@ -325,7 +325,7 @@ class SimLoop(LoopWithoutIO):
                 handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except BaseException as error:  # noqa: BLE001  (asyncio's rule: a failed callback does not stop the loop)
+            except BaseException as error:  # noqa: BLE001  (as in asyncio, a failed callback does not stop the loop)
                 message = f"exception in callback {handle!r}"
                 self.call_exception_handler({"message": message, "exception": error, "process": process})
             self._now += least + chance() * span
@@ -353,11 +353,11 @@ class SimLoop(LoopWithoutIO):
     def is_running(self) -> bool:
         return self._is_running
 
-    # The end
+    # Shutdown
 
     async def cancel_all(self, seconds_max: float = 60.0) -> None:
-        """Cancel the other tasks of living processes, and wait for them. What is pending when the loop is closed stays
-        in memory for good, so a simulation should end with this."""
+        """Cancel and await all other tasks of running processes. A simulation should end with this: tasks that are
+        pending when the loop is closed are never freed."""
         this = asyncio.current_task()
         tasks = [
             task
@@ -372,13 +372,13 @@ class SimLoop(LoopWithoutIO):
             await asyncio.wait(tasks, timeout=seconds_max)
 
     def close(self) -> None:
-        """Ends every process as if it were killed: no code of its tasks runs, now or later, and nothing warns."""
+        """Dispose of all processes as if they were killed: none of their code runs again, and no warning is issued."""
         if self._is_running:
             raise RuntimeError("cannot close a running event loop")
         if self._is_closed:
             return
         for process in self.processes:
-            process.pending_tasks()  # frees those that have ended: exceptions nobody retrieved become failures now
+            process.pending_tasks()  # frees finished tasks, so unretrieved exceptions are added to `failures` now
         self._is_closed = True
         for process in self.processes:
             self.forget_process(process)
@@ -409,7 +409,7 @@ class SimLoop(LoopWithoutIO):
             self._exception_handler(self, context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """No effect: `call_exception_handler` has added it to `failures`."""
+        """No effect: `call_exception_handler` adds to `failures`."""
 
     def set_exception_handler(self, handler: Any) -> None:
         self._exception_handler = handler

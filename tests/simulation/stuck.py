@@ -1,4 +1,4 @@
-"""The error of a simulation that does not end, with the places where its tasks wait."""
+"""The error raised when a simulation cannot continue, with the source location of each waiting task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TASKS_MAX = 60
 
 
 class SimulationStuck(Exception):
-    """Deadlock, or more steps or virtual seconds than allowed. The text names each waiting task and where it waits."""
+    """Deadlock, or the step or time limit was reached. The message lists each waiting task and its location."""
 
 
 def describe_waiting(processes: Iterable[Process]) -> str:
@@ -46,7 +46,7 @@ def _frames(awaited: Any) -> Iterator[FrameType]:
     """Follow coroutines, generators and asynchronous generators to the innermost await."""
     while awaited is not None:
         kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(awaited, f"{kind}_frame")), None)
-        if kind is None:  # perhaps an object of the interpreter that wraps one (`async for`, `__await__`)
+        if kind is None:  # possibly an interpreter object that wraps one (`async for`, `__await__`)
             referents = gc.get_referents(awaited) if type(awaited).__module__ == "builtins" else []
             awaited = next((each for each in referents if inspect.isasyncgen(each) or inspect.iscoroutine(each)), None)
             continue

@@ -15,7 +15,7 @@ _CANCELLED_MAX = 200
 
 class Timers:
     def __init__(self) -> None:
-        #: A heap. The loop looks at its first entry before each step, hence not private.
+        #: Heap of (time, number, timer, process). Public, because the loop reads its first entry before each step.
         self.heap: list[tuple[float, int, SimTimer, Process]] = []
         self._cancelled = 0
 
@@ -23,7 +23,7 @@ class Timers:
         heapq.heappush(self.heap, (timer._when, number, timer, process))
 
     def note_cancelled(self, timer: SimTimer) -> None:
-        """Timeouts are nearly always cancelled, and would fill the heap."""
+        """Most timeouts are cancelled; remove them before they fill the heap."""
         if timer._scheduled:
             self._cancelled += 1
             if self._cancelled > max(_CANCELLED_MAX, len(self.heap) // 2):
@@ -39,14 +39,14 @@ class Timers:
                 yield timer, process
 
     def next_time(self) -> float | None:
-        """When the first timer that is not cancelled is due."""
+        """Due time of the first timer that is not cancelled."""
         while self.heap and self.heap[0][2].cancelled():
             heapq.heappop(self.heap)[2]._scheduled = False
             self._cancelled -= 1
         return self.heap[0][0] if self.heap else None
 
     def remove(self, process: Process) -> list[SimTimer]:
-        """Take out the timers of one process."""
+        """Remove and return the timers of one process."""
         removed = [timer for _, _, timer, owner in self.heap if owner is process]
         self._keep(lambda entry: entry[3] is not process)
         return removed

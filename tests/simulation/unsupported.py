@@ -1,4 +1,4 @@
-"""The part of an event loop that a simulation does not have: sockets, pipes, signals and child processes."""
+"""Event loop methods that a simulation does not support: sockets, pipes, signals and child processes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Clocks and randomness of a simulation: what `time`, `os`, `uuid`, `secrets` and `random` answer while one runs.
+"""Virtual clocks and seeded randomness: replaces functions of `time`, `os`, `uuid`, `secrets` and `random`.
 
 The replacements are installed in the standard library's modules and wherever code of the given packages has bound the
-originals (`from time import sleep`, `clock=time.monotonic` as a default). A module that is imported during a simulation
-keeps the replacements it bound; outside of a simulation, and in other threads, they call the originals.
+originals (`from time import sleep`, `clock=time.monotonic` as a default). A module imported during a simulation
+keeps the replacements it bound; outside of a simulation and in other threads they call the originals.
 
 `datetime.now()` reads the clock in C; `_DATETIME_USERS` lists the modules in which the class is replaced.
 """
@@ -33,13 +33,13 @@ EPOCH = 1_767_225_600.0 - START_SECONDS
 
 #: Packages whose bindings are replaced.
 _PACKAGES = ("pyoco_server", "nats")
-#: Modules that call `datetime.now`. Not everywhere: msgspec does not know a subclass of datetime in a type.
+#: Modules that call `datetime.now`. Not replaced elsewhere: msgspec rejects subclasses of datetime in annotations.
 _DATETIME_USERS = (
     "pyoco_server.ports.objects.meta",
     "pyoco_server.executors.packs.url",
     "nats.js.object_store",
 )
-#: Between the beginning of the Gregorian calendar, from which UUIDs count, and 1970.
+#: 100 ns intervals between the UUID epoch (1582-10-15) and 1970-01-01.
 _UUID_EPOCH_TICKS = 0x01B21DD213814000
 
 
@@ -69,7 +69,7 @@ _REPLACEMENTS: dict[tuple[ModuleType, str], Callable[..., Any]] = {}
 
 
 def _replaces(module: ModuleType, name: str) -> Callable[[Callable[..., Any]], None]:
-    """The decorated function gets the simulation before its arguments; outside of one, the original is called."""
+    """Register a replacement, which gets the world as first argument. Without a world the original is called."""
     original: Callable[..., Any] = getattr(module, name)
 
     def decorate(simulated: Callable[..., Any]) -> None:
@@ -98,7 +98,7 @@ def _clock(world: _World, clock: int) -> float:
 _replaces(time, "clock_gettime")(_clock)
 _replaces(time, "clock_gettime_ns")(lambda world, clock: round(_clock(world, clock) * 1e9))
 
-# These read the clock if they are given no time.
+# These read the clock if called without a time.
 _gmtime, _localtime, _ctime, _asctime, _strftime = time.gmtime, time.localtime, time.ctime, time.asctime, time.strftime
 _replaces(time, "gmtime")(lambda world, seconds=None: _gmtime(world.wall() if seconds is None else seconds))
 _replaces(time, "localtime")(lambda world, seconds=None: _localtime(world.wall() if seconds is None else seconds))
@@ -108,7 +108,7 @@ _replaces(time, "strftime")(
     lambda world, form, parts=None: _strftime(form, _localtime(world.wall()) if parts is None else parts)
 )
 
-# uuid.uuid4, secrets and random.SystemRandom take their bytes from these.
+# uuid.uuid4, secrets and random.SystemRandom draw from these.
 _replaces(os, "urandom")(_World.draw)
 _replaces(random, "_urandom")(_World.draw)
 if hasattr(os, "getrandom"):
@@ -117,7 +117,7 @@ if hasattr(os, "getrandom"):
 
 @_replaces(uuid, "uuid1")
 def _uuid1(world: _World, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Without the node of this machine, and without the last time that the module remembers."""
+    """Uses neither the MAC address of this machine nor the last timestamp, which the uuid module keeps."""
     ticks = round(world.wall() * 1e7) + _UUID_EPOCH_TICKS
     sequence = world.random.getrandbits(14) if clock_seq is None else clock_seq
     node = world.random.getrandbits(48) | (1 << 40) if node is None else node
@@ -133,10 +133,10 @@ class _DatetimeType(type):
 
 
 class _VirtualDatetime(datetime, metaclass=_DatetimeType):
-    """Gives plain datetimes: only the functions that read the clock differ."""
+    """Constructs plain datetimes; only the methods that read the clock differ."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> datetime:  # type: ignore[misc]
-        return datetime(*args, **kwargs)  # noqa: DTZ001  (as the caller asked)
+        return datetime(*args, **kwargs)  # noqa: DTZ001  (passes the arguments on)
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
@@ -151,13 +151,13 @@ _original_seed = random.Random.seed
 
 
 def _seed(self: random.Random, a: Any = None, version: int = 2) -> None:
-    """`random.Random()` takes its seed from the system, in C."""
+    """`random.Random()` would read its seed from the operating system, in C."""
     world = _here()
     _original_seed(self, world.draw(32) if a is None and world is not None else a, version)
 
 
 def _bindings() -> list[Binding]:
-    """Where the originals are to be replaced."""
+    """Every place where an original must be replaced."""
     originals = {id(getattr(module, name)): replacement for (module, name), replacement in _REPLACEMENTS.items()}
     found = [Binding(module, name, replacement) for (module, name), replacement in _REPLACEMENTS.items()]
     found += find_bindings(_PACKAGES, originals)
@@ -167,15 +167,15 @@ def _bindings() -> list[Binding]:
             found.append(Binding(module, "datetime", _VirtualDatetime))
     found.append(Binding(random.Random, "seed", _seed))
     found.append(Binding(random, "seed", _seed.__get__(random._inst)))
-    # Its generator would have its seed from before the simulation, or from inside the first one.
+    # tempfile caches a generator that was seeded before the simulation or by an earlier one.
     found.append(Binding(tempfile, "_name_sequence", None))
     return found
 
 
 @contextlib.contextmanager
 def virtual_world(loop: SimLoop, seed: int | str) -> Iterator[None]:
-    """Clocks follow the loop, randomness follows the seed. One at a time; afterwards everything is as before."""
-    global _world  # noqa: PLW0603  (the standard library's functions are global, too)
+    """Make clocks follow the loop and randomness follow the seed. Restores everything at exit. Not reentrant."""
+    global _world  # noqa: PLW0603  (the replaced functions are global, too)
     if _world is not None:
         raise RuntimeError("a simulation is running already")
     assert isinstance(secrets._sysrand, random.SystemRandom)  # type: ignore[attr-defined]  # uses random._urandom
