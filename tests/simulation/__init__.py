@@ -1,0 +1,1 @@
+"""Deterministic simulation: a whole deployment in one thread, in virtual time, from a seed."""
