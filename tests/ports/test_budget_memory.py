@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from contracts.budget import AT_US, BY, BudgetContract, JoinedBudgetContract, a_run
-from ledgers import memory_url, open_ledger
 from pyoco_server.core.priced.constants import OUTCOME_TTL_SECONDS, RESERVE_KEY_TTL_SECONDS
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.errors import DependencyUnavailable
@@ -26,6 +25,7 @@ from pyoco_server.ports.budget.port import (
 from pyoco_server.ports.budget.repair import RepairableBudget
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.ledger.port import CreditNote, Ledger
+from support.priced.ledgers import memory_url, open_ledger
 
 
 class Clock:

@@ -12,7 +12,6 @@ import pytest
 
 from contracts.ledger import LedgerContract
 from contracts.ledger_places import LEASE, Raw
-from ledgers import Skew, a_new_run, a_reserved_run, memory_url, open_ledger
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.ledger import migrate
@@ -20,6 +19,7 @@ from pyoco_server.ports.ledger.connect import address
 from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
 from pyoco_server.ports.ledger.port import Ledger, LedgerTx
 from pyoco_server.ports.ledger.sql import SqlLedger
+from support.priced.ledgers import Skew, a_new_run, a_reserved_run, memory_url, open_ledger
 
 
 @pytest.fixture
