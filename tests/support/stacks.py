@@ -120,6 +120,7 @@ class Stack:
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
         clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone; who wants priced runs, too, says so
+        clean["PYOCO_PACK_SLOTS"] = "1"  # one process for packs instead of one per slot
         given = {
             name if name.isupper() else f"PYOCO_{name.upper()}": str(value) for name, value in self._settings.items()
         }
