@@ -235,6 +235,7 @@ def test_it_ends_with_the_test_process(tmp_path: Path) -> None:
     """So does the one that it was forked from."""
     code = (
         "import os, sys\nfrom support import warm_processes\n"
+        "warm_processes.is_preloaded = False\n"
         "process = warm_processes.begun([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "print(process.pid, os.getpid(), flush=True)\n"
         "process.wait()\n"

@@ -56,6 +56,8 @@ _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith(
 _asking = threading.Lock()
 #: Set by the fixture `cold_processes`.
 is_cold = False
+#: Whether the process that others are forked from imports the product before the first fork.
+is_preloaded = True
 
 
 # For who knows Popen
@@ -285,7 +287,7 @@ def _kindred() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYOCO_", "PYTHON"))}
     environment |= {"PYTHONUTF8": "1"}
-    command = [sys.executable, str(_SOURCE), str(theirs.fileno()), "." * _TITLE_BYTES_MAX]
+    command = [sys.executable, str(_SOURCE), str(theirs.fileno()), str(int(is_preloaded)), "." * _TITLE_BYTES_MAX]
     process = subprocess.Popen(
         command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=Path("/")
     )

@@ -322,8 +322,9 @@ def main() -> None:
     line.set_inheritable(False)
     _retitle(sys.orig_argv[:2])
     _make_clock_movable()
-    for module in (*_ours("pyoco_server"), *_MODULES):
-        importlib.import_module(module)
+    if sys.argv[2] == "1":
+        for module in (*_ours("pyoco_server"), *_MODULES):
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()
     ask = _serve(line)
