@@ -26,6 +26,11 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_with_a_time_limit_hands_the_run_back",
         "examples.flows:",
     ),
+    # A cluster that loses a node or its leader: `system/test_nats_bootstrap.py` kills a node, and
+    # `system/test_cluster_rolling.py` restarts each of them under load.
+    "grid/test_proof_12_cluster.py": ("test_a_cluster_loses_its_leader_and_then_a_disk_and_goes_on",),
+    # The test beside it changes all copies on three nodes too, without load and without a kill.
+    "system/test_cluster_replicas.py": ("test_copies_are_changed_in_place_and_no_request_fails",),
     "grid/test_proof_03_fuzz.py": ("test_whatever_a_door_hears_good_jobs_go_on",),
     "grid/test_proof_33_router.py": ("test_routers_that_are_killed_and_a_lost_group_cost_no_job",),
     # The same on another store. What is the store's own stays.

@@ -155,8 +155,8 @@ def test_without_a_network_the_page_says_so_asks_little_and_heals(
 ) -> None:
     """FLOW-250"""
     expects_trouble(*OFFLINE)
-    page.goto("/#/queues")
-    expect(page.locator(".attention-foot")).not_to_be_empty()
+    with page.expect_response("**/attention"):
+        page.goto("/#/queues")
     page.context.set_offline(True)
     banner = page.locator(".connection")
     expect(banner).to_contain_text("does not answer", timeout=60_000)

@@ -105,3 +105,22 @@ def test_what_cannot_be_kept_is_refused_and_nothing_is_changed(
     assert code == 0, said
     assert {line.partition(":")[0] for line in said.splitlines()} == _STREAMS
     assert all(": 3, stays; on n" in line for line in said.splitlines())
+
+
+def test_copies_are_lowered_and_raised_again(three_nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """GRID-180, GRID-186, FLOW-285: each stream of the product, and none a second time"""
+
+    def changed(*words: str) -> dict[str, int]:
+        code = outcome(cli, "pyoco-server-admin", ["--nats-url", three_nodes.url, "replicas", *words, "--json"])
+        shown = capsys.readouterr()
+        assert code == 0, shown.err
+        return {each["stream"]: len(each["nodes"]) for each in json.loads(shown.out)["changed"] if _is_moved(each)}
+
+    assert changed("1", "--yes") == dict.fromkeys(_STREAMS, 1)
+    assert changed("3") == dict.fromkeys(_STREAMS, 3)
+    assert changed("3") == {}
+
+
+def _is_moved(change: dict[str, Any]) -> bool:
+    """Not one whose copy was only waited for."""
+    return bool(change["before"] != len(change["nodes"]))

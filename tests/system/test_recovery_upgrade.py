@@ -46,7 +46,9 @@ def test_everything_that_an_earlier_version_left_behind_reaches_its_end(tmp_path
         up.until_ended(up.flow())
         whole = up.output.read_text().rpartition("\n")[0]
         lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        assert [line for line in lines if line["level"] in {"ERROR", "CRITICAL"}] == []
+        errors = [line for line in lines if line["level"] in {"ERROR", "CRITICAL"}]
+        # The stores are older than a day: an audit before the runs have ended finds their reservations too old.
+        assert [line for line in errors if line.get("alarm") != "old_reservation"] == []
 
 
 def check_flows(up: Everything, flows: Mapping[str, Any]) -> None:
