@@ -1,6 +1,6 @@
 """A whole deployment in virtual time: gateways, workers and a keeper, as simulated processes over one store.
 
-The code of each process is the product's own wiring and loops. Only hosts are replaced (`pretended.py`), since they are
+The code of each process is the product's own wiring and loops. Only hosts are replaced (`flows/executor.py`): they are
 processes of the operating system.
 """
 
@@ -9,14 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
-from simulation.loop import SimLoop
-from simulation.network import FaultyWire, WatchedNats
-from simulation.pretended import PretendedExecutor
-from simulation.process import Process
 
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
@@ -33,6 +28,10 @@ from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
+from simulation.flows.executor import PretendedExecutor
+from simulation.loop import SimLoop
+from simulation.network import FaultyWire, WatchedNats
+from simulation.process import Process
 
 __all__ = ["NO_ANSWER", "Deployment", "NoAnswer", "Service", "Shape"]
 
@@ -74,7 +73,6 @@ class Service(Generic[T]):
     #: What requests to it need; None while it starts.
     inside: T | None = None
     is_wanted: bool = True
-    executors: list[PretendedExecutor] = field(default_factory=list)
 
 
 class Deployment:
@@ -92,6 +90,8 @@ class Deployment:
         )
         self.grid = GridConfig()
         self.services: dict[str, Service[Any]] = {}
+        #: Called with the process and the run whenever work begins.
+        self.on_execute: Callable[[str, str], None] = lambda _process, _run_id: None
         self._supervisor = Process("init", loop=loop)
 
     # Starting and ending.
@@ -164,7 +164,7 @@ class Deployment:
     async def _worker(self, service: Service[Worker]) -> None:
         config = self._folder(service)
         async with wiring.open_backend(config, service.name) as backend:
-            executor = PretendedExecutor()
+            executor = PretendedExecutor(lambda run_id: self.on_execute(service.name, run_id))
             badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
             worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
             await worker.start()
@@ -183,9 +183,11 @@ class Deployment:
                     RegistrySweeper(backend),
                 ]
                 async with AsyncExitStack() as started:
-                    for each in (feeder, *duties):
-                        await each.start()
-                        started.push_async_callback(each.stop)
+                    await feeder.start()
+                    started.push_async_callback(feeder.stop)
+                    for duty in duties:
+                        await duty.start()
+                        started.push_async_callback(duty.stop)
                     service.inside = duties
                     await asyncio.Event().wait()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from simulation.loop import SimLoop
-from simulation.process import CURRENT, Process
+from typing import Any
 
 from pyoco_server.ports.nats.memory.client import MemoryClient
 from pyoco_server.ports.nats.memory.server import MemoryNats, Wire
+from pyoco_server.ports.nats.memory.stream import Stream
+from simulation.loop import SimLoop
+from simulation.process import CURRENT, Process
 
 __all__ = ["FaultyWire", "Noise", "WatchedNats", "process_of"]
 
@@ -78,6 +79,8 @@ class WatchedNats(MemoryNats):
         super().__init__(wire)
         #: Called before a message takes effect: process, subject, body.
         self.on_message: list[Callable[[str, str, bytes], None]] = []
+        #: Called with each stream that is made.
+        self.on_stream: list[Callable[[Stream], None]] = []
         self.shut_out: set[str] = set()
 
     def publish(self, client: MemoryClient | None, subject: str, reply: str, data: bytes, head: bytes) -> None:
@@ -85,6 +88,18 @@ class WatchedNats(MemoryNats):
         for hear in self.on_message:
             hear(name, subject, data)
         super().publish(client, subject, reply, data, head)
+
+    def make_stream(self, config: dict[str, Any]) -> Stream:
+        made = super().make_stream(config)
+        for hear in self.on_stream:
+            hear(made)
+        return made
+
+    def redeliver_all(self) -> None:
+        """Every ack timer ends now, as after a change of leader."""
+        for consumers in self.consumers.values():
+            for consumer in consumers.values():
+                consumer.expire_all()
 
     def accepts(self, client: MemoryClient) -> bool:
         return super().accepts(client) and process_of(client).name not in self.shut_out

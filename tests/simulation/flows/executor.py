@@ -56,7 +56,9 @@ class PretendedRun:
 class PretendedExecutor:
     """`executors/port.py` without hosts."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_begin: Callable[[str], None]) -> None:
+        """`on_begin` hears of each run that is executed."""
+        self._on_begin = on_begin
         self.restarts = 0
         self.running: set[PretendedRun] = set()
 
@@ -76,6 +78,7 @@ class PretendedExecutor:
             self.running.discard(run)
             when_free()
 
+        self._on_begin(work.job.run_id)
         run = PretendedRun(dict(work.job.params), free)
         self.running.add(run)
         return run
