@@ -109,7 +109,8 @@ class Api:
             counts = sorted(stream.counts(body["subjects_filter"]).items())
             offset = body.get("offset", 0)
             page = dict(counts[offset : offset + _SUBJECTS_PAGE])
-            answer["state"]["subjects"] = page or None
+            if page:
+                answer["state"]["subjects"] = page
             answer |= {"total": len(counts), "offset": offset, "limit": _SUBJECTS_PAGE}
         return answer
 

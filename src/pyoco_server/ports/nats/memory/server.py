@@ -149,7 +149,7 @@ class MemoryNats:
             self._api.call(subject[8:], reply, data)
             return
         if subject.startswith("$JS.ACK."):
-            self._answer(subject, data)
+            self._answer(subject, data, reply)
             return
         listeners = self._listeners(subject)
         self._send(listeners, Raw(subject, reply, data, head))
@@ -176,11 +176,13 @@ class MemoryNats:
             self.send(reply, json.dumps(answer).encode())
         return True
 
-    def _answer(self, subject: str, word: bytes) -> None:
+    def _answer(self, subject: str, word: bytes, reply: str) -> None:
         _, _, stream, name, _, seq, *_ = subject.split(".")
         consumer = self.consumers.get(stream, {}).get(name)
         if consumer is not None:
             consumer.answer(int(seq), word)
+            if reply:
+                self.send(reply, b"")
 
     def send(self, subject: str, data: bytes) -> None:
         self._send(self._listeners(subject), Raw(subject, "", data, b""))
