@@ -28,13 +28,15 @@ def real_nats() -> None:
 
 @pytest.fixture
 def nats_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of an empty server."""
+    """The address of an empty server, or that of the module if a fixture of the module uses one."""
     if "real_nats" in request.fixturenames:
         yield request.getfixturevalue("nats_server").url
-        return
-    url = new_memory_url()
-    yield url
-    drop_server(url)
+    elif "module_nats_url" in request.fixturenames:
+        yield request.getfixturevalue("module_nats_url")
+    else:
+        url = new_memory_url()
+        yield url
+        drop_server(url)
 
 
 @pytest.fixture(scope="module")

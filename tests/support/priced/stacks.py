@@ -60,6 +60,7 @@ __all__ = [
     "ACME",
     "ALL_STACKS",
     "BOTH_MODES",
+    "EACH_STACK",
     "POSTGRES",
     "QUICK_SPLIT",
     "SPLIT",
@@ -77,12 +78,14 @@ SQLITE = "sqlite"
 POSTGRES = "postgres"
 #: PostgreSQL, Redis, SQS, S3.
 SPLIT = "split"
-#: The three that races, crashes and whole runs are proved on (PRICED-215).
+#: The three that whole deployments are tested on (PRICED-215).
 ALL_STACKS = (SQLITE, POSTGRES, SPLIT)
 #: SQLite and Redis, JetStream for queue and results: the other mode, without the seconds that emulators take.
 QUICK_SPLIT = "quick_split"
 #: Both modes, for what each action does by itself.
 BOTH_MODES = (SQLITE, QUICK_SPLIT)
+#: For races and crashes: both modes in each run of the suite, the other stores of PRICED-215 in the thorough one.
+EACH_STACK = (*BOTH_MODES, POSTGRES, SPLIT)
 
 ACME = "acme"
 _TRIES = 10
