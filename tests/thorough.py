@@ -67,7 +67,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
     # The second start, the second signal, the second way to the same end.
     "doors/test_cli_backup.py": ("test_an_interrupted_backup_leaves_nothing[15]",),
     "doors/test_http_silent_feed.py": ("test_a_silent_feed_makes_lists_unavailable_until_it_is_heard_again[/dlq]",),
-    "doors/test_http_watch.py": (
+    "doors/test_http_watch_ends.py": (
         "test_a_signal_ends_open_streams_at_once[uvicorn]",
         "test_a_client_that_read_nothing_may_leave[reset]",
     ),

@@ -18,7 +18,6 @@ from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.link import Link
 
-
 pytestmark = pytest.mark.usefixtures("real_nats")  # JetStream copies and restores its streams
 
 
