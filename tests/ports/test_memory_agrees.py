@@ -13,14 +13,12 @@ from support.jetstream_steps import CONSUMERS, Kind, Player, Step, steps
 from support.waiting import eventually
 
 _STEPS = 120
-_WORK = (
-    {"filter_subject": "a", "max_deliver": 3},
-    {"filter_subject": "c.>"},
-)
+_NO_ACKS = {"ack_policy": "none"}
 KINDS = [
-    Kind("limits", {"allow_msg_ttl": True, "allow_rollup_hdrs": True}, ({"max_deliver": 2}, {"filter_subject": "c.>"})),
-    Kind("work", {"retention": "workqueue"}, _WORK),
-    Kind("bucket", {"max_msgs_per_subject": 1, "discard": "new", "allow_rollup_hdrs": True}, ({}, {"filter_subject": "*"})),
+    Kind("limits", {"allow_msg_ttl": True}, ({"max_deliver": 2}, {"filter_subject": "c.>"})),
+    Kind("work", {"retention": "workqueue"}, ({"filter_subject": "a", "max_deliver": 3}, {"filter_subject": "c.>"})),
+    Kind("bucket", {"max_msgs_per_subject": 1, "discard": "new"}, ({}, {"filter_subject": "*"})),
+    Kind("objects", {"allow_rollup_hdrs": True}, (_NO_ACKS, {**_NO_ACKS, "filter_subject": "c.*"})),
     Kind("full", {"max_msgs": 8, "discard": "new"}, ({"max_deliver": 1}, {"deliver_policy": "new"})),
     Kind("ring", {"max_bytes": 1200, "max_msg_size": 200}, ({"max_deliver": 2}, {"deliver_policy": "new"})),
 ]

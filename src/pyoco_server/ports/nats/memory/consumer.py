@@ -16,10 +16,13 @@ from typing import Any, Protocol
 from pyoco_server.ports.nats.memory.configs import consumer_config
 from pyoco_server.ports.nats.memory.deliveries import Deliveries
 from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, instant
-from pyoco_server.ports.nats.memory.stream import Stream
+from pyoco_server.ports.nats.memory.stream import Refusal, Stream
 from pyoco_server.ports.nats.memory.subjects import covers, matcher, overlaps
 
 __all__ = ["Consumer", "Outlet", "Pull"]
+
+
+_POLICIES = ("all", "new", "by_start_sequence")
 
 
 class Outlet(Protocol):
@@ -76,6 +79,8 @@ class Consumer:
 
     def _first_seq(self) -> int:
         messages, policy = self.stream.messages, self.config["deliver_policy"]
+        if policy not in _POLICIES:
+            raise Refusal(501, 10003, f"the JetStream in memory has no deliver policy {policy!r}")
         if policy == "new":
             return messages.last_seq + 1
         start = self.config.get("opt_start_seq", 1) if policy == "by_start_sequence" else 1
@@ -125,9 +130,10 @@ class Consumer:
         messages = self.stream.messages
         if overlaps(pattern, self.filter):
             first = messages.first_seq
-            if pattern != ">" and covers(pattern, self.filter):
-                mine = messages.next(self.filter, 0)
-                first = mine.seq if mine else messages.last_seq + 1
+            # Measured: a filter that is wider than the purge is treated as if it were the same.
+            if pattern != ">" and self.filter != ">" and (covers(pattern, self.filter) or covers(self.filter, pattern)):
+                left = messages.next(pattern, 0)
+                first = left.seq if left else messages.last_seq + 1
             self.deliveries.purged(first, lambda seq: seq not in messages)
         self._count_unseen()
 
@@ -266,7 +272,7 @@ class Consumer:
         """`number`: of the delivery that is answered, as its reply subject says."""
         self._active_ns = time.time_ns()
         if word in (b"", b"+ACK") or word.startswith(b"+TERM"):
-            if self.is_explicit and self.deliveries.settle(seq, number) and self.stream.is_work_queue:
+            if self.deliveries.settle(seq) and self.stream.is_work_queue:
                 self.stream.remove(seq)
             self.serve()
         elif word.startswith(b"-NAK"):
@@ -295,7 +301,7 @@ class Consumer:
         if self.is_deleted or held is None or held.due_ns > time.time_ns():
             return
         if seq not in self.stream.messages:
-            self.deliveries.settle(seq, held.number)
+            self.deliveries.settle(seq)
         else:
             self.deliveries.again.setdefault(seq)
         self.serve()
@@ -367,7 +373,8 @@ class Consumer:
             "delivered": {"consumer_seq": held.number, "stream_seq": held.last_seq},
             "ack_floor": {"consumer_seq": number, "stream_seq": seq},
             "num_ack_pending": len(held.unanswered),
-            "num_redelivered": held.redelivered,
+            # Measured: what was given up is counted, too, but nothing where one delivery is all.
+            "num_redelivered": len(held.repeats) if self.config["max_deliver"] != 1 else 0,
             "num_waiting": len(self.waiting),
             "num_pending": self._unseen,
             "ts": instant(time.time_ns()),

@@ -65,19 +65,19 @@ class Deliveries:
         self.uncount(seq)
         self.again.setdefault(seq)
 
-    def settle(self, seq: int, number: int) -> bool:
+    def settle(self, seq: int) -> bool:
         """An answer that ends it. False: it was never delivered."""
         if seq >= self.next_seq:
             return False
-        held = self.unanswered.pop(seq, None)
-        if held is not None:
-            number = held.number
-        if not self.unanswered:
-            self.floor = self.number, self.last_seq
-        elif number == self.floor[0] + 1:
-            self._raise_floor(seq, number)
         self.repeats.pop(seq, None)
         self.again.pop(seq, None)
+        held = self.unanswered.pop(seq, None)
+        if held is None:
+            return True
+        if not self.unanswered:
+            self.floor = self.number, self.last_seq
+        elif held.number == self.floor[0] + 1:
+            self._raise_floor(seq, held.number)
         return True
 
     def _raise_floor(self, seq: int, number: int) -> None:
@@ -94,7 +94,6 @@ class Deliveries:
     def give_up(self, seq: int) -> None:
         """Delivered as often as allowed: neither answered nor to be delivered again."""
         self.unanswered.pop(seq, None)
-        self.uncount(seq)
 
     def uncount(self, seq: int) -> None:
         """A delivery that was not made."""
@@ -124,11 +123,5 @@ class Deliveries:
 
     def removed(self, message: Message) -> None:
         """A message that is gone needs no answer."""
-        held = self.unanswered.get(message.seq)
-        if held is not None:
-            self.settle(message.seq, held.number)
-
-    @property
-    def redelivered(self) -> int:
-        """Those that were given up are counted, too."""
-        return len(self.repeats)
+        if message.seq in self.unanswered:
+            self.settle(message.seq)

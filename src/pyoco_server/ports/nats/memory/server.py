@@ -144,7 +144,7 @@ class MemoryNats:
     def _answer(self, subject: str, reply: str, word: bytes) -> None:
         _, _, stream, name, _, seq, number, *_ = subject.split(".")
         consumer = self.consumers.get(stream, {}).get(name)
-        if consumer is None or consumer.is_deleted:
+        if consumer is None or consumer.is_deleted or not consumer.is_explicit:
             if reply:
                 self.status(reply, "503")
             return

@@ -217,7 +217,7 @@ class Stream:
             doomed = doomed[:-keep]
         for seq in doomed:
             self.messages.remove(seq)
-        self.messages.was_purged = True
+        self.messages.was_purged |= pattern == ">"
         for tell in list(self.on_purged):
             tell(pattern)
         return len(doomed)
