@@ -44,7 +44,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _is_contract(cls: type) -> bool:
     """StreamsContract needs snapshots, which only a real server makes."""
-    return any(base.__module__.startswith("contracts.") for base in cls.__mro__) and not issubclass(cls, StreamsContract)
+    return any(base.__module__.startswith("contracts.") for base in cls.__mro__) and not issubclass(
+        cls, StreamsContract
+    )
 
 
 @pytest.fixture(scope="session")

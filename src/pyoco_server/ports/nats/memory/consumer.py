@@ -130,9 +130,8 @@ class Consumer:
         messages = self.stream.messages
         if overlaps(pattern, self.filter):
             first = messages.first_seq
-            # Measured: a filter that is wider than the purge is treated as if it were the same.
-            if pattern != ">" and self.filter != ">" and (covers(pattern, self.filter) or covers(self.filter, pattern)):
-                left = messages.next(pattern, 0)
+            if pattern != ">" and covers(pattern, self.filter):
+                left = messages.next(self.filter, 0)
                 first = left.seq if left else messages.last_seq + 1
             self.deliveries.purged(first, lambda seq: seq not in messages)
         self._count_unseen()
@@ -152,7 +151,7 @@ class Consumer:
         self.serve()
         if pull not in self.waiting:
             return
-        if pull.no_wait:
+        if pull.no_wait and not self._is_stalled:  # measured: it waits while too much is unanswered
             self.waiting.remove(pull)
             self.outlet.status(pull.reply, "404 No Messages")
             return
@@ -249,7 +248,7 @@ class Consumer:
                 held.uncount(seq)
             else:
                 return message, count
-        if self.is_explicit and len(held.unanswered) >= self.config["max_ack_pending"] > 0:
+        if self._is_stalled:
             return None, 0
         message = self.stream.messages.next(self.filter, held.next_seq)
         if message is None:  # nothing that was looked at is looked at again
@@ -258,6 +257,11 @@ class Consumer:
         held.next_seq = message.seq + 1
         self._unseen -= 1
         return message, 1
+
+    @property
+    def _is_stalled(self) -> bool:
+        """As many messages as allowed are unanswered: nothing new is delivered."""
+        return self.is_explicit and 0 < int(self.config["max_ack_pending"]) <= len(self.deliveries.unanswered)
 
     def _put_back(self, message: Message, count: int) -> None:
         if count == 1:

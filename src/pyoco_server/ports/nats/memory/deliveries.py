@@ -123,5 +123,6 @@ class Deliveries:
 
     def removed(self, message: Message) -> None:
         """A message that is gone needs no answer."""
+        self.repeats.pop(message.seq, None)
         if message.seq in self.unanswered:
             self.settle(message.seq)
