@@ -12,6 +12,8 @@ __all__ = ["THOROUGH", "is_thorough"]
 
 #: By file: parts of the names of its tests, with their parameters. None at all: the whole file.
 THOROUGH: Mapping[str, Sequence[str]] = {
+    # The simulator itself is under test here; what it says of the product is in the suite.
+    "simulation/test_defects.py": (),
     # Kills, clocks and outages, one at a time. The storms have all of them at once, over all three kinds of run.
     "system/test_chaos_clock_differences.py": (),
     "system/test_chaos_clocks.py": (),
@@ -59,7 +61,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
     # The second start, the second signal, the second way to the same end.
     "doors/test_cli_backup.py": ("test_an_interrupted_backup_leaves_nothing[15]",),
     "doors/test_http_silent_feed.py": ("test_a_silent_feed_makes_lists_unavailable_until_it_is_heard_again[/dlq]",),
-    "doors/test_http_watch.py": (
+    "doors/test_http_watch_ends.py": (
         "test_a_signal_ends_open_streams_at_once[uvicorn]",
         "test_a_client_that_read_nothing_may_leave[reset]",
     ),

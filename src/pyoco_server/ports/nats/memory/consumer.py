@@ -278,6 +278,13 @@ class Consumer:
         self._again.append(seq)
         self.serve()
 
+    def expire_all(self) -> None:
+        """End every ack timer now, as a server does that has lost its timers."""
+        for held in self.pending.values():
+            held.due_ns = 0
+        for seq in list(self.pending):
+            self._overdue(seq)
+
     # Pushes.
 
     def _push(self) -> None:
