@@ -25,7 +25,7 @@ setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 dev: $(VENV)/.dev
 
 test: dev programs ## Run the suite against real servers
-	@$(BIN)/python tools/suite.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 thorough: dev programs ## Run what the suite leaves out: long tests of what it proves more quickly
 	$(BIN)/python -m pytest $(PARALLEL) -m thorough
