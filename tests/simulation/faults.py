@@ -48,7 +48,7 @@ _WEIGHTS = {
     "skew clock": 2,
 }
 #: Around the timers that matter: heartbeats of a second, 20 s until a worker counts as gone, ack timers of 30 s.
-_SECONDS = (0.2, 1.5, 4.0, 12.0, 25.0, 45.0)
+_SECONDS = (0.2, 1.5, 4.0, 12.0, 25.0, 45.0, 80.0)
 
 
 def draw(dice: random.Random, targets: Sequence[str], until: float) -> tuple[Fault, ...]:

@@ -110,9 +110,9 @@ class FlowClient:
                 self._heard(answer, params)
 
     async def redrive(self) -> None:
-        letters = self.deployment.nats.streams["PYOCO_DLQ"].messages
+        letters = [each.seq for each in self.deployment.nats.streams["PYOCO_DLQ"].messages.since(1)]
         if letters:
-            letter_id = str(self.dice.choice(list(letters)))
+            letter_id = str(self.dice.choice(letters))
             answer = await self.deployment.ask(lambda backend: redrive(backend, _NOBODY, letter_id), self.dice)
             if isinstance(answer, Accepted):
                 self._heard(answer, dict(answer.stored.run.params))
