@@ -47,6 +47,7 @@ from support.backends import (
     submitted,
 )
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.nats_clients import network_client
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
 
@@ -529,7 +530,7 @@ async def test_the_queue_hears_the_word_that_the_table_says(
         heard.append(message.subject.split(".")[4])
 
     stream = scene.backend.config.work_stream
-    await scene.link.nc.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>", cb=hear)
+    await network_client(scene.link).subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>", cb=hear)
     await scene.link.nc.flush()
     scene.troubled(Trouble({name: list(fates) for name, fates in plan.items()}))
     await (put_raw(scene, b"{}") if flow is None else submitted(scene.backend, flow))
