@@ -27,8 +27,8 @@ dev: $(VENV)/.dev
 test: dev programs ## Run the suite against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-thorough: dev programs ## Run what the suite leaves out: long tests of what it proves more quickly
-	$(BIN)/python -m pytest $(PARALLEL) -m thorough
+thorough: dev programs ## Run what the suite leaves out: long tests, and property tests with all their examples
+	PYOCO_TEST_PROFILE=thorough $(BIN)/python -m pytest $(PARALLEL) -m "thorough or hypothesis"
 
 # One after another: each of them wants the whole machine. The lines with their numbers are added to PYOCO_PROOFS_REPORT.
 PROOFS ?= tests/grid

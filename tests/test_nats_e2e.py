@@ -1,4 +1,4 @@
-"""The library's worker on a real NATS: every way a job can end, seen in the record, the dead letters and the queue."""
+"""The library's worker: every way a job can end, seen in the record, the dead letters and the queue."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ from support.backends import (
 )
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from support.library_worker import Scene, backend, letter_of, put_raw, scene
+from support.memory_nats import nats_url
 from support.waiting import eventually
 
-__all__ = ["backend", "scene"]
+__all__ = ["backend", "nats_url", "scene"]
 
 
 class TestRunOnce:

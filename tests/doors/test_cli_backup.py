@@ -136,7 +136,7 @@ BAD = {
 
 
 @pytest.fixture(scope="session")
-def good_backup(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a server that has everything; nobody writes to it."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()

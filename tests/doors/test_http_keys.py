@@ -115,10 +115,12 @@ def below_files(method: str) -> tuple[int, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def closed(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+async def closed(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One for all tests in which nobody comes in."""
-    link = await open_link(nats_url, "tests")
-    async with fresh_gateway(link, nats_url, tmp_path_factory.mktemp("data"), http_auth_mode="api_key") as gateway:
+    link = await open_link(module_nats_url, "tests")
+    async with fresh_gateway(
+        link, module_nats_url, tmp_path_factory.mktemp("data"), http_auth_mode="api_key"
+    ) as gateway:
         yield gateway
     await link.close()
 

@@ -51,6 +51,8 @@ from support.waiting import eventually
 
 __all__ = ["backend"]
 
+pytestmark = pytest.mark.virtual_time
+
 
 def patiently() -> dict[str, Any]:
     """For who looks at deliveries: on a busy machine, there may be more of them than anybody asked for."""

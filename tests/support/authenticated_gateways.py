@@ -19,12 +19,12 @@ __all__ = ["a_key", "at_once", "gateway", "key_id", "link", "submit"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+async def gateway(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One for all of them: tests have keys, and where it matters tenants, of their own. Authentication is on. What is
     slow on purpose is tested in `test_http_keys.py`."""
-    link = await open_link(nats_url, "tests")
+    link = await open_link(module_nats_url, "tests")
     closed = {"http_auth_mode": "api_key", "auth_pepper": "pepper"}
-    async with fresh_gateway(link, nats_url, tmp_path_factory.mktemp("data"), **closed) as gateway:
+    async with fresh_gateway(link, module_nats_url, tmp_path_factory.mktemp("data"), **closed) as gateway:
         gateway.app.state.gateway.slowdown = Slowdown(sleep=at_once)
         yield gateway
     await link.close()

@@ -20,10 +20,10 @@ __all__ = ["a_worker", "client", "door", "exec_name"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
+async def door(module_nats_url: str) -> AsyncIterator[OpenDoor]:
     """A lost worker's jobs come back soon."""
     grid = grid_config(exec_worker_down_delay_sec=0.3, exec_ack_timeout_sec=120.0, exec_run_heartbeat_sec=0.5)
-    async with open_door(nats_url, grid) as opened:
+    async with open_door(module_nats_url, grid) as opened:
         yield opened
 
 

@@ -19,10 +19,10 @@ V5 = "6f1c2a9e-3b7d-4c55-9a10-2f4e8d7b6c01"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    link = await open_link(nats_url, "tests")
+async def gateway(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    link = await open_link(module_nats_url, "tests")
     limits = {"exec_http_max_bytes": 3_000_000}
-    async with fresh_grid_gateway(link, nats_url, tmp_path_factory.mktemp("data"), limits) as gateway:
+    async with fresh_grid_gateway(link, module_nats_url, tmp_path_factory.mktemp("data"), limits) as gateway:
         yield gateway
     await link.close()
 

@@ -15,10 +15,10 @@ __all__ = ["closes", "door", "reasons"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
+async def door(module_nats_url: str) -> AsyncIterator[OpenDoor]:
     """With long timers: a busy machine may be late with a frame."""
     grid = grid_config(exec_hello_sec=120.0, exec_frame_sec=120.0, exec_idle_sec=120.0, exec_max_conns_per_ip=500)
-    async with open_door(nats_url, grid) as opened:
+    async with open_door(module_nats_url, grid) as opened:
         yield opened
 
 
