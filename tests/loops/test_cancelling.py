@@ -22,7 +22,6 @@ from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from support.backends import dead_letters, has_ended, jobs_left, opened_backend, run_now, submitted
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
@@ -118,27 +117,24 @@ async def test_a_task_that_ends_by_itself_within_the_grace_period_is_waited_for(
     assert await dead_letters(link, backend.config) == []  # FLOW-182
 
 
+@pytest.mark.steady_time
 async def test_no_new_task_starts(backend: Backend) -> None:
     """FLOW-181, FLOW-23"""
+    async with Working(backend, cancel_grace_period_sec=300.0):
+        run_id = await submitted(backend, "steps", pause=1.0)
 
-    async def scene(scale: float) -> None:
-        async with Working(backend, cancel_grace_period_sec=300.0):
-            run_id = await submitted(backend, "steps", pause=scale)
+        async def is_at_the_first() -> bool:
+            assert not await has_ended(backend, run_id), "seen too late"
+            return await shows(backend, run_id, "first")
 
-            async def is_at_the_first() -> bool:
-                assert not await has_ended(backend, run_id), "seen too late"
-                return await shows(backend, run_id, "first")
-
-            await eventually(is_at_the_first)
-            await cancel(backend, Caller(), run_id, None)
-            run = await ended(backend, run_id)
-        assert run.status is RunState.CANCELLED
-        assert run.tasks["first"] == "SUCCEEDED"
-        assert run.tasks.get("second") in {None, "CANCELLED"}
-        assert run.graph == {"first": [], "second": ["first"]}
-        assert "RUNNING" not in run.tasks.values()
-
-    await unhurried(scene)
+        await eventually(is_at_the_first)
+        await cancel(backend, Caller(), run_id, None)
+        run = await ended(backend, run_id)
+    assert run.status is RunState.CANCELLED
+    assert run.tasks["first"] == "SUCCEEDED"
+    assert run.tasks.get("second") in {None, "CANCELLED"}
+    assert run.graph == {"first": [], "second": ["first"]}
+    assert "RUNNING" not in run.tasks.values()
 
 
 async def test_a_cancel_at_any_moment_has_one_end(link: Link, backend: Backend) -> None:

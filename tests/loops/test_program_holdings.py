@@ -36,7 +36,6 @@ from support.grid.holdings import (
 )
 from support.grid.program_stage import DONE, a_stage, a_store, cap, recorded_run, submitted
 from support.servers import NatsServer, config_for, unique
-from support.unhurried import unhurried
 from support.waiting import eventually, soon
 
 __all__ = ["backend", "config", "group"]
@@ -49,28 +48,25 @@ async def counts(backend: Backend) -> LaneCounts | None:
 
 
 class TestALease:
+    @pytest.mark.virtual_time
     async def test_is_renewed_and_the_message_held_for_as_long_as_there_are_signs_of_life(
         self, config: NatsBackendConfig
     ) -> None:
         """GRID-12, GRID-56: longer than the ack timer and the lease, and nobody else gets the job"""
-
-        async def scene(scale: float) -> None:
-            async with (
-                a_store(ack_timers(config, scale), unique("g"), **leases(scale)) as backend,
-                a_stage(backend) as stage,
-                a_stage(backend, holder="other") as other,
-            ):
-                attempt = await started(stage)
-                other.give(1)
-                run_id, began, beats = attempt.run.run_id, time.monotonic(), set[float]()
-                while time.monotonic() - began < 2.0 * scale:
-                    beats.add((await recorded_run(backend, run_id)).heartbeat_at)
-                    await asyncio.sleep(0.05)
-                assert len(beats) > 3
-                assert (attempt.delivery and attempt.delivery.count, other.workers.started) == (1, [])
-                assert await stage.finish(attempt) is Settlement.RECORDED
-
-        await unhurried(scene)
+        async with (
+            a_store(ack_timers(config, 1.0), unique("g"), **leases(1.0)) as backend,
+            a_stage(backend) as stage,
+            a_stage(backend, holder="other") as other,
+        ):
+            attempt = await started(stage)
+            other.give(1)
+            run_id, began, beats = attempt.run.run_id, time.monotonic(), set[float]()
+            while time.monotonic() - began < 2.0:
+                beats.add((await recorded_run(backend, run_id)).heartbeat_at)
+                await asyncio.sleep(0.05)
+            assert len(beats) > 3
+            assert (attempt.delivery and attempt.delivery.count, other.workers.started) == (1, [])
+            assert await stage.finish(attempt) is Settlement.RECORDED
 
     async def test_that_another_has_taken_is_let_go_without_a_word(self, backend: Backend) -> None:
         """GRID-10, GRID-56: no ack, no NAK, no heartbeat; its slot is freed"""
