@@ -36,7 +36,7 @@ from support.grid.holdings import (
 )
 from support.grid.program_stage import DONE, a_stage, a_store, cap, recorded_run, submitted
 from support.servers import NatsServer, config_for, unique
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 __all__ = ["backend", "config", "group"]
 
@@ -212,6 +212,7 @@ class TestAnAttemptThatIsPutBack:
             assert (again.run.attempt, again.run.program.lost) == (2, 1)
             assert await stage.finish(again) is Settlement.RECORDED
 
+    @pytest.mark.virtual_time
     async def test_is_started_when_its_time_has_come_and_not_when_an_idle_lane_is_looked_at(
         self, config: NatsBackendConfig, group: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -229,15 +230,13 @@ class TestAnAttemptThatIsPutBack:
         settings = {**SHORT, "exec_worker_down_delay_sec": 0.1, "exec_max_lost": 100}
         async with a_store(config, group, **settings) as backend, a_stage(backend) as stage:
             await started(stage)
-
-            async def again() -> None:
-                attempt, count = stage.workers.started[-1], len(stage.workers.started)
-                stage.workers.ended(attempt)
-                await stage.holdings.put_back(attempt, Why.WORKER_DOWN)
-                stage.give(1)
-                await eventually(lambda: len(stage.workers.started) > count)
-
-            await soon(again, 25.0, least=0.1)
+            began = time.monotonic()
+            attempt, count = stage.workers.started[-1], len(stage.workers.started)
+            stage.workers.ended(attempt)
+            await stage.holdings.put_back(attempt, Why.WORKER_DOWN)
+            stage.give(1)
+            await eventually(lambda: len(stage.workers.started) > count)
+            assert 0.1 <= time.monotonic() - began < 25.0
             await stage.finish(stage.workers.started[-1])
 
     async def test_is_nobodys_to_count_when_another_answers_for_it_by_now(self, backend: Backend) -> None:
