@@ -21,7 +21,7 @@ __all__ = ["SteadyLoop"]
 _SLICE_SECONDS = 0.01
 
 
-class _SteadySelector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]  # an alias that depends on the platform
+class _SteadySelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = self._read_at = time.monotonic()
