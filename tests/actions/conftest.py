@@ -15,8 +15,9 @@ from support.backends import Clock, opened_backend
 from support.grid.program_stage import a_store
 from support.memory_nats import nats_url, real_nats
 from support.servers import quick_folder, unique
+from support.virtual_tests import pytest_asyncio_loop_factories
 
-__all__ = ["nats_url", "real_nats"]
+__all__ = ["nats_url", "pytest_asyncio_loop_factories", "real_nats"]
 
 
 @pytest.fixture(scope="session")

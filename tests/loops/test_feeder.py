@@ -20,6 +20,8 @@ from pyoco_server.ports.runs.port import Changes, Removed, Stored
 from support.unhurried import unhurried
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Feed:
     """A store of runs of which only the changes are known, and those by us."""

@@ -24,6 +24,8 @@ from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.unhurried import unhurried
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def index(tmp_path: Path) -> SqliteLetterIndex:

@@ -27,6 +27,8 @@ from support.waiting import eventually
 
 __all__ = ["backend"]
 
+pytestmark = pytest.mark.virtual_time
+
 
 class TestACancelledRun:
     @pytest.fixture
