@@ -37,11 +37,11 @@ from support.backends import (
 )
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from support.library_worker import Scene, backend, letter_of, put_raw, scene
-from support.memory_nats import nats_url
+from support.memory_nats import nats_url, real_nats
 from support.nats_clients import network_client
 from support.waiting import eventually
 
-__all__ = ["backend", "nats_url", "scene"]
+__all__ = ["backend", "nats_url", "real_nats", "scene"]
 
 
 class TestRunOnce:
@@ -333,6 +333,7 @@ class TestDispositions:
         assert writes[-2:] == ["runs.replace", "queue.bury"]
 
 
+@pytest.mark.usefixtures("real_nats")  # listens to the advisories of the server
 @pytest.mark.parametrize(
     ("flow", "plan", "answers"),
     [

@@ -19,6 +19,8 @@ from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Feed:
     """A store of runs of which only the changes are known, and those by us."""

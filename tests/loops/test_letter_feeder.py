@@ -23,6 +23,8 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def index(tmp_path: Path) -> SqliteLetterIndex:

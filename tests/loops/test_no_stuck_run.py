@@ -27,6 +27,7 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import (
     BERT,
     a_submission,
+    a_world,
     dead_letters,
     jobs_left,
     recorded,
@@ -46,7 +47,6 @@ from support.stuck_runs import (
     submitted,
     timers,
 )
-from support.unhurried import a_world
 from support.waiting import eventually
 
 __all__ = ["backend"]

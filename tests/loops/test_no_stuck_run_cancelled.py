@@ -18,14 +18,16 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from support.backends import (
     ANNA,
+    a_world,
     recorded,
 )
 from support.keepers import keeping
 from support.stuck_runs import Worker, backend, claimed, ended, letters_of, living, none_left, stays, submitted, timers
-from support.unhurried import a_world
 from support.waiting import eventually
 
 __all__ = ["backend"]
+
+pytestmark = pytest.mark.virtual_time
 
 
 class TestACancelledRun:
