@@ -112,8 +112,9 @@ class FlowClient:
 
     async def redrive(self) -> None:
         letters = self.deployment.nats.streams["PYOCO_DLQ"].messages
-        if letters:
-            letter_id = str(self.dice.choice(list(letters)))
+        of_flows = [seq for seq, letter in letters.items() if letter.subject == "pyoco.dlq.default"]
+        if of_flows:
+            letter_id = str(self.dice.choice(of_flows))
             answer = await self.deployment.ask(lambda backend: redrive(backend, _NOBODY, letter_id), self.dice)
             if isinstance(answer, Accepted):
                 self._heard(answer, dict(answer.stored.run.params))
