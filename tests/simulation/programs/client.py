@@ -33,7 +33,7 @@ _CLIENT_IDS = ("alice", "bob")
 _EXECS = ("calc", "render")
 #: Above 16 KiB inputs become an object.
 _FILE_BYTES = (0, 0, 0, 200, 20_000)
-_SECONDS = (0.0, 0.01, 0.3, 2.0, 8.0, 40.0)
+_SECONDS = (0.0, 0.0, 0.01, 0.3, 0.3, 1.0, 2.0, 6.0, 25.0)
 _ENDS = ("complete",) * 5 + ("fail", "signal", "missing", "broken", "flaky")
 
 
@@ -53,7 +53,7 @@ class ProgramClient:
         if self.dice.random() < 0.7:
             await self.set_cap()
         while loop.elapsed() < until:
-            await asyncio.sleep(self.dice.expovariate(0.4))
+            await asyncio.sleep(self.dice.expovariate(0.25))
             await self.dice.choice(acts)()
 
     # Submissions.
@@ -67,7 +67,7 @@ class ProgramClient:
             ignores_term=self.dice.random() < 0.2,
             stdout_bytes=self.dice.choice((0, 0, 10, 9_000)),
             archive_bytes=self.dice.choice((0, 0, 100)),
-            archive_seconds=self.dice.choice((0.0, 0.0, 1.0, 25.0)),
+            archive_seconds=self.dice.choice((0.0, 0.0, 0.0, 1.0, 25.0)),
         )
         data = bytes(self.dice.choice(_FILE_BYTES))
         files = {"input.bin": data} if data else {}
@@ -118,7 +118,7 @@ class ProgramClient:
     async def burst(self) -> None:
         """More jobs of one client than its cap allows."""
         client_id = self.dice.choice(_CLIENT_IDS)
-        jobs = [self._job() for _ in range(self.dice.randrange(3, 7))]
+        jobs = [self._job() for _ in range(self.dice.randrange(2, 6))]
         await asyncio.gather(*(self._submit(replace(ask, client_id=client_id), content) for ask, content in jobs))
 
     async def rerun(self) -> None:
