@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from simulation.deployment import Deployment, Shape
 from simulation.faults import Fault, draw, inject
 from simulation.flows.kind import Flows
-from simulation.history import format_history
+from simulation.history import format_history, recorded_logs
 from simulation.kind import Kind, Problems
 from simulation.loop import SimLoop
 from simulation.programs.kind import Programs
@@ -49,12 +52,20 @@ def simulate(seed: int, faults: Sequence[Fault] | None = None, kinds: Sequence[t
     loop = SimLoop(seed, steps_max=_STEPS_MAX, seconds_max=_WORK_SECONDS + 2 * _SETTLE_SECONDS)
     root = Path(tempfile.mkdtemp(prefix="pyoco-simulation-"))
     try:
-        with virtual_world(loop, seed):
+        with virtual_world(loop, seed), recorded_logs(loop), _settings():
             verdict = loop.run_until_complete(_simulate(loop, seed, root, faults, kinds))
             loop.close()
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return verdict
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """Settings come from the code alone, whatever the environment says."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_"))}
+    with patch.dict(os.environ, ours | {"PYOCO_PRICED_ENABLED": "0"}, clear=True):
+        yield
 
 
 async def _simulate(
