@@ -155,5 +155,8 @@ class SimulatedExecutor:
         self._on_begin(work.run_id, work.attempt)
         self._count += 1
         number = self._count
-        program = self._running[number] = SimulatedProgram(work, lambda: self._running.pop(number, None) and None)
+        program = self._running[number] = SimulatedProgram(work, lambda: self._forget(number))
         return program
+
+    def _forget(self, number: int) -> None:
+        self._running.pop(number, None)

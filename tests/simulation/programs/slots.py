@@ -79,7 +79,8 @@ class SlotJudge:
         self.held[key] = new
 
     def _record(self, event: str, key: str, slot: dict[str, Any]) -> None:
-        self._judge.deployment.loop.record(event, by=self._judge.writer, key=key, holder=slot["holder"], run=slot["run_id"])
+        facts = {"key": key, "holder": slot["holder"], "run": slot["run_id"]}
+        self._judge.deployment.loop.record(event, by=self._judge.writer, **facts)
 
     def _on_take(self, key: str, new: dict[str, Any]) -> None:
         client, _, number = key.rpartition(".")
