@@ -25,8 +25,9 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.loops.rescuer import Rescuer
-from pyoco_server.loops.worker import Badge, Worker
-from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.loops.worker import Badge, Lane, Worker
+from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
 from simulation.flows.executor import PretendedExecutor
 from simulation.loop import SimLoop
@@ -89,6 +90,10 @@ class Deployment:
             abandon_after_sec=60.0,
         )
         self.grid = GridConfig()
+        #: What each worker starts beside its flows, given its backend and its id.
+        self.lanes: list[Callable[[Backend, str], Awaitable[Lane]]] = []
+        #: What each keeper does beside its duties for flows.
+        self.duties: list[Callable[[Backend, Index, IndexFeeder], Loop]] = []
         self.services: dict[str, Service[Any]] = {}
         #: Called with the process and the run whenever work begins.
         self.on_execute: Callable[[str, str], None] = lambda _process, _run_id: None
@@ -154,6 +159,11 @@ class Deployment:
         folder.mkdir()
         return replace(self.config, data_dir=str(folder))
 
+    @property
+    def _grid(self) -> GridConfig | None:
+        """The settings of programs, for workers and keepers; None when nobody submits programs."""
+        return self.grid if self.lanes else None
+
     async def _gateway(self, service: Service[State]) -> None:
         async with wiring.open_gateway_backend(self._folder(service), grid=self.grid) as backend:
             state = State(backend)
@@ -163,10 +173,12 @@ class Deployment:
 
     async def _worker(self, service: Service[Worker]) -> None:
         config = self._folder(service)
-        async with wiring.open_backend(config, service.name) as backend:
+        async with wiring.open_backend(config, service.name, grid=self._grid) as backend:
             executor = PretendedExecutor(lambda run_id: self.on_execute(service.name, run_id))
             badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
             worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
+            for start_lane in self.lanes:
+                worker.add_lane(await start_lane(backend, service.name))
             await worker.start()
             service.inside = worker
             await asyncio.Event().wait()
@@ -174,13 +186,14 @@ class Deployment:
     async def _keeper(self, service: Service[list[Loop]]) -> None:
         config = self._folder(service)
         with wiring.open_index(config) as index:
-            async with wiring.open_backend(config, service.name) as backend:
+            async with wiring.open_backend(config, service.name, grid=self._grid) as backend:
                 feeder = IndexFeeder(backend.runs, index)
                 duties: list[Loop] = [
                     Advisories(backend),
                     Canceller(backend, index, feeder),
                     Rescuer(backend, index, feeder),
                     RegistrySweeper(backend),
+                    *(duty(backend, index, feeder) for duty in self.duties),
                 ]
                 async with AsyncExitStack() as started:
                     await feeder.start()

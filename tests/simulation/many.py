@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from simulation.flows.defects import DEFECTS as FLOW_DEFECTS
+from simulation.programs.defects import DEFECTS as PROGRAM_DEFECTS
 from simulation.run import simulate
 
 __all__ = ["DEFECTS", "find_failure"]
@@ -15,7 +16,7 @@ __all__ = ["DEFECTS", "find_failure"]
 #: A simulation that kills processes never frees what they held, so each process of ours ends after some.
 _SEEDS_PER_PROCESS = 25
 
-DEFECTS = {**FLOW_DEFECTS}
+DEFECTS = {**FLOW_DEFECTS, **PROGRAM_DEFECTS}
 
 
 def _is_failing(seed: int, defect: str | None) -> tuple[int, bool]:

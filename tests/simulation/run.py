@@ -18,6 +18,7 @@ from simulation.flows.kind import Flows
 from simulation.history import format_history, recorded_logs
 from simulation.kind import Kind, Problems
 from simulation.loop import SimLoop
+from simulation.programs.kind import Programs
 from simulation.virtual_time import virtual_world
 
 __all__ = ["KINDS", "Verdict", "shrink", "simulate"]
@@ -30,7 +31,7 @@ _STEPS_MAX = 3_000_000
 #: Processes have this long to start before the first client asks.
 _START_SECONDS = 2.0
 #: Every kind of run that takes part.
-KINDS: tuple[type[Kind], ...] = (Flows,)
+KINDS: tuple[type[Kind], ...] = (Flows, Programs)
 
 
 @dataclass(frozen=True)

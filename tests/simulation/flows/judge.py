@@ -85,12 +85,13 @@ class FlowJudge:
         before.run, before.revision = run, message.seq
 
     def _on_withdrawal(self, run_id: str, before: _Known | None) -> None:
-        if before is None or before.run.status is not RunState.PENDING or before.run.attempt:
+        if before is None:
+            return  # a run of another kind
+        if before.run.status is not RunState.PENDING or before.run.attempt:
             self.blame("a run was withdrawn that somebody had touched", run_id)
         elif run_id in self.accepted:
             self.blame("a run was withdrawn after it had been accepted", run_id)
-        if before is not None:
-            before.is_withdrawn = True
+        before.is_withdrawn = True
 
     # What is acknowledged.
 
