@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pyoco_server import wiring
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.run import Owner
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
@@ -26,7 +26,7 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.loops.worker import Badge, Worker
-from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
 from simulation.flows.executor import PretendedExecutor
 from simulation.loop import SimLoop
@@ -75,6 +75,9 @@ class Service(Generic[T]):
     is_wanted: bool = True
 
 
+Addition = Callable[[Service[Any], Backend], AbstractAsyncContextManager[None]]
+
+
 class Deployment:
     def __init__(self, loop: SimLoop, root: Path, shape: Shape, name: str) -> None:
         self.loop, self.shape, self._root = loop, shape, root
@@ -89,7 +92,13 @@ class Deployment:
             abandon_after_sec=60.0,
         )
         self.grid = GridConfig()
+        self.priced = PricedConfig(priced_enabled=False), AwsSettings()
         self.services: dict[str, Service[Any]] = {}
+        #: What kinds of runs add to each worker and keeper, for as long as its process lives.
+        self.in_worker: list[Addition] = []
+        self.in_keeper: list[Addition] = []
+        #: How faults of the stores of one kind of runs are injected, by the kind of fault.
+        self.injectors: dict[str, Callable[[Any], None]] = {}
         #: Called with the process and the run whenever work begins.
         self.on_execute: Callable[[str, str], None] = lambda _process, _run_id: None
         self._supervisor = Process("init", loop=loop)
@@ -155,7 +164,7 @@ class Deployment:
         return replace(self.config, data_dir=str(folder))
 
     async def _gateway(self, service: Service[State]) -> None:
-        async with wiring.open_gateway_backend(self._folder(service), grid=self.grid) as backend:
+        async with wiring.open_gateway_backend(self._folder(service), self.priced, self.grid) as backend:
             state = State(backend)
             await state.start()
             service.inside = state
@@ -163,18 +172,18 @@ class Deployment:
 
     async def _worker(self, service: Service[Worker]) -> None:
         config = self._folder(service)
-        async with wiring.open_backend(config, service.name) as backend:
+        async with wiring.open_backend(config, service.name, priced=self.priced) as backend:
             executor = PretendedExecutor(lambda run_id: self.on_execute(service.name, run_id))
             badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
             worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
             await worker.start()
             service.inside = worker
-            await asyncio.Event().wait()
+            await self._live(service, backend, self.in_worker)
 
     async def _keeper(self, service: Service[list[Loop]]) -> None:
         config = self._folder(service)
         with wiring.open_index(config) as index:
-            async with wiring.open_backend(config, service.name) as backend:
+            async with wiring.open_backend(config, service.name, priced=self.priced) as backend:
                 feeder = IndexFeeder(backend.runs, index)
                 duties: list[Loop] = [
                     Advisories(backend),
@@ -189,7 +198,13 @@ class Deployment:
                         await duty.start()
                         started.push_async_callback(duty.stop)
                     service.inside = duties
-                    await asyncio.Event().wait()
+                    await self._live(service, backend, self.in_keeper)
+
+    async def _live(self, service: Service[Any], backend: Backend, additions: list[Addition]) -> None:
+        async with AsyncExitStack() as added:
+            for addition in additions:
+                await added.enter_async_context(addition(service, backend))
+            await asyncio.Event().wait()
 
     # Requests.
 

@@ -15,6 +15,7 @@ from simulation.flows.kind import Flows
 from simulation.history import format_history
 from simulation.kind import Kind, Problems
 from simulation.loop import SimLoop
+from simulation.packs.kind import Packs
 from simulation.virtual_time import virtual_world
 
 __all__ = ["KINDS", "Verdict", "shrink", "simulate"]
@@ -27,7 +28,7 @@ _STEPS_MAX = 3_000_000
 #: Processes have this long to start before the first client asks.
 _START_SECONDS = 2.0
 #: Every kind of run that takes part.
-KINDS: tuple[type[Kind], ...] = (Flows,)
+KINDS: tuple[type[Kind], ...] = (Flows, Packs)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Verdict:
 
 def simulate(seed: int, faults: Sequence[Fault] | None = None, kinds: Sequence[type[Kind]] = KINDS) -> Verdict:
     """`faults`: these instead of those of the seed. Everything else follows from the seed alone."""
+    for kind in kinds:
+        kind.prepare()
     loop = SimLoop(seed, steps_max=_STEPS_MAX, seconds_max=_WORK_SECONDS + 2 * _SETTLE_SECONDS)
     root = Path(tempfile.mkdtemp(prefix="pyoco-simulation-"))
     try:
@@ -63,7 +66,11 @@ async def _simulate(
     deployment = Deployment(loop, root, _shape(loop), f"simulation-{seed}")
     playing = [kind(deployment, problems) for kind in kinds]
     await deployment.start()
-    drawn = draw(loop.stream("faults"), list(deployment.services), _WORK_SECONDS)
+    targets = list(deployment.services)
+    drawn = [*draw(loop.stream("faults"), targets, _WORK_SECONDS)]
+    for kind in playing:
+        drawn += kind.faults(targets, _WORK_SECONDS)
+    drawn.sort(key=lambda fault: fault.at)
     faults = tuple(drawn if given is None else given)
     for fault in faults:
         loop.call_later(fault.at, inject, deployment, fault)
@@ -79,6 +86,8 @@ async def _simulate(
     await asyncio.gather(working, return_exceptions=True)
     found = (*problems.found, *(f"{where} failed: {error!r}" for _, where, _, error in loop.failures))
     await deployment.stop()
+    for kind in playing:
+        kind.close()
     return Verdict(seed, found, faults, format_history(loop.history), loop.steps)
 
 
