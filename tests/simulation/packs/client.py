@@ -55,7 +55,7 @@ class PackClient:
         loop = self.deployment.loop
         async with asyncio.TaskGroup() as under_way:
             while loop.elapsed() < until:
-                await asyncio.sleep(self.dice.expovariate(0.25))
+                await asyncio.sleep(self.dice.expovariate(0.5))
                 if self.dice.random() < 0.6 or not self.mine:
                     under_way.create_task(self.submit(until + _OWED_SECONDS))
                 else:
@@ -67,7 +67,7 @@ class PackClient:
         reserved = dice.choice((1_000, 60_000, 250_000, 900_000))
         inputs = {
             "n": name,
-            "seconds": dice.choice((0.0, 0.02, 1.0, 6.0, 45.0)),
+            "seconds": dice.choice((0.0, 0.02, 0.3, 1.0, 6.0, 45.0)),
             "end": dice.choice(("complete", "complete", "complete", "fail", "crash")),
             "cost": dice.choice((0, 700, 50_000, 2_000_000)),
             "stubborn": dice.random() < 0.2,

@@ -20,7 +20,7 @@ __all__ = ["StoreFaults", "draw_store_faults"]
 #: How likely each kind is.
 _WEIGHTS = {
     "die in transaction": 4,
-    "die after commit": 3,
+    "die after commit": 5,
     "unheard commit": 3,
     "lose ledger requests": 2,
     "lose ledger replies": 3,
@@ -34,17 +34,19 @@ _USUAL_SECONDS = (0.000_1, 0.002)
 
 
 def draw_store_faults(dice: random.Random, targets: Sequence[str], until: float) -> tuple[Fault, ...]:
-    """Between none and seven."""
-    kinds = dice.choices(list(_WEIGHTS), weights=list(_WEIGHTS.values()), k=dice.randrange(8))
+    """Between none and ten."""
+    kinds = dice.choices(list(_WEIGHTS), weights=list(_WEIGHTS.values()), k=dice.randrange(11))
     return tuple(_draw(dice, kind, targets, until) for kind in kinds)
 
 
 def _draw(dice: random.Random, kind: str, targets: Sequence[str], until: float) -> Fault:
-    at, target = round(dice.uniform(2.0, until), 3), dice.choice(list(targets))
+    # Keepers have little to do unless somebody else has failed.
+    busy = [name for name in targets if not name.startswith("keeper")]
+    at, target = round(dice.uniform(2.0, until), 3), dice.choice([*targets, *busy])
     if kind.startswith("lose"):
         seconds = round(dice.choice(_SECONDS) * dice.uniform(0.5, 1.5), 3)
         return Fault(at, kind, target, seconds, round(dice.choice((0.1, 0.5, 1.0)), 2))
-    return Fault(at, kind, target, amount=dice.randrange(1, 40 if kind == "die in transaction" else 12))
+    return Fault(at, kind, target, amount=dice.randrange(1, 40 if kind == "die in transaction" else 8))
 
 
 @dataclass

@@ -20,7 +20,7 @@ from simulation.kind import Problems
 from simulation.loop import SimLoop
 from simulation.network import WatchedNats
 from simulation.packs.books import Books, Fact, Row
-from simulation.packs.steps import NEW, READY, step_problems
+from simulation.packs.steps import NEW, READY, step_of, step_problems
 
 __all__ = ["PackJudge"]
 
@@ -143,7 +143,8 @@ class PackJudge:
             return
         self.rows[run_id] = row
         if before is None or before.version != row.version:
-            self._loop.record("row", run=run_id, at=str(row.at), version=row.version)
+            step = "T1" if before is None else step_of(before, row)
+            self._loop.record("row", run=run_id, step=step, at=str(row.at), version=row.version)
         if before is not None:
             for problem in step_problems(before, row, now_us, self._spans):
                 self.blame(problem, run_id)

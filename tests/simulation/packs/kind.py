@@ -65,7 +65,7 @@ def _config(*, is_split: bool) -> PricedConfig:
         priced_reaper_interval_sec=5,
         priced_sweeper_interval_sec=10,
         priced_reconcile_interval_sec=10,
-        priced_reconcile_after_sec=45,
+        priced_reconcile_after_sec=15,
         priced_reservation_ttl_sec=300,
         priced_submit_abandon_sec=30,
         priced_resend_after_sec=15,

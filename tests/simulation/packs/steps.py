@@ -9,7 +9,7 @@ from pyoco_server.core.priced.states import STEPS, At, Money, Stage, Status
 from pyoco_server.ports.ledger.port import Spans
 from simulation.packs.books import Row
 
-__all__ = ["NEW", "READY", "end_problems", "step_problems"]
+__all__ = ["NEW", "READY", "step_of", "step_problems"]
 
 (NEW,) = STEPS["T2"].sources
 (READY,) = STEPS["T4"].sources
@@ -36,7 +36,7 @@ def step_problems(before: Row, after: Row, now_us: int, spans: Spans) -> Iterato
     for column in _FIXED:
         if getattr(before, column) != getattr(after, column):
             yield f"{column} has changed"
-    step = _step_of(before, after)
+    step = step_of(before, after)
     if step is None:
         yield f"no step leads from {before.at} to {after.at}"
         return
@@ -49,7 +49,7 @@ def step_problems(before: Row, after: Row, now_us: int, spans: Spans) -> Iterato
         yield from (f"{step}: {problem}" for problem in _CHECKS[step](before, after, now_us, spans))
 
 
-def _step_of(before: Row, after: Row) -> str | None:
+def step_of(before: Row, after: Row) -> str | None:
     """Places alone do not tell all steps apart: the actor and the token tell the others."""
     if before.version == after.version and before.at == after.at:
         return "T5"
@@ -129,10 +129,10 @@ def _commit(before: Row, after: Row, now_us: int, spans: Spans) -> Iterator[str]
         yield f"the intent was {intent['status']}"
     if after.actual_cost_usd_micros != min(intent["charge_usd_micros"], after.reservation_max_cost_usd_micros):
         yield f"the charge is {after.actual_cost_usd_micros}, the intent was {intent['charge_usd_micros']}"
-    yield from end_problems(after)
+    yield from _end_problems(after)
 
 
-def end_problems(row: Row) -> Iterator[str]:
+def _end_problems(row: Row) -> Iterator[str]:
     """PRICED-8, PRICED-11 to PRICED-13."""
     charge, reserved = row.actual_cost_usd_micros, row.reservation_max_cost_usd_micros
     if charge is None or not 0 <= charge <= reserved:
