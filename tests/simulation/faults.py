@@ -1,4 +1,5 @@
-"""What goes wrong, and when: a list drawn from the seed before the simulation starts, so that a shorter one can be tried."""
+"""What goes wrong, and when: a list drawn from the seed before the simulation starts, so that a shorter one can be
+tried."""
 
 from __future__ import annotations
 

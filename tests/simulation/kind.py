@@ -33,7 +33,7 @@ class Kind(abc.ABC):
     def __init__(self, deployment: Deployment, problems: Problems) -> None:
         self.deployment, self.problems = deployment, problems
 
-    @classmethod
+    @classmethod  # noqa: B027 - most kinds have nothing to prepare
     def prepare(cls) -> None:
         """Called before each simulation, outside of virtual time: make what all simulations of a process share."""
 
@@ -41,7 +41,7 @@ class Kind(abc.ABC):
         """What goes wrong in the stores of this kind alone. `Deployment.injectors` has to know each kind of fault."""
         return ()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most kinds have nothing to release
         """The simulation is over: release what it used."""
 
     @abc.abstractmethod

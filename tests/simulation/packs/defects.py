@@ -1,4 +1,4 @@
-"""Defects to put into the product, so that a test can tell whether the simulator finds them. One context manager each."""
+"""Defects to put into the product, so that a test can tell whether the simulator finds them: a context manager each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from sqlalchemy import Update, update
+from sqlalchemy import Update, bindparam, update
 
-from pyoco_server.actions.priced import same_key, submit
+from pyoco_server.actions.priced import place_joint, place_split, same_key, submit
 from pyoco_server.actions.priced.intents import refund
 from pyoco_server.core.priced.journal import Closing, Kind, Txn, topup_key
 from pyoco_server.core.priced.reasons import Reason
@@ -34,7 +34,7 @@ from simulation.process import CURRENT
 
 __all__ = ["DEFECTS"]
 
-_RUN = ends.bindparam("_run", type_=RunId())
+_RUN = bindparam("_run", type_=RunId())
 
 
 def _unconditional(values: dict[str, Any]) -> Update:
@@ -265,18 +265,16 @@ def key_without_its_payload() -> Iterator[None]:
     def look(existing: PricedRun, ask: Any, now_us: int) -> Any:
         return original(existing, mock.Mock(payload_hash=existing.payload_hash), now_us)
 
-    from pyoco_server.actions.priced import place_joint, place_split  # noqa: PLC0415 - the modules, not the functions
-
-    with mock.patch.object(place_joint, "look_at_same_key", look):
-        with mock.patch.object(place_split, "look_at_same_key", look):
-            yield
+    with (
+        mock.patch.object(place_joint, "look_at_same_key", look),
+        mock.patch.object(place_split, "look_at_same_key", look),
+    ):
+        yield
 
 
 @contextlib.contextmanager
 def unknown_commit_taken_for_lost() -> Iterator[None]:
     """Split mode: a submit whose T2 got no answer gives the reservation back at once."""
-    from pyoco_server.actions.priced import place_split  # noqa: PLC0415 - as above
-
     original = SqlLedger.transact
 
     async def transact(self: SqlLedger, work: Callable[[LedgerTx], Any]) -> Any:

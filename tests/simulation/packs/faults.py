@@ -140,7 +140,7 @@ class StoreFaults:
             return
         name = self._loop.current().name
         for loss in self._losses:
-            if loss.process == name and loss.is_request == is_request and call.startswith(loss.calls):
-                if self._dice.random() < loss.likelihood:
-                    self._loop.record("call lost", call=call, way="request" if is_request else "reply")
-                    raise DependencyUnavailable(f"{call} was lost")
+            is_hit = loss.process == name and loss.is_request == is_request and call.startswith(loss.calls)
+            if is_hit and self._dice.random() < loss.likelihood:
+                self._loop.record("call lost", call=call, way="request" if is_request else "reply")
+                raise DependencyUnavailable(f"{call} was lost")

@@ -193,19 +193,7 @@ class PackJudge:
         """The row and the journal tell the same."""
         row, posted = self.rows.get(run_id), self._posted[run_id]
         found = (posted.reserved, posted.closed_by, posted.charge)
-        if row is None:
-            expected = [(None, None, 0)]
-        else:
-            amount = row.reservation_max_cost_usd_micros
-            expected = {
-                Money.NONE: [(None, None, 0)],
-                Money.RESERVED: [(amount, None, 0)],
-                Money.SETTLED: [(amount, "SETTLE", row.actual_cost_usd_micros)],
-                # Without entries: given up before it was known to be reserved.
-                Money.REFUNDED: [(amount, "REFUND", 0), (None, None, 0)],
-                Money.DISPUTED: [found],
-            }[row.at.money]
-        if found not in expected:
+        if (row is None or row.at.money is not Money.DISPUTED) and found not in _expected(row):
             place = "deleted" if row is None else str(row.at)
             self.blame(f"a run is {place}, and the journal has {found} of it", run_id)
 
@@ -266,9 +254,9 @@ class PackJudge:
         found += [("an accepted run is lost", run_id) for run_id in self._accepted if run_id not in self.rows]
         for run_id, row in self.rows.items():
             shown = self._shown.get(run_id)
-            if row.has_ended and row.at.status is not Status.EXPIRED:
-                if shown is None or version_of(shown) != row.version or shown.status.value != row.at.status.value:
-                    found.append((f"the lists show {shown and shown.status} for {row.at}", run_id))
+            told = None if shown is None else (version_of(shown), shown.status.value)
+            if row.at.status in (Status.COMPLETED, Status.FAILED) and told != (row.version, row.at.status.value):
+                found.append((f"the lists show {told} for {row.at}, version {row.version}", run_id))
         queue = self._nats.streams.get(_QUEUE)
         if queue is not None and queue.messages:
             found.append((f"{len(queue.messages)} messages are left in the queue of packs", ""))
@@ -296,3 +284,15 @@ class PackJudge:
         for run_id, row in self.rows.items():
             if row.at.money is Money.DISPUTED:
                 self.blame("a run is disputed", run_id)
+
+
+def _expected(row: Row | None) -> list[tuple[int | None, str | None, int]]:
+    """What the journal may have of a run: what is reserved, how it was closed, and the charge."""
+    if row is None or row.at.money is Money.NONE:
+        return [(None, None, 0)]
+    amount = row.reservation_max_cost_usd_micros
+    if row.at.money is Money.RESERVED:
+        return [(amount, None, 0)]
+    if row.at.money is Money.SETTLED:
+        return [(amount, "SETTLE", row.actual_cost_usd_micros)]
+    return [(amount, "REFUND", 0), (None, None, 0)]  # nothing: given up before it was known to be reserved

@@ -141,9 +141,10 @@ def _end_problems(row: Row) -> Iterator[str]:
         yield "a run was refunded that was charged or started"
     elif row.at.money is Money.SETTLED and row.started_at is None:
         yield "a run was charged that was never started"
-    elif row.at.status is Status.FAILED and row.at.money is Money.SETTLED:
-        if charge != min(row.minimum_fee_usd_micros, reserved):
-            yield f"a failure costs {charge} instead of the minimum fee"
+    elif (row.at.status, row.at.money) == (Status.FAILED, Money.SETTLED) and charge != min(
+        row.minimum_fee_usd_micros, reserved
+    ):
+        yield f"a failure costs {charge} instead of the minimum fee"
     has_pointer = {row.result_bucket is not None, row.result_key is not None, row.result_sha256 is not None}
     if has_pointer != {row.at.status is Status.COMPLETED}:
         yield f"a {row.at.status} run and its result do not fit"

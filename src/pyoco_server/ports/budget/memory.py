@@ -71,7 +71,7 @@ class MemoryBudget:
 
     def __init__(self, store: MemoryBudgets, now_ms: Callable[[], int] | None = None) -> None:
         """`now_ms`: instead of the clock of the store."""
-        self._store, self._now_ms = store, now_ms or (lambda: store.now_ms())
+        self._store, self._now_ms = store, now_ms or store.now_ms
 
     async def reserve(
         self, tenant_id: str, run_id: str, amount_usd_micros: int, at_us: int

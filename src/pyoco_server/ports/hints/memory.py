@@ -69,7 +69,7 @@ class MemoryHints:
         now_ms: Callable[[], int] | None = None,
     ) -> None:
         """`now_ms`: instead of the clock of the store."""
-        self._store, self._now_ms = store, now_ms or (lambda: store.now_ms())
+        self._store, self._now_ms = store, now_ms or store.now_ms
         self._lease_seconds, self._mapping_seconds = lease_seconds, mapping_seconds
 
     async def lock(self, tenant_id: str, idempotency_key: str, token: str) -> bool:
