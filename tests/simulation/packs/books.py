@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from pyoco_server.core.priced.audit_note import AuditNote
 from pyoco_server.core.priced.states import At, Money, Stage, Status
 from pyoco_server.ports.ledger.memory import MemoryDatabase
 
@@ -105,6 +106,12 @@ class Books:
         """Sums by tenant; joint mode."""
         sql = "SELECT tenant_id, sum(reserved_usd_micros) AS held FROM reservations WHERE state = 'OPEN' GROUP BY 1"
         return {each["tenant_id"]: each["held"] for each in self._all(sql)}
+
+    def differences(self) -> int:
+        """How many the last audit has found."""
+        found = self._all("SELECT value FROM ledger_settings WHERE name = 'note:last_audit'")
+        note = AuditNote.read(found[0]["value"]) if found else None
+        return 0 if note is None else note.seen_by(None)
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         return self._connection.execute(sql, values).fetchall()

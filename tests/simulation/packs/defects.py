@@ -12,13 +12,15 @@ from sqlalchemy import Update, bindparam, update
 
 from pyoco_server.actions.priced import place_joint, place_split, same_key, submit
 from pyoco_server.actions.priced.intents import refund
-from pyoco_server.core.priced.journal import Closing, Kind, Txn, topup_key
+from pyoco_server.core.priced.journal import Closing, Kind, Txn
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, Basis, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, PyocoError
+from pyoco_server.loops.priced import sweeper
+from pyoco_server.loops.priced.reconciler import Reconciler
 from pyoco_server.ports.budget.memory import MemoryBudget
-from pyoco_server.ports.budget.port import Closed, Credited, NoReserve, OpenReservation
+from pyoco_server.ports.budget.port import Closed, NoReserve, OpenReservation
 from pyoco_server.ports.ledger import ends, leases
 from pyoco_server.ports.ledger.dialect import clock
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
@@ -231,29 +233,37 @@ def heartbeat_that_revives_a_lease() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reap_without_a_second_look() -> Iterator[None]:
-    """The reaper claims what its scan has found, also when the lease was renewed meanwhile."""
-    original = ends._ground
+def reserve_without_its_condition() -> Iterator[None]:
+    """Split mode: the budget takes the money again when a reservation is repeated."""
+    original = MemoryBudget._reserve
 
-    def ground(basis: Basis, on_postgres: bool) -> Any:
-        return () if basis is Basis.LEASE_EXPIRED else original(basis, on_postgres)
+    def reserve(self: MemoryBudget, wanted: OpenReservation) -> Any:
+        self._store.reservations.drop(wanted.run_id)
+        return original(self, wanted)
 
-    ends._claim.cache_clear()
-    with mock.patch.object(ends, "_ground", ground):
+    with mock.patch.object(MemoryBudget, "_reserve", reserve):
         yield
-    ends._claim.cache_clear()
 
 
 @contextlib.contextmanager
-def credit_given_twice() -> Iterator[None]:
-    """Split mode: the budget does not remember which credits it has."""
+def sweeper_that_sends_nothing_again() -> Iterator[None]:
+    """A run whose gateway died before it was sent is not sent again: it waits until it is given up."""
 
-    async def credit(self: MemoryBudget, tenant_id: str, amount: int, ref: str) -> Credited:
-        async with self._store.network.call("budget.credit"):
-            self._store.credits[topup_key(ref)] = amount
-            return Credited(self._add(tenant_id, amount))
+    async def send_again(priced: Priced, run: PricedRun) -> bool:
+        return False
 
-    with mock.patch.object(MemoryBudget, "credit", credit):
+    with mock.patch.object(sweeper, "send_again", send_again):
+        yield
+
+
+@contextlib.contextmanager
+def reconciler_that_does_nothing() -> Iterator[None]:
+    """Nobody completes an end that was claimed and not made."""
+
+    async def turn(self: Reconciler) -> None:
+        """Nothing."""
+
+    with mock.patch.object(Reconciler, "turn", turn):
         yield
 
 
@@ -304,8 +314,9 @@ DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
         answer_before_the_commit,
         missing_refund_in_journal,
         heartbeat_that_revives_a_lease,
-        reap_without_a_second_look,
-        credit_given_twice,
+        reserve_without_its_condition,
+        sweeper_that_sends_nothing_again,
+        reconciler_that_does_nothing,
         key_without_its_payload,
         unknown_commit_taken_for_lost,
     )

@@ -27,6 +27,7 @@ _WEIGHTS = {
     "lose budget requests": 2,
     "lose budget replies": 4,
     "die after budget call": 3,
+    "skew clock": 3,
 }
 _SECONDS = (0.5, 3.0, 10.0, 30.0)
 #: Seconds one way, on a network without trouble.
@@ -43,6 +44,9 @@ def _draw(dice: random.Random, kind: str, targets: Sequence[str], until: float) 
     # Keepers have little to do unless somebody else has failed.
     busy = [name for name in targets if not name.startswith("keeper")]
     at, target = round(dice.uniform(2.0, until), 3), dice.choice([*targets, *busy])
+    if kind == "skew clock":  # further than a lease is long, and of those who decide about leases
+        keepers = [name for name in targets if name.startswith("keeper")]
+        return Fault(at, kind, dice.choice(keepers), amount=round(dice.uniform(15.0, 90.0), 1))
     if kind.startswith("lose"):
         seconds = round(dice.choice(_SECONDS) * dice.uniform(0.5, 1.5), 3)
         return Fault(at, kind, target, seconds, round(dice.choice((0.1, 0.5, 1.0)), 2))
@@ -78,7 +82,9 @@ class StoreFaults:
             network.on_request, network.on_reply = self._on_request, self._on_reply
 
     def injectors(self) -> dict[str, Callable[[Any], None]]:
-        return {kind: self._lose if kind.startswith("lose") else self._count for kind in _WEIGHTS}
+        return {
+            kind: self._lose if kind.startswith("lose") else self._count for kind in _WEIGHTS if kind != "skew clock"
+        }
 
     def _count(self, fault: Fault) -> None:
         self._countdowns[fault.kind, fault.target] = int(fault.amount)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyoco_server.core.priced.journal import REVENUE, available, held
+from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.projection import version_of
 from pyoco_server.core.priced.run import NewRun, PricedRun
 from pyoco_server.core.priced.states import Money, Status
@@ -122,6 +123,8 @@ class PackJudge:
     # What is committed.
 
     def on_commit(self) -> None:
+        if self._books.differences() and not self._has_half_a_credit:
+            self.blame("an audit has found that money does not add up")
         facts, changed = self._books.new_facts(), self._books.changed_runs()
         if not facts and not changed:
             return
@@ -135,6 +138,11 @@ class PackJudge:
         if self._budgets is None:
             self._check_tables()
 
+    @property
+    def _has_half_a_credit(self) -> bool:
+        """Split mode: a process died between the journal and the budget. The operator repeats the credit."""
+        return self._budgets is not None and any(key not in self._budgets.credits for key in self._topups)
+
     def _change(self, run_id: str, row: Row | None, now_us: int) -> None:
         before = self.rows.pop(run_id, None)
         if row is None:
@@ -145,6 +153,8 @@ class PackJudge:
         if before is None or before.version != row.version:
             step = "T1" if before is None else step_of(before, row)
             self._loop.record("row", run=run_id, step=step, at=str(row.at), version=row.version)
+        if before is not None and step_of(before, row) == "T11" and run_id not in self._dead_letters():
+            self.blame("a run was given up although no worker has refused its message", run_id)
         if before is not None:
             for problem in step_problems(before, row, now_us, self._spans):
                 self.blame(problem, run_id)
@@ -152,6 +162,10 @@ class PackJudge:
             self.blame(f"a row began at {row.at}, version {row.version}", run_id)
         if row.has_ended and (before is None or not before.has_ended):
             self._check_work(run_id, row)
+
+    def _dead_letters(self) -> set[str]:
+        letters = self._nats.streams.get(f"{_QUEUE}_DLQ")
+        return {decode(each.data).run_id for each in letters.messages.values()} if letters is not None else set()
 
     def _check_work(self, run_id: str, row: Row) -> None:
         """The end fits the work."""

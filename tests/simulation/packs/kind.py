@@ -70,7 +70,7 @@ def _config(*, is_split: bool) -> PricedConfig:
         priced_submit_abandon_sec=30,
         priced_resend_after_sec=15,
         priced_orphan_after_sec=90,
-        priced_audit_interval_sec=60,
+        priced_audit_interval_sec=20,
     )
 
 
