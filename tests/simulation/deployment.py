@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pyoco_server import wiring
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.run import Owner
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
@@ -76,6 +76,9 @@ class Service(Generic[T]):
     is_wanted: bool = True
 
 
+Addition = Callable[[Service[Any], Backend], AbstractAsyncContextManager[None]]
+
+
 class Deployment:
     def __init__(self, loop: SimLoop, root: Path, shape: Shape, name: str) -> None:
         self.loop, self.shape, self._root = loop, shape, root
@@ -94,7 +97,13 @@ class Deployment:
         self.lanes: list[Callable[[Backend, str], Awaitable[Lane]]] = []
         #: What each keeper does beside its duties for flows.
         self.duties: list[Callable[[Backend, Index, IndexFeeder], Loop]] = []
+        self.priced = PricedConfig(priced_enabled=False), AwsSettings()
         self.services: dict[str, Service[Any]] = {}
+        #: What kinds of runs add to each worker and keeper, for as long as its process lives.
+        self.in_worker: list[Addition] = []
+        self.in_keeper: list[Addition] = []
+        #: How faults of the stores of one kind of runs are injected, by the kind of fault.
+        self.injectors: dict[str, Callable[[Any], None]] = {}
         #: Called with the process and the run whenever work begins.
         self.on_execute: Callable[[str, str], None] = lambda _process, _run_id: None
         self._supervisor = Process("init", loop=loop)
@@ -165,7 +174,7 @@ class Deployment:
         return self.grid if self.lanes else None
 
     async def _gateway(self, service: Service[State]) -> None:
-        async with wiring.open_gateway_backend(self._folder(service), grid=self.grid) as backend:
+        async with wiring.open_gateway_backend(self._folder(service), self.priced, self.grid) as backend:
             state = State(backend)
             await state.start()
             service.inside = state
@@ -173,7 +182,7 @@ class Deployment:
 
     async def _worker(self, service: Service[Worker]) -> None:
         config = self._folder(service)
-        async with wiring.open_backend(config, service.name, grid=self._grid) as backend:
+        async with wiring.open_backend(config, service.name, priced=self.priced, grid=self._grid) as backend:
             executor = PretendedExecutor(lambda run_id: self.on_execute(service.name, run_id))
             badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
             worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
@@ -181,12 +190,12 @@ class Deployment:
                 worker.add_lane(await start_lane(backend, service.name))
             await worker.start()
             service.inside = worker
-            await asyncio.Event().wait()
+            await self._live(service, backend, self.in_worker)
 
     async def _keeper(self, service: Service[list[Loop]]) -> None:
         config = self._folder(service)
         with wiring.open_index(config) as index:
-            async with wiring.open_backend(config, service.name, grid=self._grid) as backend:
+            async with wiring.open_backend(config, service.name, priced=self.priced, grid=self._grid) as backend:
                 feeder = IndexFeeder(backend.runs, index)
                 duties: list[Loop] = [
                     Advisories(backend),
@@ -202,7 +211,13 @@ class Deployment:
                         await duty.start()
                         started.push_async_callback(duty.stop)
                     service.inside = duties
-                    await asyncio.Event().wait()
+                    await self._live(service, backend, self.in_keeper)
+
+    async def _live(self, service: Service[Any], backend: Backend, additions: list[Addition]) -> None:
+        async with AsyncExitStack() as added:
+            for addition in additions:
+                await added.enter_async_context(addition(service, backend))
+            await asyncio.Event().wait()
 
     # Requests.
 

@@ -76,7 +76,10 @@ def _draw(dice: random.Random, kind: str, targets: Sequence[str], until: float) 
 def inject(deployment: Deployment, fault: Fault) -> None:
     """Let it happen now. Whatever lasts ends by itself after its time."""
     deployment.loop.record("fault", what=str(fault).strip())
-    _INJECT[fault.kind](deployment, fault)
+    if fault.kind in _INJECT:
+        _INJECT[fault.kind](deployment, fault)
+    else:
+        deployment.injectors[fault.kind](fault)
 
 
 def _kill(deployment: Deployment, fault: Fault) -> None:

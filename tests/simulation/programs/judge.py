@@ -9,7 +9,8 @@ from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import read_snapshot
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.nats.memory.stream import Message, Stream
+from pyoco_server.ports.nats.memory.messages import Message
+from pyoco_server.ports.nats.memory.stream import Stream
 from simulation.deployment import Deployment
 from simulation.kind import Problems
 from simulation.programs.executor import Behaviour
@@ -177,7 +178,7 @@ class ProgramJudge:
         self._loop.record("queued", by=self.writer, run=run_id)
         if run_id not in self.known:
             self.blame("a job was queued that is not recorded", run_id)
-        if len([each for each in self._nats.streams[_QUEUE].messages.values() if each.subject == message.subject]) > 1:
+        if len([each for each in self._nats.streams[_QUEUE].messages.since(1) if each.subject == message.subject]) > 1:
             self.blame("a job has two messages", run_id)
 
     def _on_unqueued(self, message: Message) -> None:
@@ -222,7 +223,7 @@ class ProgramJudge:
             run = self.known[run_id].run
             self.blame(f"a job is stuck as {run.status}, attempt {run.attempt}", run_id)
         queue = self._nats.streams.get(_QUEUE)
-        for message in queue.messages.values() if queue is not None else ():
+        for message in queue.messages.since(1) if queue is not None else ():
             self.blame("a message is left in the queue", message.subject.rpartition(".")[2])
         for run_id in self._unburied:
             self.blame("a dead letter is missing", run_id)
@@ -245,4 +246,4 @@ class ProgramJudge:
 
 
 def _metas(stream: Stream) -> list[Message]:
-    return [each for each in stream.messages.values() if ".M." in each.subject]
+    return [each for each in stream.messages.since(1) if ".M." in each.subject]

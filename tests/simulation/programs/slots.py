@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.nats.memory.stream import Message, Stream
+from pyoco_server.ports.nats.memory.messages import Message
+from pyoco_server.ports.nats.memory.stream import Stream
 
 if TYPE_CHECKING:
     from simulation.programs.judge import ProgramJudge
