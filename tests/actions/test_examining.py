@@ -133,6 +133,7 @@ async def test_without_nats_nothing_else_is_asked(unused_port: int, monkeypatch:
     assert "u:p" not in repr(facts)
 
 
+@pytest.mark.usefixtures("real_nats")  # its address is shown
 async def test_every_address_counts_and_the_password_does_not(nats_url: str, prepared: NatsBackendConfig) -> None:
     config = replace(prepared, nats_url=f"{nats_url}, nats://n2.example.com:4223")
     async with open_deployment(prepared) as deployment:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 import uuid
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from support.doors_support import Door, call, check_refusal, endless
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from support.gateways import Gateway, error, ids, open_gateway, shown, stock_of, stored
 from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 KEY = "Idempotency-Key"
 UNAVAILABLE = error(3, "nats unavailable")
@@ -339,6 +338,7 @@ class TestOutage:
         answer = await send(gateway, [{"flow_name": "f"}] * 1000)
         assert (answer.json()["accepted"], answer.json()["refused"]) == (999, 1)
 
+    @pytest.mark.steady_time
     @pytest.mark.usefixtures("impatient_gateways")
     async def test_a_server_that_is_away_is_told_within_5_seconds(
         self, own_nats_server: NatsServer, tmp_path: Path
@@ -353,7 +353,8 @@ class TestOutage:
                 answer = await send(gateway, runs, **headers)
                 assert (answer.status_code, answer.json()) == (503, UNAVAILABLE), headers
 
-            await asyncio.gather(*(soon(partial(send_in_vain, headers), 5.0) for headers in ({}, {KEY: "k"})))
+            async with asyncio.timeout(5.0):
+                await asyncio.gather(*(send_in_vain(headers) for headers in ({}, {KEY: "k"})))
             await asyncio.to_thread(own_nats_server.start)
             await eventually(gateway.backend.is_up)
             assert len(await accepted(gateway, runs, **{KEY: "k"})) == 1000

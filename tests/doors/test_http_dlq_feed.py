@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from contracts.letters import a_letter
 from pyoco_server.ports.nats.link import Link
@@ -16,7 +17,7 @@ from support.burials import bury_letter, bury_letters, died
 from support.gateways import Gateway, error, fresh_gateway, open_gateway
 from support.letters_http import ask, get, ids, look_often
 from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 
 class TestOtherGateways:
@@ -114,6 +115,7 @@ async def _last_letter(gateway: Gateway) -> int:
     return (await ids(gateway))[0]
 
 
+@pytest.mark.steady_time
 async def test_while_nats_is_away_lists_say_so_and_are_true_again_afterwards(
     own_nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -138,7 +140,8 @@ async def test_while_nats_is_away_lists_say_so_and_are_true_again_afterwards(
                 assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
                 assert answer.headers["retry-after"] == "1"
 
-        await soon(ask_in_vain, 5.0)
+        async with asyncio.timeout(5.0):
+            await ask_in_vain()
         await asyncio.to_thread(own_nats_server.start)
 
         async def is_back() -> bool:

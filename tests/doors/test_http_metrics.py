@@ -26,7 +26,7 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, BERT
 from support.gateways import Gateway, claimed, ended, error, open_gateway, shown, stored, submit
 from support.servers import NatsServer, config_for, forget
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 Values = dict[tuple[str, ...], float]
 
@@ -333,6 +333,7 @@ class TestRequests:
 
 
 class TestTrouble:
+    @pytest.mark.steady_time
     async def test_without_nats_there_are_no_figures(self, own_nats_server: NatsServer, tmp_path: Path) -> None:
         """FLOW-135"""
         async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
@@ -344,7 +345,8 @@ class TestTrouble:
             async def ask_in_vain() -> None:
                 check_away(await gateway.client.get("/metrics"))
 
-            await soon(ask_in_vain, 5.0)
+            async with asyncio.timeout(5.0):
+                await ask_in_vain()
             await asyncio.to_thread(own_nats_server.start)
             await eventually(partial(is_answered, gateway))
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")

@@ -26,7 +26,7 @@ from pyoco_server.ports.nats.link import Link
 from support.doors_support import FORM, check_refusal, disposition, form
 from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway
 from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 from support.wheel_doors import Left, artifacts, history, left, open_spools, register, upload
 from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
@@ -209,6 +209,7 @@ async def half_sent(gateway: Gateway, body: bytes, size: int) -> bytes:
 
 
 class TestStores:
+    @pytest.mark.steady_time
     async def test_without_nats_everything_is_answered_with_503_and_nothing_is_kept(
         self, own_nats_server: NatsServer, tmp_path: Path
     ) -> None:
@@ -229,7 +230,8 @@ class TestStores:
                     assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
                     assert answer.headers["retry-after"] == "1"
 
-            await soon(ask_in_vain, 8.0)
+            async with asyncio.timeout(8.0):
+                await ask_in_vain()
             await eventually(lambda: open_spools(tmp_path) == 0)
             assert state_of(gateway).uploads.taken == state_of(gateway).downloads.taken == 0
 

@@ -18,6 +18,7 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.queue import intake as intakes
 from pyoco_server.ports.queue import puller
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Queue, Reply
@@ -47,6 +48,11 @@ class TestJetStreamQueue(QueueContract):
     @pytest.fixture
     def queue(self, make_queue: MakeQueue) -> Queue:
         return make_queue(ACK_WAIT_SECONDS)
+
+    async def test_a_parked_pull_brings_a_job_of_every_tag(self, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It expires after the test: no other pull can bring the jobs."""
+        monkeypatch.setattr(intakes, "EXPIRES_SECONDS", 3600.0)
+        await self.test_a_waiting_intake_hears_of_every_tag(queue)
 
 
 class TestPutting:

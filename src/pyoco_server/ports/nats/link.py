@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -87,6 +87,8 @@ class Link:
         self._refusals = Refusals()
         #: Answers that nobody waited for any more.
         self._late = 0
+        #: Called when the connection is lost, in the order in which they were added.
+        self.on_loss: dict[Callable[[], None], None] = {}
         #: Grows with each loss. What was parked at the server over an older connection has died with it.
         self.connection = 0
 
@@ -368,6 +370,8 @@ class Link:
         for answer, _, _ in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
+        for hear in list(self.on_loss):
+            hear()
 
     async def _on_reconnected(self) -> None:
         self._refusals.forget_all()

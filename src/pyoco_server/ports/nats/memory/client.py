@@ -47,6 +47,8 @@ class MemoryClient:
         self.max_payload = MAX_PAYLOAD_BYTES
         self.is_connected = False
         self.is_closed = False
+        #: How many there have been. What was under way over an earlier one is lost.
+        self.connections = 0
         self.server_info: Mapping[str, Any] = {"version": _VERSION, "max_payload": MAX_PAYLOAD_BYTES, "jetstream": True}
         self._server: MemoryNats | None = None
         self._prefix = "_INBOX"
@@ -62,13 +64,14 @@ class MemoryClient:
 
     async def connect(self, servers: list[str], inbox_prefix: str = "_INBOX", **options: Any) -> None:
         """To the first of `servers`; raises NoServersError when it takes no connections."""
-        self._loop, self._context = asyncio.get_running_loop(), contextvars.copy_context()
+        self._loop, self.context = asyncio.get_running_loop(), contextvars.copy_context()
         self._prefix = inbox_prefix
         self._callbacks = {name: options[name] for name in ("disconnected_cb", "reconnected_cb") if name in options}
         self._server = server_at(servers[0])
-        if not self._server.is_up:
+        if not self._server.accepts(self):
             raise nats.errors.NoServersError
         self._server.connect(self)
+        self.connections += 1
         self.is_connected = True
 
     async def close(self) -> None:
@@ -82,7 +85,7 @@ class MemoryClient:
     def call_soon(self, act: Callable[[], None]) -> None:
         """In the loop and the context of this connection; a loop that has ended hears nothing more."""
         if not self._loop.is_closed():
-            self._loop.call_soon(act, context=self._context)
+            self._loop.call_soon(act, context=self.context)
 
     # What is heard.
 
@@ -189,7 +192,7 @@ class MemoryClient:
         if self.is_closed or not self.is_connected:
             return
         self.is_connected = False
-        task = self._loop.create_task(self._reconnect(), context=self._context)
+        task = self._loop.create_task(self._reconnect(), context=self.context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -198,11 +201,12 @@ class MemoryClient:
         assert self._server is not None
         while not self.is_closed:
             await asyncio.sleep(_RECONNECT_SECONDS)
-            if self._server.is_up and not self.is_closed:
+            if self._server.accepts(self) and not self.is_closed:
                 break
         else:
             return
         self._server.connect(self)
+        self.connections += 1
         for number, subject in self._subjects.items():
             self._server.subscribe(self, number, subject)
         self.is_connected = True

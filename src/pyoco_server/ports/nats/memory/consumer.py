@@ -310,6 +310,13 @@ class Consumer:
             self.deliveries.again.setdefault(seq)
         self.serve()
 
+    def expire_all(self) -> None:
+        """End every ack timer now, as a server does that has lost its timers."""
+        for held in self.deliveries.unanswered.values():
+            held.due_ns = 0
+        for seq in list(self.deliveries.unanswered):
+            self._overdue(seq)
+
     # Pushes.
 
     def _push(self) -> None:

@@ -19,7 +19,7 @@ from pyoco_server.ports.nats.memory.timer import Timer
 if TYPE_CHECKING:
     from pyoco_server.ports.nats.memory.client import MemoryClient
 
-__all__ = ["MAX_PAYLOAD_BYTES", "MemoryNats", "Wire", "drop_server", "server_at"]
+__all__ = ["MAX_PAYLOAD_BYTES", "MemoryNats", "Wire", "drop_server", "put_server", "server_at"]
 
 #: The default of nats-server.
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -217,6 +217,10 @@ class MemoryNats:
     def start(self) -> None:
         self.is_up = True
 
+    def accepts(self, client: MemoryClient) -> bool:
+        """Whether this client could connect now."""
+        return self.is_up
+
 
 _SERVERS: dict[str, MemoryNats] = {}
 
@@ -224,6 +228,11 @@ _SERVERS: dict[str, MemoryNats] = {}
 def server_at(url: str) -> MemoryNats:
     """The server of this process with that address, `memory://<name>`; made when it is asked for first."""
     return _SERVERS.setdefault(url.removeprefix(_SCHEME), MemoryNats())
+
+
+def put_server(url: str, server: MemoryNats) -> None:
+    """Serve this address by `server`, as the simulator does."""
+    _SERVERS[url.removeprefix(_SCHEME)] = server
 
 
 def drop_server(url: str) -> None:

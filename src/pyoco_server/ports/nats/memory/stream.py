@@ -173,8 +173,12 @@ class Stream:
 
     def change(self, config: Mapping[str, Any]) -> None:
         """New settings, for what is stored already, too."""
+        old_age = self.config["max_age"]
         self.config = stream_config(config)
         self.keep_limits(*self.messages.counts(">"))
+        if self.config["max_age"] and not 0 < old_age <= self.config["max_age"]:
+            for message in self.messages.since(0):
+                self._expire_later(message, 0)
 
     # Expiry.
 
