@@ -1,6 +1,6 @@
 """The JetStream in memory answers as nats-server does: the same operations on both, with fixed seeds.
 
-Nothing here depends on time: ack timers, expiry and heartbeats are covered by the contract classes."""
+Ack timers and heartbeats are left to the contract classes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from support.waiting import eventually
 
 _STEPS = 80
 _FLOORS = frozenset({"ack_floor", "delivered"})
+_MARKED = {"allow_msg_ttl": True, "allow_rollup_hdrs": True, "subject_delete_marker_ttl": 7200 * 1_000_000_000}
 _NO_ACKS = {"ack_policy": "none"}
 KINDS = [
     Kind("limits", {"allow_msg_ttl": True}, ({"max_deliver": 2}, {"filter_subject": "c.>"})),
     Kind("work", {"retention": "workqueue"}, ({"filter_subject": "a", "max_deliver": 3}, {"filter_subject": "c.>"})),
     Kind("bucket", {"max_msgs_per_subject": 1, "discard": "new"}, ({}, {"filter_subject": "*"})),
     Kind("objects", {"allow_rollup_hdrs": True}, (_NO_ACKS, {**_NO_ACKS, "filter_subject": "c.*"}), _FLOORS),
+    Kind("marked", _MARKED, (_NO_ACKS, _NO_ACKS), _FLOORS),
     Kind("full", {"max_msgs": 8, "discard": "new"}, ({"max_deliver": 1}, {"deliver_policy": "new"})),
     Kind("ring", {"max_bytes": 1200, "max_msg_size": 200}, ({"max_deliver": 2}, {"deliver_policy": "new"})),
 ]
@@ -130,6 +132,30 @@ async def test_both_servers_agree_that(link: Link, memory: Link, name: str) -> N
             await _settle(real, own, str(step))
     finally:
         await real.api("STREAM.DELETE.{}")
+
+
+async def test_both_servers_leave_the_same_markers(link: Link, memory: Link) -> None:
+    """A second passes. One stream has messages that expire by themselves, the other a limit on age."""
+    config = {"allow_msg_ttl": True, "allow_rollup_hdrs": True}
+    for more in ({"subject_delete_marker_ttl": _NS}, {"subject_delete_marker_ttl": 90 * _NS, "max_age": _NS}):
+        players = [Player(link, "AGREES"), Player(memory, "AGREES")]
+        for player in players:
+            await player.make_stream(config | more, "CREATE")
+            await player.publish("a", 1, {"Nats-TTL": "1s"})
+            await player.publish("b", 1, {"Nats-TTL": "never"})
+            await player.publish("c.d", 0, {"KV-Operation": "DEL", "Nats-TTL": "1s"})
+        for player in players:
+            await eventually(lambda player=player: _has_markers(player))  # type: ignore[misc]
+        for subject in ("a", "b", "c.d"):
+            expected, found = [await player.get({"last_by_subj": subject}) for player in players]
+            assert found == expected
+        await players[0].api("STREAM.DELETE.{}")
+        await players[1].api("STREAM.DELETE.{}")
+
+
+async def _has_markers(player: Player) -> bool:
+    found = [await player.get({"last_by_subj": subject}) for subject in ("a", "c.d")]
+    return all("Nats-Marker-Reason" in each.get("message", {}).get("hdrs", "") for each in found)
 
 
 async def test_a_pull_without_wait_waits_while_too_much_is_unanswered(link: Link, memory: Link) -> None:

@@ -21,6 +21,8 @@ __all__ = ["Refusal", "Stream"]
 _TTL = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+\Z")
 _TTL_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNIT_NS = {"ms": 1_000_000, "s": SECOND_NS, "m": 60 * SECOND_NS, "h": 3600 * SECOND_NS}
+_MARKER = b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: %s\r\nNats-Rollup: sub\r\n\r\n"
+_TTL_LINE = re.compile(rb"Nats-TTL:[^\r]*\r\n")
 #: A time to live that is none, and no time to live.
 _INVALID, _FOR_EVER = -1, 0
 _NEVER = "0001-01-01T00:00:00Z"
@@ -89,6 +91,8 @@ class Stream:
         rollup = self._check_rollup(headers)
         if ttl_ns == _INVALID:
             raise Refusal(400, 10165, "invalid per-message TTL")
+        if ttl_ns and ttl_ns < self._marker_ns:
+            ttl_ns, head = self._marker_ns, _with_ttl(head, self._marker_ns)
         self._check_room(subject, stored_size(subject, head, data))
         message = self._append(subject, data, head, now)
         if message_id:
@@ -97,7 +101,8 @@ class Stream:
         self._last_id = message_id or ""
         if rollup:
             self.purge(subject if rollup == "sub" else ">", below=message.seq)
-        self._expire_later(message, ttl_ns or 0)
+        if ttl_ns != _FOR_EVER:
+            self._expire_later(message, min(filter(None, (ttl_ns, self.config["max_age"])), default=0))
         self.keep_limits(subject)
         return message, message.seq
 
@@ -177,29 +182,33 @@ class Stream:
 
     # Expiry.
 
-    def _expire_later(self, message: Message, ttl_ns: int) -> None:
-        age = self.config["max_age"]
-        lives = min(filter(None, (ttl_ns, age)), default=0)
-        if lives:
-            due = message.time_ns + lives
+    @property
+    def _marker_ns(self) -> int:
+        """How long a marker stays where the last message of a subject has expired; 0: none is left."""
+        return int(self.config.get("subject_delete_marker_ttl", 0))
+
+    def _expire_later(self, message: Message, lives_ns: int) -> None:
+        if lives_ns:
+            due = message.time_ns + lives_ns
             heapq.heappush(self._expiring, (due, message.seq))
             self._on_due(due)
 
     def expire(self) -> None:
-        """Remove what has expired, and leave a marker where the stream was made to."""
-        now = time.time_ns()
+        """Remove what has expired, and leave a marker where the stream was made to.
+
+        Measured: a marker outlives `max_age`, a message that never expires does, too, and a deletion that a client has
+        written leaves a marker like any other message.
+        """
+        now, marker_ns = time.time_ns(), self._marker_ns
         while self._expiring and self._expiring[0][0] <= now:
             _, seq = heapq.heappop(self._expiring)
             message = self.messages.get(seq)
             if message is None:
                 continue
-            marker_ns = self.config.get("subject_delete_marker_ttl", 0)
-            was_marker = b"Nats-Marker-Reason" in message.head or b"KV-Operation" in message.head
             self.remove(seq)
             is_last = not self.messages.count(message.subject)
-            if marker_ns and is_last and not was_marker:
-                head = f"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: {_duration(marker_ns)}\r\n\r\n"
-                marker = self._append(message.subject, b"", head.encode(), now)
+            if marker_ns and is_last and b"Nats-Marker-Reason" not in message.head:
+                marker = self._append(message.subject, b"", _MARKER % _duration(marker_ns).encode(), now)
                 self._expire_later(marker, marker_ns)
                 self.announce(marker)
         if self._expiring:
@@ -262,6 +271,11 @@ def _ttl_ns(text: str | None) -> int | None:
         parts = _TTL_PART.findall(text) if _TTL.match(text) else []
         ns = sum(int(float(number) * _UNIT_NS[unit]) for number, unit in parts)
     return ns if ns >= SECOND_NS else _INVALID
+
+
+def _with_ttl(head: bytes, ns: int) -> bytes:
+    """Measured: a time to live below that of the stream's markers is raised to it, in the stored headers, too."""
+    return _TTL_LINE.sub(b"", head)[:-2] + b"Nats-TTL: %d\r\n\r\n" % (ns // SECOND_NS)
 
 
 def _duration(ns: int) -> str:
