@@ -25,8 +25,8 @@ from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.queue.port import Reply
 from support.backends import a_submission, dead_letters, has_ended, jobs_left, opened_backend, run_now
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
+from support.own_backends import a_world
 from support.servers import NatsServer, config_for
-from support.unhurried import a_world
 from support.waiting import eventually
 
 QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 0.3, "ack_progress_interval_sec": 0.1, "consumer_max_deliver": 2}

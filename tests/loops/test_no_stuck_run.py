@@ -33,6 +33,7 @@ from support.backends import (
     run_now,
 )
 from support.keepers import keeping
+from support.own_backends import a_world
 from support.stuck_runs import (
     ACK_WAIT,
     Worker,
@@ -46,7 +47,6 @@ from support.stuck_runs import (
     submitted,
     timers,
 )
-from support.unhurried import a_world
 from support.waiting import eventually
 
 __all__ = ["backend"]

@@ -21,8 +21,8 @@ from support.backends import (
     recorded,
 )
 from support.keepers import keeping
+from support.own_backends import a_world
 from support.stuck_runs import Worker, backend, claimed, ended, letters_of, living, none_left, stays, submitted, timers
-from support.unhurried import a_world
 from support.waiting import eventually
 
 __all__ = ["backend"]
