@@ -11,7 +11,7 @@ import pytest_asyncio
 from pyoco_server.ports.nats.link import Link, open_link
 from support.doors_support import Door
 from support.gateways import Gateway, fresh_gateway
-from support.memory_nats import module_nats_url, nats_url, new_memory_url, real_nats
+from support.memory_nats import memory_nats_server, module_nats_url, nats_url, new_memory_url, real_nats
 from support.patient_gateways import impatient_gateways, patient_gateways
 from support.priced.gateways import PricedDoor, fresh_priced_gateway
 from support.sites import Site, open_site
@@ -19,6 +19,7 @@ from support.virtual_tests import pytest_asyncio_loop_factories
 
 __all__ = [
     "impatient_gateways",
+    "memory_nats_server",
     "module_nats_url",
     "nats_url",
     "patient_gateways",

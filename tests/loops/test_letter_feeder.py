@@ -23,6 +23,8 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def index(tmp_path: Path) -> SqliteLetterIndex:
@@ -236,7 +238,6 @@ async def test_trouble_with_a_write_is_repeated_from_the_mark(
     await feeder.stop()
 
 
-@pytest.mark.virtual_time
 async def test_word_of_what_went_is_no_sign_that_what_came_is_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,13 +27,13 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import (
     BERT,
     a_submission,
+    a_world,
     dead_letters,
     jobs_left,
     recorded,
     run_now,
 )
 from support.keepers import keeping
-from support.own_backends import a_world
 from support.stuck_runs import (
     ACK_WAIT,
     Worker,

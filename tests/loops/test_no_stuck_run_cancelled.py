@@ -18,14 +18,16 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from support.backends import (
     ANNA,
+    a_world,
     recorded,
 )
 from support.keepers import keeping
-from support.own_backends import a_world
 from support.stuck_runs import Worker, backend, claimed, ended, letters_of, living, none_left, stays, submitted, timers
 from support.waiting import eventually
 
 __all__ = ["backend"]
+
+pytestmark = pytest.mark.virtual_time
 
 
 class TestACancelledRun:
@@ -52,7 +54,6 @@ class TestACancelledRun:
                 taken = decode_job((await worker.took()).data)
                 assert isinstance(await claim_run(backend, taken, ANNA, first_delivery=True), Spent)
 
-    @pytest.mark.virtual_time
     async def test_of_a_living_worker_is_left_to_it(self, link: Link, nats_url: str, tmp_path: Path) -> None:
         settings = timers(1.0) | {"abandon_after_sec": 600.0}
         async with (

@@ -35,10 +35,13 @@ from support.grid.holdings import (
     started,
 )
 from support.grid.program_stage import DONE, a_stage, a_store, cap, recorded_run, submitted
-from support.servers import NatsServer, config_for, unique
+from support.memory_nats import MemoryServer
+from support.servers import config_for, unique
 from support.waiting import eventually
 
 __all__ = ["backend", "config", "group"]
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def counts(backend: Backend) -> LaneCounts | None:
@@ -48,7 +51,6 @@ async def counts(backend: Backend) -> LaneCounts | None:
 
 
 class TestALease:
-    @pytest.mark.virtual_time
     async def test_is_renewed_and_the_message_held_for_as_long_as_there_are_signs_of_life(
         self, config: NatsBackendConfig
     ) -> None:
@@ -212,7 +214,6 @@ class TestAnAttemptThatIsPutBack:
             assert (again.run.attempt, again.run.program.lost) == (2, 1)
             assert await stage.finish(again) is Settlement.RECORDED
 
-    @pytest.mark.virtual_time
     async def test_is_started_when_its_time_has_come_and_not_when_an_idle_lane_is_looked_at(
         self, config: NatsBackendConfig, group: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -252,17 +253,17 @@ class TestAnAttemptThatIsPutBack:
             assert (run.status, run.attempt_id) == (RunState.RUNNING, attempt.token)
 
     async def test_is_put_back_when_the_store_answers_again(
-        self, backend: Backend, own_nats_server: NatsServer
+        self, backend: Backend, memory_nats_server: MemoryServer
     ) -> None:
         """GRID-81, GRID-11: never raises"""
         del backend
-        config = replace(config_for(own_nats_server.url), ack_progress_interval_sec=0.2, consumer_ack_wait_sec=900.0)
+        config = replace(config_for(memory_nats_server.url), ack_progress_interval_sec=0.2, consumer_ack_wait_sec=900.0)
         async with a_store(config, "g", **SHORT) as mine, a_stage(mine) as stage:
             attempt = await started(stage)
-            own_nats_server.kill()
+            memory_nats_server.kill()
             await stage.holdings.put_back(attempt, Why.WORKER_DOWN)
             assert (len(stage.holdings), stage.holdings.get(attempt.run.run_id)) == (1, None)
-            own_nats_server.start()
+            memory_nats_server.start()
             await eventually(lambda: len(stage.holdings) == 0)
             run = await recorded_run(mine, attempt.run.run_id)
             assert run.status is RunState.PENDING or run.attempt > 1

@@ -16,10 +16,13 @@ from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from support.grid.holdings import ack_timers, backend, config, group, has_ended, leases, rewritten, slots_held, started
 from support.grid.program_stage import DONE, Stage, Workers, a_stage, a_store, cap, recorded_run, submitted
-from support.servers import NatsServer, config_for, unique
+from support.memory_nats import MemoryServer
+from support.servers import config_for, unique
 from support.waiting import eventually
 
 __all__ = ["backend", "config", "group"]
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def _have_ended(backend: Backend, run_ids: list[str]) -> bool:
@@ -40,11 +43,12 @@ class TestAnOutage:
             await eventually(lambda: run_id in stage.workers.running)
             await stage.finish(stage.workers.running[run_id])
 
-    @pytest.mark.steady_time
-    async def test_stops_claims_and_is_lived_through_without_a_second_start(self, own_nats_server: NatsServer) -> None:
+    async def test_stops_claims_and_is_lived_through_without_a_second_start(
+        self, memory_nats_server: MemoryServer
+    ) -> None:
         """GRID-44, P16: longer than lease and ack timer; the first answers are heartbeats, and leases count as fresh"""
         config = replace(
-            config_for(own_nats_server.url),
+            config_for(memory_nats_server.url),
             ack_progress_interval_sec=0.2,
             consumer_ack_wait_sec=2.0,
         )
@@ -60,10 +64,10 @@ class TestAnOutage:
             heard: list[bool] = []
             stage.holdings.on_quorum = heard.append
             other.give(1)
-            own_nats_server.kill()
+            memory_nats_server.kill()
             await eventually(lambda: not (stage.holdings.is_quorate or other.holdings.is_quorate))
             await asyncio.sleep(2.0)
-            own_nats_server.start()
+            memory_nats_server.start()
             await eventually(lambda: stage.holdings.is_quorate and other.holdings.is_quorate)
             assert programs_of(two).grace.covers(two.clock())
             assert heard == [False, True]
@@ -114,7 +118,6 @@ class _Muted:
 
 
 class TestADeadProcess:
-    @pytest.mark.virtual_time
     async def test_leaves_jobs_that_another_runs_and_slots_that_another_takes(self, config: NatsBackendConfig) -> None:
         """GRID-40, GRID-74, GRID-53 step 6: within a lease and an ack timer"""
         quick, group = ack_timers(config, 1.0), unique("g")

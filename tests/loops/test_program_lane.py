@@ -24,6 +24,8 @@ from support.waiting import eventually
 
 __all__ = ["backend", "config", "executor", "group"]
 
+pytestmark = pytest.mark.virtual_time
+
 
 class TestAJob:
     async def test_is_run_and_recorded_and_leaves_nothing_behind(

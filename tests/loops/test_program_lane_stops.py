@@ -21,10 +21,13 @@ from pyoco_server.ports.runs.port import Stored
 from support.grid.lanes import SHORT, Gauge, a_lane, backend, config, ended, executor, group, slots_held, with_files
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.program_stage import a_store, cap, recorded_run, submitted
-from support.servers import NatsServer, config_for, unique
+from support.memory_nats import MemoryServer
+from support.servers import config_for, unique
 from support.waiting import eventually
 
 __all__ = ["backend", "config", "executor", "group"]
+
+pytestmark = pytest.mark.virtual_time
 
 
 class TestACancel:
@@ -145,7 +148,6 @@ class TestTheEnd:
             assert run.program is not None
             assert (run.status, run.attempt, run.program.lost) == (RunState.PENDING, 1, 1)
 
-    @pytest.mark.virtual_time
     async def test_of_a_process_without_a_word_leaves_jobs_that_another_lane_runs(
         self, config: NatsBackendConfig
     ) -> None:
@@ -174,18 +176,18 @@ class TestTheEnd:
                 await eventually(lambda: slots_held(backend) == 0)
 
 
-async def test_a_result_is_written_after_an_outage(own_nats_server: NatsServer) -> None:
+async def test_a_result_is_written_after_an_outage(memory_nats_server: MemoryServer) -> None:
     """GRID-11, GRID-44: the program ended while nobody could be told"""
-    config = replace(config_for(own_nats_server.url), ack_progress_interval_sec=0.2, consumer_ack_wait_sec=900.0)
+    config = replace(config_for(memory_nats_server.url), ack_progress_interval_sec=0.2, consumer_ack_wait_sec=900.0)
     executor = PretendedExecutor()
     settings = {**SHORT, "exec_run_heartbeat_sec": 0.2}
     async with a_store(config, "g", **settings) as backend, a_lane(backend, executor):
         run_id = await submitted(backend)
         program = await executor.begun()
-        own_nats_server.kill()
+        memory_nats_server.kill()
         program.end(Report(status=RunState.FAILED, exit_code=3, error_code=ErrorCode.EXIT_NONZERO))
         await asyncio.sleep(0.5)
-        own_nats_server.start()
+        memory_nats_server.start()
         run = await ended(backend, run_id)
         assert run.program is not None
         assert (run.status, run.attempt, run.program.exit_code) == (RunState.FAILED, 1, 3)

@@ -23,6 +23,7 @@ from pyoco_server.ports.queue import puller
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Queue, Reply
 from support.faults import open_faulty_link
+from support.nats_clients import network_client
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
 
@@ -92,7 +93,7 @@ async def test_a_dead_letter_is_stored_once_per_id(link: Link, prepared: NatsBac
     for letter_id in ("one", "one", "two"):
         await queue.bury(letter, letter_id)
     assert await messages_of(link, prepared.dlq_stream) == 2
-    found = await link.nc.jetstream().get_last_msg(prepared.dlq_stream, f"{prepared.dlq_subject_prefix}.a")
+    found = await network_client(link).jetstream().get_last_msg(prepared.dlq_stream, f"{prepared.dlq_subject_prefix}.a")
     assert json.loads(found.data or b"") == {
         "timestamp": 1.5,
         "reason": "execution_error",

@@ -8,19 +8,33 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from simulation.flows.defects import DEFECTS as FLOW_DEFECTS
+from simulation.flows.kind import Flows
+from simulation.kind import Kind
+from simulation.packs.defects import DEFECTS as PACK_DEFECTS
+from simulation.packs.kind import Packs
+from simulation.programs.defects import DEFECTS as PROGRAM_DEFECTS
+from simulation.programs.kind import Programs
 from simulation.run import simulate
 
 __all__ = ["DEFECTS", "find_failure"]
 
 #: A simulation that kills processes never frees what they held, so each process of ours ends after some.
 _SEEDS_PER_PROCESS = 25
-
-DEFECTS = {**FLOW_DEFECTS}
+_OF_KINDS: tuple[tuple[type[Kind], dict[str, Callable[[], contextlib.AbstractContextManager[None]]]], ...] = (
+    (Flows, FLOW_DEFECTS),
+    (Programs, PROGRAM_DEFECTS),
+    (Packs, PACK_DEFECTS),
+)
+#: By name: the kind of run that suffers from it, and how to put it back.
+DEFECTS = {name: (kind, defect) for kind, defects in _OF_KINDS for name, defect in defects.items()}
 
 
 def _is_failing(seed: int, defect: str | None) -> tuple[int, bool]:
-    with DEFECTS[defect]() if defect is not None else contextlib.nullcontext():
+    if defect is None:
         return seed, simulate(seed).failed
+    kind, put_back = DEFECTS[defect]
+    with put_back():
+        return seed, simulate(seed, kinds=(kind,)).failed
 
 
 def find_failure(

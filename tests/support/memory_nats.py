@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyoco_server.ports.nats.memory.server import drop_server
+from pyoco_server.ports.nats.memory.server import drop_server, server_at
 from support.servers import unique
 
-__all__ = ["module_nats_url", "nats_url", "new_memory_url", "real_nats"]
+__all__ = ["MemoryServer", "memory_nats_server", "module_nats_url", "nats_url", "new_memory_url", "real_nats"]
 
 
 def new_memory_url() -> str:
@@ -45,3 +45,28 @@ def module_nats_url() -> Iterator[str]:
     url = new_memory_url()
     yield url
     drop_server(url)
+
+
+class MemoryServer:
+    """A server in memory with the interface of `NatsServer`, to be killed and restarted at will."""
+
+    def __init__(self) -> None:
+        self.url = new_memory_url()
+
+    def kill(self) -> None:
+        server_at(self.url).stop()
+
+    def start(self) -> None:
+        server_at(self.url).start()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+
+@pytest.fixture
+def memory_nats_server() -> Iterator[MemoryServer]:
+    """A server of this test's own. Stop it in the thread of the event loop that uses it."""
+    server = MemoryServer()
+    yield server
+    drop_server(server.url)

@@ -110,9 +110,10 @@ class FlowClient:
                 self._heard(answer, params)
 
     async def redrive(self) -> None:
-        letters = self.deployment.nats.streams["PYOCO_DLQ"].messages
-        if letters:
-            letter_id = str(self.dice.choice(list(letters)))
+        letters = self.deployment.nats.streams["PYOCO_DLQ"].messages.since(1, "pyoco.dlq.default")
+        of_flows = [letter.seq for letter in letters]
+        if of_flows:
+            letter_id = str(self.dice.choice(of_flows))
             answer = await self.deployment.ask(lambda backend: redrive(backend, _NOBODY, letter_id), self.dice)
             if isinstance(answer, Accepted):
                 self._heard(answer, dict(answer.stored.run.params))
