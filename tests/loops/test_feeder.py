@@ -161,7 +161,6 @@ async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
     await feeder.stop()
 
 
-@pytest.mark.virtual_time
 async def test_a_feed_that_went_silent_makes_no_list_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was true once. What has been stored since then nobody knows."""
     monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
@@ -185,7 +184,6 @@ async def test_a_feed_that_went_silent_makes_no_list_true(tmp_path: Path, monkey
         assert await waiting
 
 
-@pytest.mark.virtual_time
 async def test_what_was_heard_counts_once_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that cannot be written is as far behind as one that hears nothing."""
     monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)

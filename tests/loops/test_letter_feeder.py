@@ -238,7 +238,6 @@ async def test_trouble_with_a_write_is_repeated_from_the_mark(
     await feeder.stop()
 
 
-@pytest.mark.virtual_time
 async def test_word_of_what_went_is_no_sign_that_what_came_is_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

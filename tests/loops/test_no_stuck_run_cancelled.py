@@ -54,7 +54,6 @@ class TestACancelledRun:
                 taken = decode_job((await worker.took()).data)
                 assert isinstance(await claim_run(backend, taken, ANNA, first_delivery=True), Spent)
 
-    @pytest.mark.virtual_time
     async def test_of_a_living_worker_is_left_to_it(self, link: Link, nats_url: str, tmp_path: Path) -> None:
         settings = timers(1.0) | {"abandon_after_sec": 600.0}
         async with (

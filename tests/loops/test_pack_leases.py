@@ -166,13 +166,15 @@ class TestALease:
     @pytest.mark.steady_time
     async def test_that_is_lost_by_the_last_beat_is_lost(self, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
         """PRICED-123: it was under way while the outcome came."""
-        answered = asyncio.Event()
+        beating, answered = asyncio.Event(), asyncio.Event()
 
         async def beat(*_: object) -> bool:
+            beating.set()
             await answered.wait()
             return False
 
         async def answer() -> None:
+            await beating.wait()
             asyncio.get_running_loop().call_later(0.1, answered.set)
 
         monkeypatch.setattr(heartbeat_module, "beat", beat)

@@ -51,7 +51,6 @@ async def counts(backend: Backend) -> LaneCounts | None:
 
 
 class TestALease:
-    @pytest.mark.virtual_time
     async def test_is_renewed_and_the_message_held_for_as_long_as_there_are_signs_of_life(
         self, config: NatsBackendConfig
     ) -> None:
@@ -215,7 +214,6 @@ class TestAnAttemptThatIsPutBack:
             assert (again.run.attempt, again.run.program.lost) == (2, 1)
             assert await stage.finish(again) is Settlement.RECORDED
 
-    @pytest.mark.virtual_time
     async def test_is_started_when_its_time_has_come_and_not_when_an_idle_lane_is_looked_at(
         self, config: NatsBackendConfig, group: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

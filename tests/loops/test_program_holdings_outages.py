@@ -118,7 +118,6 @@ class _Muted:
 
 
 class TestADeadProcess:
-    @pytest.mark.virtual_time
     async def test_leaves_jobs_that_another_runs_and_slots_that_another_takes(self, config: NatsBackendConfig) -> None:
         """GRID-40, GRID-74, GRID-53 step 6: within a lease and an ack timer"""
         quick, group = ack_timers(config, 1.0), unique("g")

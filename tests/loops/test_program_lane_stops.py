@@ -148,7 +148,6 @@ class TestTheEnd:
             assert run.program is not None
             assert (run.status, run.attempt, run.program.lost) == (RunState.PENDING, 1, 1)
 
-    @pytest.mark.virtual_time
     async def test_of_a_process_without_a_word_leaves_jobs_that_another_lane_runs(
         self, config: NatsBackendConfig
     ) -> None:
