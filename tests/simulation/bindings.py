@@ -24,7 +24,9 @@ class Binding:
 
     def is_current(self) -> bool:
         """Whether the attribute still has the value it had when this was made."""
-        now = vars(self.holder).get(self.name) if isinstance(self.holder, type) else getattr(self.holder, self.name, None)
+        now = (
+            vars(self.holder).get(self.name) if isinstance(self.holder, type) else getattr(self.holder, self.name, None)
+        )
         return now is self._before
 
     def replace(self) -> None:
