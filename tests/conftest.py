@@ -37,10 +37,11 @@ os.environ.setdefault("EXEC_QUEUE_MAX_BYTES", str(64 * 2**20))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A machine that is busy elsewhere is no defect: how long one example takes tells nothing.
-hypothesis.settings.register_profile("patient", deadline=None)
-if not os.environ.get("CI"):  # its own profile has no deadline either, and the same examples each time
-    hypothesis.settings.load_profile("patient")
+# A deadline for one example would depend on the load of the machine. `make thorough` runs every property test with all
+# of its examples; the suite runs the same ones each time, and fewer.
+hypothesis.settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("PYOCO_TEST_PROFILE", "suite"))
 
 
 #: Whole deployments, which wait most of their time: one test process begins with them, while the others keep the

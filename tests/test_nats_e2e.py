@@ -38,6 +38,7 @@ from support.backends import (
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from support.library_worker import Scene, backend, letter_of, put_raw, scene
 from support.memory_nats import nats_url, real_nats
+from support.nats_clients import network_client
 from support.waiting import eventually
 
 __all__ = ["backend", "nats_url", "real_nats", "scene"]
@@ -360,7 +361,7 @@ async def test_the_queue_hears_the_word_that_the_table_says(
         heard.append(message.subject.split(".")[4])
 
     stream = scene.backend.config.work_stream
-    await scene.link.nc.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>", cb=hear)
+    await network_client(scene.link).subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>", cb=hear)
     await scene.link.nc.flush()
     scene.troubled(Trouble({name: list(fates) for name, fates in plan.items()}))
     await (put_raw(scene, b"{}") if flow is None else submitted(scene.backend, flow))

@@ -12,6 +12,10 @@ __all__ = ["THOROUGH", "is_thorough"]
 
 #: By file: parts of the names of its tests, with their parameters. None at all: the whole file.
 THOROUGH: Mapping[str, Sequence[str]] = {
+    # The simulator itself is under test here; what it says of the product is in the suite.
+    "simulation/test_defects.py": (),
+    # The suite has a short storm with one double kill, and simulations in virtual time.
+    "system/test_storm.py": ("[one]", "[three]"),
     # Kills, clocks and outages, one at a time. The storms have all of them at once, over all three kinds of run.
     "system/test_chaos_clock_differences.py": (),
     "system/test_chaos_clocks.py": (),

@@ -15,7 +15,6 @@ from pyoco_server.core.api_key import make_key
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import RunNotFound, TooManyWatchers, Unavailable
 from support.faulty_ports import BEFORE, Trouble, with_trouble
-from support.unhurried import unhurried
 from support.watch_places import Place, place, rest, take, told
 
 __all__ = ["place"]
@@ -61,57 +60,48 @@ class TestEvents:
             await take(watching, 0.1)
         watching.close()
 
+    @pytest.mark.virtual_time
     async def test_a_heartbeat_of_the_run_waits_for_the_heartbeat_of_the_stream(self, place: Place) -> None:
         """FLOW-123, FLOW-124: no event of its own, but its instants are in the next one"""
         await place.claim()
+        with closing(await place.watch(heartbeat_seconds=0.4)) as watching:
+            assert (await told(watching))[0] == "snapshot"
+            began = time.monotonic()
+            await place.told(await place.beat(78.0))
+            event = await take(watching)
+            assert event is not None
+            assert event.kind == "heartbeat"
+            assert time.monotonic() - began > 0.3
+            assert event.word.stored.run.heartbeat_at == event.word.stored.run.updated_at == 78.0
 
-        async def scene(scale: float) -> None:
-            with closing(await place.watch(heartbeat_seconds=0.4 * scale)) as watching:
-                assert (await told(watching))[0] == "snapshot"
-                began = time.monotonic()
-                await place.told(await place.beat(77.0 + scale))
-                event = await take(watching)
-                assert event is not None
-                assert event.kind == "heartbeat"
-                assert time.monotonic() - began > 0.3 * scale
-                assert event.word.stored.run.heartbeat_at == event.word.stored.run.updated_at == 77.0 + scale
-
-        await unhurried(scene)
-
+    @pytest.mark.virtual_time
     async def test_fields_of_a_newer_version_are_shown_and_are_no_news(self, place: Place) -> None:
         """FLOW-123, FLOW-551: what the feed tells is what the first read told."""
+        await place.change(lambda run: replace(run, extra={"priority": 5}))
+        with closing(await place.watch(heartbeat_seconds=0.5)) as watching:
+            assert (await told(watching))[0] == "snapshot"
+            beaten = await place.beat(26.0)
+            event = await take(watching)
+            assert event is not None
+            assert (event.kind, event.word.stored.revision) == ("heartbeat", beaten.revision)
+            assert event.word.stored.run.extra == {"priority": 5}
+            changed = await place.change(lambda run: replace(run, extra={"priority": 6}))
+            assert await told(watching) == ("snapshot", "PENDING", changed.revision)
 
-        async def scene(scale: float) -> None:
-            await place.change(lambda run: replace(run, extra={"priority": 5}))
-            with closing(await place.watch(heartbeat_seconds=0.5 * scale)) as watching:
-                assert (await told(watching))[0] == "snapshot"
-                beaten = await place.beat(25.0 + scale)
-                event = await take(watching)
-                assert event is not None
-                assert (event.kind, event.word.stored.revision) == ("heartbeat", beaten.revision)
-                assert event.word.stored.run.extra == {"priority": 5}
-                changed = await place.change(lambda run: replace(run, extra={"priority": 6}))
-                assert await told(watching) == ("snapshot", "PENDING", changed.revision)
-
-        await unhurried(scene)
-
+    @pytest.mark.virtual_time
     async def test_heartbeats_come_in_silence_only_and_again_and_again(self, place: Place) -> None:
         """FLOW-124"""
         await place.claim()
-
-        async def scene(scale: float) -> None:
-            with closing(await place.watch(heartbeat_seconds=0.3 * scale)) as watching:
+        with closing(await place.watch(heartbeat_seconds=0.3)) as watching:
+            assert (await told(watching))[0] == "snapshot"
+            for n in range(4):  # longer than a heartbeat, never silent for so long
+                await asyncio.sleep(0.15)
+                await place.report(f"{n} of 1")
                 assert (await told(watching))[0] == "snapshot"
-                for n in range(4):  # longer than a heartbeat, never silent for so long
-                    await asyncio.sleep(0.15 * scale)
-                    await place.report(f"{n} of {scale}")
-                    assert (await told(watching))[0] == "snapshot"
-                for _ in range(2):
-                    began = time.monotonic()
-                    assert (await told(watching))[0] == "heartbeat"
-                    assert time.monotonic() - began > 0.25 * scale
-
-        await unhurried(scene)
+            for _ in range(2):
+                began = time.monotonic()
+                assert (await told(watching))[0] == "heartbeat"
+                assert time.monotonic() - began > 0.25
 
     async def test_it_ends_after_its_time(self, place: Place) -> None:
         """FLOW-119"""
@@ -207,19 +197,17 @@ class TestWhileItLasts:
         assert await take(watching) is None
         watching.close()
 
+    @pytest.mark.virtual_time
     async def test_a_key_that_expires_sees_nothing_more(self, place: Place) -> None:
-        async def scene(scale: float) -> None:
-            now, key_id = time.time(), f"{int(scale):016x}"
-            expires_at = now + 0.5 * scale
-            _, record = make_key("team-a", "", now, lambda _: key_id, lambda _: "x" * 43, expires_at=expires_at)
-            await place.backend.keys.add(record)
-            ask = Watch(run_id=place.run_id, heartbeat_seconds=0.2 * scale)
-            watching = await watch(place.backend, record.caller, place.hub, ask)
-            assert isinstance(watching, Watching)
-            with closing(watching):
-                assert len(await rest(watching)) in {2, 3}  # the first one, and heartbeats for half a second
-
-        await unhurried(scene)
+        now, key_id = time.time(), f"{1:016x}"
+        expires_at = now + 0.5
+        _, record = make_key("team-a", "", now, lambda _: key_id, lambda _: "x" * 43, expires_at=expires_at)
+        await place.backend.keys.add(record)
+        ask = Watch(run_id=place.run_id, heartbeat_seconds=0.2)
+        watching = await watch(place.backend, record.caller, place.hub, ask)
+        assert isinstance(watching, Watching)
+        with closing(watching):
+            assert len(await rest(watching)) in {2, 3}  # the first one, and heartbeats for half a second
 
     async def test_while_the_feed_is_behind_the_leader_is_asked_at_each_heartbeat(self, place: Place) -> None:
         """An index that is being made, or cannot be written, holds the feed up: a watcher must not take that for a

@@ -118,11 +118,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
         programs.mkdir()
         for each in [*SAMPLES.glob("*.sh"), *(HERE / "programs").glob("*.sh")]:
             shutil.copy(each, programs)
-    # A busy machine is no reason to wait here.
-    patient = {"WORKER_CPU_CAP": "0.95", "WORKER_CPU_WAIT_SEC": "0.2"}
-    return SHARED.stack(
-        tmp_path_factory.mktemp, EXEC_DIR=programs, WORK_ROOT=base / "jobs", dashboard_lang="en", **patient
-    )
+    return SHARED.stack(tmp_path_factory.mktemp, EXEC_DIR=programs, WORK_ROOT=base / "jobs", dashboard_lang="en")
 
 
 @pytest.fixture

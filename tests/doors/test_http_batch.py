@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 import uuid
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from support.gateways import Gateway, error, ids, open_gateway, shown, stock_of, stored
 from support.memory_nats import MemoryServer
 from support.servers import config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 KEY = "Idempotency-Key"
 UNAVAILABLE = error(3, "nats unavailable")
@@ -355,7 +354,8 @@ class TestOutage:
                 answer = await send(gateway, runs, **headers)
                 assert (answer.status_code, answer.json()) == (503, UNAVAILABLE), headers
 
-            await asyncio.gather(*(soon(partial(send_in_vain, headers), 5.0) for headers in ({}, {KEY: "k"})))
+            async with asyncio.timeout(5.0):
+                await asyncio.gather(*(send_in_vain(headers) for headers in ({}, {KEY: "k"})))
             memory_nats_server.start()
             await eventually(gateway.backend.is_up)
             assert len(await accepted(gateway, runs, **{KEY: "k"})) == 1000

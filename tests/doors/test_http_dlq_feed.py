@@ -18,7 +18,7 @@ from support.gateways import Gateway, error, fresh_gateway, open_gateway
 from support.letters_http import ask, get, ids, look_often
 from support.memory_nats import MemoryServer
 from support.servers import config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 
 class TestOtherGateways:
@@ -141,7 +141,8 @@ async def test_while_nats_is_away_lists_say_so_and_are_true_again_afterwards(
                 assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
                 assert answer.headers["retry-after"] == "1"
 
-        await soon(ask_in_vain, 5.0)
+        async with asyncio.timeout(5.0):
+            await ask_in_vain()
         memory_nats_server.start()
 
         async def is_back() -> bool:

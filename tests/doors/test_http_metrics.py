@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from dataclasses import replace
@@ -26,7 +27,7 @@ from support.backends import ANNA, BERT
 from support.gateways import Gateway, claimed, ended, error, open_gateway, shown, stored, submit
 from support.memory_nats import MemoryServer
 from support.servers import config_for, forget
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 Values = dict[tuple[str, ...], float]
 
@@ -345,7 +346,8 @@ class TestTrouble:
             async def ask_in_vain() -> None:
                 check_away(await gateway.client.get("/metrics"))
 
-            await soon(ask_in_vain, 5.0)
+            async with asyncio.timeout(5.0):
+                await ask_in_vain()
             memory_nats_server.start()
             await eventually(partial(is_answered, gateway))
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")

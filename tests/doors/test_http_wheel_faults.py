@@ -27,7 +27,7 @@ from support.doors_support import FORM, check_refusal, disposition, form
 from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway
 from support.memory_nats import MemoryServer
 from support.servers import config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 from support.wheel_doors import Left, artifacts, history, left, open_spools, register, upload
 from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
@@ -231,7 +231,8 @@ class TestStores:
                     assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
                     assert answer.headers["retry-after"] == "1"
 
-            await soon(ask_in_vain, 8.0)
+            async with asyncio.timeout(8.0):
+                await ask_in_vain()
             await eventually(lambda: open_spools(tmp_path) == 0)
             assert state_of(gateway).uploads.taken == state_of(gateway).downloads.taken == 0
 

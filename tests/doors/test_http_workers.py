@@ -22,7 +22,7 @@ from support.doors_support import check_refusal
 from support.gateways import Gateway, error, fresh_gateway, open_gateway
 from support.memory_nats import MemoryServer
 from support.servers import config_for
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 UNKNOWN = error(20, "worker not found")
 NOW = 1_700_000_000.0
@@ -381,7 +381,8 @@ async def test_without_nats_nothing_is_said_of_workers_within_5_seconds(
             away = error(3, "nats unavailable")
             assert [(answer.status_code, answer.json()) for answer in answers] == [(503, away)] * 3
 
-        await soon(ask_in_vain, 5.0)
+        async with asyncio.timeout(5.0):
+            await ask_in_vain()
         assert (await gateway.client.get("/workers?limit=0")).status_code == 422
         memory_nats_server.start()
 

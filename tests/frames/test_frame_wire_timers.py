@@ -12,7 +12,6 @@ from pyoco_server.core.frames.codec import Type, encode
 from pyoco_server.frames.wire import WireClosed, fresh
 from support.grid.frame_pairs import LONG, PATIENT, SHORT, Open, connected, heartbeat, read_frame
 from support.grid.frame_vectors import GOOD
-from support.unhurried import unhurried
 
 __all__ = ["connected"]
 
@@ -34,16 +33,12 @@ BEAT = bytes.fromhex(GOOD["V1"][1])
 )
 async def test_a_silent_peer_is_given_up(connected: Open, timers: dict[str, float], sent: bytes, reason: str) -> None:
     """GRID-33, GRID-34, GRID-196: nothing at all; half a frame and then silence."""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, **{name: seconds * scale for name, seconds in timers.items()}))
-        await pair.say(sent)
-        began = asyncio.get_running_loop().time()
-        async with asyncio.timeout(LONG):
-            assert await pair.ended() == reason
-        assert asyncio.get_running_loop().time() - began >= SHORT * 0.9 * scale
-
-    await unhurried(scene)
+    pair = await connected(replace(PATIENT, **timers))
+    await pair.say(sent)
+    began = asyncio.get_running_loop().time()
+    async with asyncio.timeout(LONG):
+        assert await pair.ended() == reason
+    assert asyncio.get_running_loop().time() - began >= SHORT * 0.9
 
 
 async def test_one_byte_at_a_time_does_not_keep_a_frame_alive(connected: Open) -> None:
@@ -66,69 +61,57 @@ async def test_one_byte_at_a_time_does_not_keep_a_frame_alive(connected: Open) -
 
 async def test_half_a_frame_does_not_count_as_a_sign_of_life_but_a_whole_one_does(connected: Open) -> None:
     """GRID-33: frames that keep coming keep it open beyond the idle time."""
+    pair = await connected(replace(PATIENT, idle=3 * SHORT))
 
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, idle=3 * SHORT * scale))
+    async def speak() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(12):
+                await pair.say(encode(heartbeat()))
+                await asyncio.sleep(SHORT / 3)
 
-        async def speak() -> None:
-            with contextlib.suppress(OSError):
-                for _ in range(12):
-                    await pair.say(encode(heartbeat()))
-                    await asyncio.sleep(SHORT / 3 * scale)
-
-        speaking = asyncio.create_task(speak())
-        for _ in range(12):
-            await pair.wire.receive()
-        await speaking
-        async with asyncio.timeout(LONG):
-            assert await pair.ended() == "idle_timeout"
-
-    await unhurried(scene, WireClosed)
+    speaking = asyncio.create_task(speak())
+    for _ in range(12):
+        await pair.wire.receive()
+    await speaking
+    async with asyncio.timeout(LONG):
+        assert await pair.ended() == "idle_timeout"
 
 
 async def test_time_in_which_nobody_asks_does_not_count_against_the_peer(connected: Open) -> None:
     """GRID-37: a door that is busy stops reading; that is not the peer's silence."""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, idle=SHORT * scale, frame=SHORT * scale))
-        first, second = heartbeat(), heartbeat()
-        data = encode(second)
-        await pair.say(encode(first) + data[:10])
-        assert await pair.wire.receive() == first
-        await asyncio.sleep(2 * SHORT * scale)
-        await pair.say(data[10:])
-        assert await pair.wire.receive() == second
-        await asyncio.sleep(2 * SHORT * scale)
-        listening = asyncio.create_task(pair.wire.receive())
-        await asyncio.sleep(SHORT / 10 * scale)
-        await pair.say(encode(first))
-        assert await listening == first
-
-    await unhurried(scene, WireClosed)
+    pair = await connected(replace(PATIENT, idle=SHORT, frame=SHORT))
+    first, second = heartbeat(), heartbeat()
+    data = encode(second)
+    await pair.say(encode(first) + data[:10])
+    assert await pair.wire.receive() == first
+    await asyncio.sleep(2 * SHORT)
+    await pair.say(data[10:])
+    assert await pair.wire.receive() == second
+    await asyncio.sleep(2 * SHORT)
+    listening = asyncio.create_task(pair.wire.receive())
+    await asyncio.sleep(SHORT / 10)
+    await pair.say(encode(first))
+    assert await listening == first
 
 
 async def test_a_wait_that_is_cut_off_loses_nothing_and_its_time_counts(connected: Open) -> None:
     """GRID-33: whoever asks again and again for a moment still ends after the idle time."""
+    pair = await connected(replace(PATIENT, idle=2 * SHORT))
+    frame = heartbeat()
+    data = encode(frame)
+    await pair.say(data[:10])
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(pair.wire.receive(), SHORT / 10)
+    await pair.say(data[10:])
+    assert await pair.wire.receive() == frame
 
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, idle=2 * SHORT * scale))
-        frame = heartbeat()
-        data = encode(frame)
-        await pair.say(data[:10])
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pair.wire.receive(), SHORT / 10 * scale)
-        await pair.say(data[10:])
-        assert await pair.wire.receive() == frame
+    async def short_looks() -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pair.wire.receive(), SHORT / 4)
 
-        async def short_looks() -> None:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(pair.wire.receive(), SHORT / 4 * scale)
-
-        with pytest.raises(WireClosed, match="idle_timeout"):
-            await asyncio.wait_for(short_looks(), LONG)
-
-    await unhurried(scene, WireClosed)
+    with pytest.raises(WireClosed, match="idle_timeout"):
+        await asyncio.wait_for(short_looks(), LONG)
 
 
 async def test_after_silence_a_heartbeat_is_sent_with_its_payload(connected: Open) -> None:
@@ -142,12 +125,8 @@ async def test_after_silence_a_heartbeat_is_sent_with_its_payload(connected: Ope
 
 async def test_who_speaks_sends_no_heartbeat(connected: Open) -> None:
     """GRID-33"""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, heartbeat=SHORT * scale))
-        for _ in range(10):
-            await pair.wire.send(fresh(Type.CREDIT, b"1234"))
-            assert (await read_frame(pair.reader)).type == Type.CREDIT
-            await asyncio.sleep(SHORT / 5 * scale)
-
-    await unhurried(scene)
+    pair = await connected(replace(PATIENT, heartbeat=SHORT))
+    for _ in range(10):
+        await pair.wire.send(fresh(Type.CREDIT, b"1234"))
+        assert (await read_frame(pair.reader)).type == Type.CREDIT
+        await asyncio.sleep(SHORT / 5)

@@ -23,11 +23,10 @@ from pyoco_server.loops.advisories import Advisories
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.queue.port import Reply
-from support.backends import a_submission, dead_letters, has_ended, jobs_left, opened_backend, run_now
+from support.backends import a_submission, a_world, dead_letters, has_ended, jobs_left, opened_backend, run_now
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from support.memory_nats import MemoryServer
 from support.servers import config_for
-from support.unhurried import a_world
 from support.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time

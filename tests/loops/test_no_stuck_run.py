@@ -27,6 +27,7 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import (
     BERT,
     a_submission,
+    a_world,
     dead_letters,
     jobs_left,
     recorded,
@@ -46,7 +47,6 @@ from support.stuck_runs import (
     submitted,
     timers,
 )
-from support.unhurried import a_world, unhurried
 from support.waiting import eventually
 
 __all__ = ["backend"]
@@ -105,18 +105,14 @@ class TestAPendingRun:
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
         """The oldest job of the tag is in somebody's hand for days; what came after it must not count as waiting."""
-
-        async def scene(scale: float) -> None:
-            async with a_world(link, nats_url, **timers(scale)) as backend, Worker(backend) as worker:
-                long_ago = replace(backend, clock=lambda: time.time() - 60)
-                await submitted(long_ago)
-                held = await claimed(backend, await worker.took())
-                lost, _ = await recorded(long_ago)
-                async with living(backend, worker.hand[0], held), keeping(backend, tmp_path / f"{scale}"):
-                    assert (await ended(backend, lost.run.run_id)).reason == "abandoned"
-                    assert (await run_now(backend, held.run.run_id)).status is RunState.RUNNING
-
-        await unhurried(scene)
+        async with a_world(link, nats_url, **timers(1.0)) as backend, Worker(backend) as worker:
+            long_ago = replace(backend, clock=lambda: time.time() - 60)
+            await submitted(long_ago)
+            held = await claimed(backend, await worker.took())
+            lost, _ = await recorded(long_ago)
+            async with living(backend, worker.hand[0], held), keeping(backend, tmp_path):
+                assert (await ended(backend, lost.run.run_id)).reason == "abandoned"
+                assert (await run_now(backend, held.run.run_id)).status is RunState.RUNNING
 
 
 async def _has_letters(link: Link, backend: Backend, count: int) -> bool:
@@ -127,23 +123,20 @@ class TestARunningRun:
     async def test_of_a_living_worker_is_left_alone_with_and_without_a_job(
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
-        async def scene(scale: float) -> None:
-            async with (
-                a_world(link, nats_url, **timers(scale)) as backend,
-                Worker(backend) as worker,
-                keeping(backend, tmp_path / f"{scale}"),
-            ):
-                run_id = await submitted(backend)
-                delivery = await worker.took()
-                held = await claimed(backend, delivery)
-                async with living(backend, delivery, held):
-                    await stays(backend, run_id, RunState.RUNNING, 1.5 * scale)
-                    await delivery.answer(Reply.ACK)  # its job is gone: somebody has purged the queue
-                    await eventually(lambda: none_left(link, backend.config))
-                    await stays(backend, run_id, RunState.RUNNING, 1.5 * scale)
-                assert isinstance(await finish(backend, held, Completed()), Ended)
-
-        await unhurried(scene)
+        async with (
+            a_world(link, nats_url, **timers(1.0)) as backend,
+            Worker(backend) as worker,
+            keeping(backend, tmp_path),
+        ):
+            run_id = await submitted(backend)
+            delivery = await worker.took()
+            held = await claimed(backend, delivery)
+            async with living(backend, delivery, held):
+                await stays(backend, run_id, RunState.RUNNING, 1.5)
+                await delivery.answer(Reply.ACK)  # its job is gone: somebody has purged the queue
+                await eventually(lambda: none_left(link, backend.config))
+                await stays(backend, run_id, RunState.RUNNING, 1.5)
+            assert isinstance(await finish(backend, held, Completed()), Ended)
 
     async def test_of_a_dead_worker_is_delivered_again(self, link: Link, nats_url: str, tmp_path: Path) -> None:
         """FLOW-18: served or not, the keeper leaves it to the queue."""
@@ -188,23 +181,19 @@ class TestARunningRun:
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
         """Its ack comes too late to count, so the job would stay for ever: it goes when the run has ended."""
-
-        async def scene(scale: float) -> None:
-            async with a_world(link, nats_url, **timers(scale)) as backend:
-                run_id = await submitted(backend)
-                async with keeping(backend, tmp_path / f"{scale}"), Worker(backend) as worker:
-                    held = await claimed(backend, await worker.took())
-                    async with living(backend, None, held):
-                        await worker.took(2)
-                        await eventually(lambda: _has_advisories(link, backend, 1))
-                        await stays(backend, run_id, RunState.RUNNING, 1.5 * scale)
-                    assert isinstance(await finish(backend, held, Completed()), Ended)
-                    await worker.hand[-1].answer(Reply.ACK)
-                    await eventually(lambda: none_left(link, backend.config))
-                assert (await run_now(backend, run_id)).status is RunState.COMPLETED
-                assert await letters_of(link, backend) == []
-
-        await unhurried(scene)
+        async with a_world(link, nats_url, **timers(1.0)) as backend:
+            run_id = await submitted(backend)
+            async with keeping(backend, tmp_path), Worker(backend) as worker:
+                held = await claimed(backend, await worker.took())
+                async with living(backend, None, held):
+                    await worker.took(2)
+                    await eventually(lambda: _has_advisories(link, backend, 1))
+                    await stays(backend, run_id, RunState.RUNNING, 1.5)
+                assert isinstance(await finish(backend, held, Completed()), Ended)
+                await worker.hand[-1].answer(Reply.ACK)
+                await eventually(lambda: none_left(link, backend.config))
+            assert (await run_now(backend, run_id)).status is RunState.COMPLETED
+            assert await letters_of(link, backend) == []
 
     async def test_of_a_dead_worker_without_a_job_fails(
         self, link: Link, backend: Backend, long_ago: Backend, tmp_path: Path

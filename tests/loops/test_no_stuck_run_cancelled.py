@@ -18,11 +18,11 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from support.backends import (
     ANNA,
+    a_world,
     recorded,
 )
 from support.keepers import keeping
 from support.stuck_runs import Worker, backend, claimed, ended, letters_of, living, none_left, stays, submitted, timers
-from support.unhurried import a_world, unhurried
 from support.waiting import eventually
 
 __all__ = ["backend"]
@@ -54,21 +54,19 @@ class TestACancelledRun:
                 taken = decode_job((await worker.took()).data)
                 assert isinstance(await claim_run(backend, taken, ANNA, first_delivery=True), Spent)
 
+    @pytest.mark.virtual_time
     async def test_of_a_living_worker_is_left_to_it(self, link: Link, nats_url: str, tmp_path: Path) -> None:
-        async def scene(scale: float) -> None:
-            settings = timers(scale) | {"abandon_after_sec": 600.0}
-            async with (
-                a_world(link, nats_url, **settings) as backend,
-                Worker(backend) as worker,
-                keeping(backend, tmp_path / f"{scale}"),
-            ):
-                run_id = await submitted(backend)
-                held = await claimed(backend, await worker.took())
-                async with living(backend, worker.hand[0], held):
-                    await cancel(backend, Caller(), run_id, None)
-                    await stays(backend, run_id, RunState.CANCELLING, 1.5 * scale)
-
-        await unhurried(scene)
+        settings = timers(1.0) | {"abandon_after_sec": 600.0}
+        async with (
+            a_world(link, nats_url, **settings) as backend,
+            Worker(backend) as worker,
+            keeping(backend, tmp_path),
+        ):
+            run_id = await submitted(backend)
+            held = await claimed(backend, await worker.took())
+            async with living(backend, worker.hand[0], held):
+                await cancel(backend, Caller(), run_id, None)
+                await stays(backend, run_id, RunState.CANCELLING, 1.5)
 
     @pytest.mark.parametrize("job", ["in hand", "gone"])
     async def test_of_a_dead_worker_ends_though_nobody_serves_the_tag(

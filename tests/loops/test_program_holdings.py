@@ -37,8 +37,7 @@ from support.grid.holdings import (
 from support.grid.program_stage import DONE, a_stage, a_store, cap, recorded_run, submitted
 from support.memory_nats import MemoryServer
 from support.servers import config_for, unique
-from support.unhurried import unhurried
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 __all__ = ["backend", "config", "group"]
 
@@ -52,28 +51,25 @@ async def counts(backend: Backend) -> LaneCounts | None:
 
 
 class TestALease:
+    @pytest.mark.virtual_time
     async def test_is_renewed_and_the_message_held_for_as_long_as_there_are_signs_of_life(
         self, config: NatsBackendConfig
     ) -> None:
         """GRID-12, GRID-56: longer than the ack timer and the lease, and nobody else gets the job"""
-
-        async def scene(scale: float) -> None:
-            async with (
-                a_store(ack_timers(config, scale), unique("g"), **leases(scale)) as backend,
-                a_stage(backend) as stage,
-                a_stage(backend, holder="other") as other,
-            ):
-                attempt = await started(stage)
-                other.give(1)
-                run_id, began, beats = attempt.run.run_id, time.monotonic(), set[float]()
-                while time.monotonic() - began < 2.0 * scale:
-                    beats.add((await recorded_run(backend, run_id)).heartbeat_at)
-                    await asyncio.sleep(0.05)
-                assert len(beats) > 3
-                assert (attempt.delivery and attempt.delivery.count, other.workers.started) == (1, [])
-                assert await stage.finish(attempt) is Settlement.RECORDED
-
-        await unhurried(scene)
+        async with (
+            a_store(ack_timers(config, 1.0), unique("g"), **leases(1.0)) as backend,
+            a_stage(backend) as stage,
+            a_stage(backend, holder="other") as other,
+        ):
+            attempt = await started(stage)
+            other.give(1)
+            run_id, began, beats = attempt.run.run_id, time.monotonic(), set[float]()
+            while time.monotonic() - began < 2.0:
+                beats.add((await recorded_run(backend, run_id)).heartbeat_at)
+                await asyncio.sleep(0.05)
+            assert len(beats) > 3
+            assert (attempt.delivery and attempt.delivery.count, other.workers.started) == (1, [])
+            assert await stage.finish(attempt) is Settlement.RECORDED
 
     async def test_that_another_has_taken_is_let_go_without_a_word(self, backend: Backend) -> None:
         """GRID-10, GRID-56: no ack, no NAK, no heartbeat; its slot is freed"""
@@ -219,6 +215,7 @@ class TestAnAttemptThatIsPutBack:
             assert (again.run.attempt, again.run.program.lost) == (2, 1)
             assert await stage.finish(again) is Settlement.RECORDED
 
+    @pytest.mark.virtual_time
     async def test_is_started_when_its_time_has_come_and_not_when_an_idle_lane_is_looked_at(
         self, config: NatsBackendConfig, group: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -236,15 +233,13 @@ class TestAnAttemptThatIsPutBack:
         settings = {**SHORT, "exec_worker_down_delay_sec": 0.1, "exec_max_lost": 100}
         async with a_store(config, group, **settings) as backend, a_stage(backend) as stage:
             await started(stage)
-
-            async def again() -> None:
-                attempt, count = stage.workers.started[-1], len(stage.workers.started)
-                stage.workers.ended(attempt)
-                await stage.holdings.put_back(attempt, Why.WORKER_DOWN)
-                stage.give(1)
-                await eventually(lambda: len(stage.workers.started) > count)
-
-            await soon(again, 25.0, least=0.1)
+            began = time.monotonic()
+            attempt, count = stage.workers.started[-1], len(stage.workers.started)
+            stage.workers.ended(attempt)
+            await stage.holdings.put_back(attempt, Why.WORKER_DOWN)
+            stage.give(1)
+            await eventually(lambda: len(stage.workers.started) > count)
+            assert 0.1 <= time.monotonic() - began < 25.0
             await stage.finish(stage.workers.started[-1])
 
     async def test_is_nobodys_to_count_when_another_answers_for_it_by_now(self, backend: Backend) -> None:

@@ -18,7 +18,6 @@ from support.grid.holdings import ack_timers, backend, config, group, has_ended,
 from support.grid.program_stage import DONE, Stage, Workers, a_stage, a_store, cap, recorded_run, submitted
 from support.memory_nats import MemoryServer
 from support.servers import config_for, unique
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 __all__ = ["backend", "config", "group"]
@@ -48,45 +47,39 @@ class TestAnOutage:
         self, memory_nats_server: MemoryServer
     ) -> None:
         """GRID-44, P16: longer than lease and ack timer; the first answers are heartbeats, and leases count as fresh"""
-
-        async def scene(scale: float) -> None:
-            config = replace(
-                config_for(memory_nats_server.url),
-                ack_progress_interval_sec=0.2 * scale,
-                consumer_ack_wait_sec=2.0 * scale,
-            )
-            settings = {"exec_run_heartbeat_sec": 0.2 * scale, "exec_lease_fresh_sec": 1.5 * scale}
-            group = unique("g")
-            async with (
-                a_store(config, group, **settings) as one,
-                a_store(config, group, **settings) as two,
-                a_stage(one) as stage,
-                a_stage(two, holder="other") as other,
-            ):
-                attempt = await started(stage)
-                heard: list[bool] = []
-                stage.holdings.on_quorum = heard.append
-                for quorum in (stage.quorum, other.quorum):
-                    quorum._lost_seconds *= scale
-                other.give(1)
-                memory_nats_server.kill()
-                await eventually(lambda: not (stage.holdings.is_quorate or other.holdings.is_quorate))
-                await asyncio.sleep(2.0 * scale)
-                memory_nats_server.start()
-                await eventually(lambda: stage.holdings.is_quorate and other.holdings.is_quorate)
-                assert programs_of(two).grace.covers(two.clock())
-                assert heard == [False, True]
-                began = time.monotonic()
-                while time.monotonic() - began < 2.5 * scale:
-                    assert other.workers.started == []
-                    await asyncio.sleep(0.05)
-                assert await stage.finish(attempt) is Settlement.RECORDED
-                run = await recorded_run(one, attempt.run.run_id)
-                assert (run.status, run.attempt) == (RunState.COMPLETED, 1)
-                run_id = await submitted(one)
-                await eventually(lambda: run_id in other.workers.running or run_id in stage.workers.running)
-
-        await unhurried(scene)
+        config = replace(
+            config_for(memory_nats_server.url),
+            ack_progress_interval_sec=0.2,
+            consumer_ack_wait_sec=2.0,
+        )
+        settings = {"exec_run_heartbeat_sec": 0.2, "exec_lease_fresh_sec": 1.5}
+        group = unique("g")
+        async with (
+            a_store(config, group, **settings) as one,
+            a_store(config, group, **settings) as two,
+            a_stage(one) as stage,
+            a_stage(two, holder="other") as other,
+        ):
+            attempt = await started(stage)
+            heard: list[bool] = []
+            stage.holdings.on_quorum = heard.append
+            other.give(1)
+            memory_nats_server.kill()
+            await eventually(lambda: not (stage.holdings.is_quorate or other.holdings.is_quorate))
+            await asyncio.sleep(2.0)
+            memory_nats_server.start()
+            await eventually(lambda: stage.holdings.is_quorate and other.holdings.is_quorate)
+            assert programs_of(two).grace.covers(two.clock())
+            assert heard == [False, True]
+            began = time.monotonic()
+            while time.monotonic() - began < 2.5:
+                assert other.workers.started == []
+                await asyncio.sleep(0.05)
+            assert await stage.finish(attempt) is Settlement.RECORDED
+            run = await recorded_run(one, attempt.run.run_id)
+            assert (run.status, run.attempt) == (RunState.COMPLETED, 1)
+            run_id = await submitted(one)
+            await eventually(lambda: run_id in other.workers.running or run_id in stage.workers.running)
 
 
 class TestAProcessThatSlept:
@@ -125,31 +118,28 @@ class _Muted:
 
 
 class TestADeadProcess:
+    @pytest.mark.virtual_time
     async def test_leaves_jobs_that_another_runs_and_slots_that_another_takes(self, config: NatsBackendConfig) -> None:
         """GRID-40, GRID-74, GRID-53 step 6: within a lease and an ack timer"""
-
-        async def scene(scale: float) -> None:
-            quick, group = ack_timers(config, scale), unique("g")
-            async with (
-                a_store(quick, group, **leases(scale)) as doomed,
-                a_store(quick, group, **leases(scale)) as backend,
-            ):
-                await cap(backend, "clientA", 2)
-                run_ids = [await submitted(backend) for _ in range(4)]
-                dead = Stage(doomed, Workers(2), "dead")
-                await dead.start()
-                await eventually(lambda: len(dead.workers.running) == 2)
-                # As kill -9 does: no word to anybody from here on.
-                dead.workers.credits = 0
-                await dead.holdings.stop()
-                async with a_stage(backend, count=4, holder="living") as living:
-                    living.runs_everything()
-                    await eventually(lambda: _have_ended(backend, run_ids))
-                    assert all([(await recorded_run(backend, each)).status is RunState.COMPLETED for each in run_ids])
-                    assert living.workers.tally.most["clientA"] <= 2
-                    for attempt in dead.workers.started:
-                        assert await dead.holdings.finish(attempt, DONE, ()) is Settlement.STALE
-                    await eventually(lambda: slots_held(backend) == 0)
-                await dead.dispatcher.stop()
-
-        await unhurried(scene)
+        quick, group = ack_timers(config, 1.0), unique("g")
+        async with (
+            a_store(quick, group, **leases(1.0)) as doomed,
+            a_store(quick, group, **leases(1.0)) as backend,
+        ):
+            await cap(backend, "clientA", 2)
+            run_ids = [await submitted(backend) for _ in range(4)]
+            dead = Stage(doomed, Workers(2), "dead")
+            await dead.start()
+            await eventually(lambda: len(dead.workers.running) == 2)
+            # As kill -9 does: no word to anybody from here on.
+            dead.workers.credits = 0
+            await dead.holdings.stop()
+            async with a_stage(backend, count=4, holder="living") as living:
+                living.runs_everything()
+                await eventually(lambda: _have_ended(backend, run_ids))
+                assert all([(await recorded_run(backend, each)).status is RunState.COMPLETED for each in run_ids])
+                assert living.workers.tally.most["clientA"] <= 2
+                for attempt in dead.workers.started:
+                    assert await dead.holdings.finish(attempt, DONE, ()) is Settlement.STALE
+                await eventually(lambda: slots_held(backend) == 0)
+            await dead.dispatcher.stop()

@@ -23,7 +23,6 @@ from support.grid.pretended_programs import PretendedExecutor
 from support.grid.program_stage import a_store, cap, recorded_run, submitted
 from support.memory_nats import MemoryServer
 from support.servers import config_for, unique
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 __all__ = ["backend", "config", "executor", "group"]
@@ -149,36 +148,33 @@ class TestTheEnd:
             assert run.program is not None
             assert (run.status, run.attempt, run.program.lost) == (RunState.PENDING, 1, 1)
 
+    @pytest.mark.virtual_time
     async def test_of_a_process_without_a_word_leaves_jobs_that_another_lane_runs(
         self, config: NatsBackendConfig
     ) -> None:
         """GRID-40, GRID-53, GRID-74: several lanes die one after the other, and every job ends once"""
-
-        async def scene(scale: float) -> None:
-            quick = replace(config, ack_progress_interval_sec=0.2 * scale, consumer_ack_wait_sec=scale)
-            settings = SHORT | {"exec_run_heartbeat_sec": 0.1 * scale, "exec_lease_fresh_sec": 0.5 * scale}
-            heir, group = PretendedExecutor(ends_at_once=True), unique("g")
-            async with contextlib.AsyncExitStack() as graves:
-                backend = await graves.enter_async_context(a_store(quick, group, **settings))
-                await cap(backend, "clientA", 8)
-                run_ids = [await submitted(backend) for _ in range(8)]
-                for number in range(3):
-                    store = await graves.enter_async_context(a_store(quick, group, **settings, worker_max_par=2))
-                    executor = PretendedExecutor()
-                    lane = ProgramLane(store, executor, f"dead-{number}", cpu=Gauge())
-                    await lane.start()
-                    await executor.begun(2)
-                    # kill -9: no heartbeat, no ack, no word about its slots.
-                    lane._is_closed = True
-                    await lane.holdings.stop()
-                    graves.push_async_callback(lane.stop, 0.0)
-                async with a_lane(backend, heir):
-                    runs = [await ended(backend, run_id) for run_id in run_ids]
-                    assert {run.status for run in runs} == {RunState.COMPLETED}
-                    assert sorted(run.attempt for run in runs) == [1, 1, 2, 2, 2, 2, 2, 2]
-                    await eventually(lambda: slots_held(backend) == 0)
-
-        await unhurried(scene)
+        quick = replace(config, ack_progress_interval_sec=0.2, consumer_ack_wait_sec=1.0)
+        settings = SHORT | {"exec_run_heartbeat_sec": 0.1, "exec_lease_fresh_sec": 0.5}
+        heir, group = PretendedExecutor(ends_at_once=True), unique("g")
+        async with contextlib.AsyncExitStack() as graves:
+            backend = await graves.enter_async_context(a_store(quick, group, **settings))
+            await cap(backend, "clientA", 8)
+            run_ids = [await submitted(backend) for _ in range(8)]
+            for number in range(3):
+                store = await graves.enter_async_context(a_store(quick, group, **settings, worker_max_par=2))
+                executor = PretendedExecutor()
+                lane = ProgramLane(store, executor, f"dead-{number}", cpu=Gauge())
+                await lane.start()
+                await executor.begun(2)
+                # kill -9: no heartbeat, no ack, no word about its slots.
+                lane._is_closed = True
+                await lane.holdings.stop()
+                graves.push_async_callback(lane.stop, 0.0)
+            async with a_lane(backend, heir):
+                runs = [await ended(backend, run_id) for run_id in run_ids]
+                assert {run.status for run in runs} == {RunState.COMPLETED}
+                assert sorted(run.attempt for run in runs) == [1, 1, 2, 2, 2, 2, 2, 2]
+                await eventually(lambda: slots_held(backend) == 0)
 
 
 async def test_a_result_is_written_after_an_outage(memory_nats_server: MemoryServer) -> None:

@@ -18,7 +18,6 @@ from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.loops import wheel_jobs
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo
 from support.backends import logged
-from support.unhurried import unhurried
 from support.waiting import eventually
 from support.wheel_sync_scenes import (
     MY_1,
@@ -246,24 +245,21 @@ async def test_it_stops_at_once_in_the_middle_of_a_pass(worker: Worker, silent_i
     await eventually(lambda: pips_in(worker.shelf.directory) == 1, 30)
 
 
+@pytest.mark.steady_time
 async def test_a_pass_is_due_when_the_interval_is_over(worker: Worker) -> None:
     """FLOW-229, FLOW-364"""
+    version = "1.0"
+    sync = worker.begin(wheel_sync_interval_sec=0.3)
+    began = time.monotonic()
+    first = await sync.sync_if_due()
+    await worker.put(version=version)
+    assert await sync.sync_if_due() == first
 
-    async def scene(scale: float) -> None:
-        version = f"{scale:.1f}"
-        sync = worker.begin(wheel_sync_interval_sec=0.3 * scale)
-        began = time.monotonic()
-        first = await sync.sync_if_due()
-        await worker.put(version=version)
-        assert await sync.sync_if_due() == first
+    async def is_installed() -> bool:
+        return (await sync.sync_if_due()).installed == (f"my_tasks-{version}-py3-none-any.whl",)
 
-        async def is_installed() -> bool:
-            return (await sync.sync_if_due()).installed == (f"my_tasks-{version}-py3-none-any.whl",)
-
-        await eventually(is_installed)
-        assert time.monotonic() - began > 0.25 * scale
-
-    await unhurried(scene)
+    await eventually(is_installed)
+    assert time.monotonic() - began > 0.25
 
 
 @pytest.mark.usefixtures("real_installs")

@@ -27,7 +27,6 @@ from support.backends import (
     submitted,
 )
 from support.faulty_ports import BEFORE, Trouble, with_trouble
-from support.unhurried import unhurried
 from support.waiting import eventually
 from support.worker_teams import Team, all_ended, backend, ended, helpers_on_path, none_left, running, slower, working
 
@@ -97,60 +96,52 @@ class TestTaking:
 
 
 class TestWhileARunGoesOn:
+    @pytest.mark.steady_time
     async def test_it_is_not_delivered_again_however_long_it_takes(self, link: Link, backend: Backend) -> None:
         """FLOW-312, FLOW-313, FLOW-556"""
+        impatient = slower(backend, consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.5)
+        tag = "for-1-s"
+        async with working(impatient, slots=3, tags=(tag,)):
+            run_ids = []
+            for _ in range(3):  # at different moments of the ticker
+                run_ids.append(await submitted(backend, "sleeps", tag, seconds=3))
+                await asyncio.sleep(0.17)
+            runs = await all_ended(backend, run_ids)
+            assert [(run.status, run.attempt) for run in runs] == [(RunState.COMPLETED, 1)] * 3
+            state = await consumer_state(link, backend.config, tag)
+        assert state["num_redelivered"] == 0
+        assert state["delivered"]["consumer_seq"] == 3
 
-        async def scene(scale: float) -> None:
-            impatient = slower(backend, consumer_ack_wait_sec=scale, ack_progress_interval_sec=scale / 2)
-            tag = f"for-{scale:.0f}-s"
-            async with working(impatient, slots=3, tags=(tag,)):
-                run_ids = []
-                for _ in range(3):  # at different moments of the ticker
-                    run_ids.append(await submitted(backend, "sleeps", tag, seconds=3 * scale))
-                    await asyncio.sleep(0.17 * scale)
-                runs = await all_ended(backend, run_ids)
-                assert [(run.status, run.attempt) for run in runs] == [(RunState.COMPLETED, 1)] * 3
-                state = await consumer_state(link, backend.config, tag)
-            assert state["num_redelivered"] == 0
-            assert state["delivered"]["consumer_seq"] == 3
-
-        await unhurried(scene)
-
+    @pytest.mark.steady_time
     @pytest.mark.parametrize("flow", ["sleeps", "spins", "holds_the_interpreter"])
     async def test_its_heartbeat_goes_on_whatever_the_task_does(self, backend: Backend, flow: str) -> None:
         """FLOW-208, FLOW-374"""
+        patient = slower(backend, run_heartbeat_interval_sec=0.5, run_timeout_sec=2.5)
+        params: dict[str, Any] = {"seconds": 2.4} if flow != "spins" else {}
+        async with working(patient):
+            run_id = await submitted(backend, flow, **params)
+            await running(backend, run_id)
+            beats = []
+            while not (run := await run_now(backend, run_id)).is_terminal:
+                beats.append(run.heartbeat_at)
+                assert time.time() - run.heartbeat_at < 2.0
+                await asyncio.sleep(0.02)
+        assert len(set(beats)) >= 4
 
-        async def scene(scale: float) -> None:
-            patient = slower(backend, run_heartbeat_interval_sec=0.5 * scale, run_timeout_sec=2.5 * scale)
-            params: dict[str, Any] = {"seconds": 2.4 * scale} if flow != "spins" else {}
-            async with working(patient):
-                run_id = await submitted(backend, flow, **params)
-                await running(backend, run_id)
-                beats = []
-                while not (run := await run_now(backend, run_id)).is_terminal:
-                    beats.append(run.heartbeat_at)
-                    assert time.time() - run.heartbeat_at < 2.0 * scale
-                    await asyncio.sleep(0.02)
-            assert len(set(beats)) >= 4
-
-        await unhurried(scene)
-
+    @pytest.mark.steady_time
     async def test_its_progress_is_seen_within_two_intervals(self, backend: Backend) -> None:
         """FLOW-375"""
+        async with working(slower(backend, run_heartbeat_interval_sec=0.2)):
+            run_id = await submitted(backend, "steps", pause=0.8)
+            await running(backend, run_id, "first")
+            await eventually(lambda: _is_second(backend, run_id))
+            late = time.time() - (await run_now(backend, run_id)).task_records["second"]["started_at"]
+            run = await ended(backend, run_id)
+        assert late < (2 * 0.2 + 0.2)
+        assert dict(run.tasks) == {"first": "SUCCEEDED", "second": "SUCCEEDED"}
+        assert run.task_records["second"]["output"] == "first second"
 
-        async def scene(scale: float) -> None:
-            async with working(slower(backend, run_heartbeat_interval_sec=0.2 * scale)):
-                run_id = await submitted(backend, "steps", pause=0.8 * scale)
-                await running(backend, run_id, "first")
-                await eventually(lambda: _is_second(backend, run_id))
-                late = time.time() - (await run_now(backend, run_id)).task_records["second"]["started_at"]
-                run = await ended(backend, run_id)
-            assert late < (2 * 0.2 + 0.2) * scale
-            assert dict(run.tasks) == {"first": "SUCCEEDED", "second": "SUCCEEDED"}
-            assert run.task_records["second"]["output"] == "first second"
-
-        await unhurried(scene)
-
+    @pytest.mark.steady_time
     async def test_the_registry_does_not_hold_it_up(self, backend: Backend) -> None:
         """FLOW-201, FLOW-208: registry writes that hang or fail cost neither heartbeat nor run."""
 
@@ -167,21 +158,18 @@ class TestWhileARunGoesOn:
                     await self.may_go_on.wait()
                 return await self._real.announce(record)
 
-        async def scene(scale: float) -> None:
-            registry, tag = Hanging(backend.registry), f"for-{scale:.0f}-s"
-            impatient = slower(backend, consumer_ack_wait_sec=scale, ack_progress_interval_sec=scale / 2)
-            async with working(replace(impatient, registry=registry), tags=(tag,)):
-                registry.hangs = True
-                run_id = await submitted(backend, "sleeps", tag, seconds=2.5 * scale)
-                await running(backend, run_id)
-                while not (run := await run_now(backend, run_id)).is_terminal:
-                    assert time.time() - run.heartbeat_at < 2.0 * scale
-                    await asyncio.sleep(0.05)
-                registry.hangs = False
-                registry.may_go_on.set()
-            assert (run.status, run.attempt) == (RunState.COMPLETED, 1)
-
-        await unhurried(scene)
+        registry, tag = Hanging(backend.registry), "for-1-s"
+        impatient = slower(backend, consumer_ack_wait_sec=1.0, ack_progress_interval_sec=0.5)
+        async with working(replace(impatient, registry=registry), tags=(tag,)):
+            registry.hangs = True
+            run_id = await submitted(backend, "sleeps", tag, seconds=2.5)
+            await running(backend, run_id)
+            while not (run := await run_now(backend, run_id)).is_terminal:
+                assert time.time() - run.heartbeat_at < 2.0
+                await asyncio.sleep(0.05)
+            registry.hangs = False
+            registry.may_go_on.set()
+        assert (run.status, run.attempt) == (RunState.COMPLETED, 1)
 
     async def test_a_registry_that_cannot_be_written_fails_no_run(self, backend: Backend) -> None:
         """FLOW-201"""

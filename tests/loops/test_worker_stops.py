@@ -30,7 +30,6 @@ from support.backends import (
     run_now,
     submitted,
 )
-from support.unhurried import unhurried
 from support.waiting import eventually
 from support.worker_teams import all_ended, backend, ended, helpers_on_path, none_left, running, slower, working
 
@@ -40,25 +39,22 @@ pytestmark = pytest.mark.usefixtures("warm_hosts")
 
 
 class TestACancelledRun:
+    @pytest.mark.steady_time
     async def test_is_asked_to_stop_within_two_intervals(self, link: Link, backend: Backend) -> None:
         """FLOW-17, FLOW-179 to FLOW-183"""
-
-        async def scene(scale: float) -> None:
-            async with working(slower(backend, run_heartbeat_interval_sec=0.2 * scale)) as team:
-                run_id = await submitted(backend, "watches_for_a_cancel", seconds=300)
-                await running(backend, run_id, "watches_for_a_cancel")
-                began = time.monotonic()
-                await cancel(backend, Caller(), run_id, "enough")
-                run = await ended(backend, run_id)
-                assert time.monotonic() - began < (2 * 0.2 + 0.3) * scale
-                assert (run.status, run.error, run.cancel_reason) == (RunState.CANCELLED, None, "enough")
-                assert run.task_records["watches_for_a_cancel"]["output"] == "stopped"
-                assert (await ended(backend, await submitted(backend, "fine"))).status is RunState.COMPLETED
-                assert team.executor.restarts == 0
-                await eventually(lambda: none_left(link, backend.config))
-            assert await dead_letters(link, backend.config) == []
-
-        await unhurried(scene)
+        async with working(slower(backend, run_heartbeat_interval_sec=0.2)) as team:
+            run_id = await submitted(backend, "watches_for_a_cancel", seconds=300)
+            await running(backend, run_id, "watches_for_a_cancel")
+            began = time.monotonic()
+            await cancel(backend, Caller(), run_id, "enough")
+            run = await ended(backend, run_id)
+            assert time.monotonic() - began < (2 * 0.2 + 0.3)
+            assert (run.status, run.error, run.cancel_reason) == (RunState.CANCELLED, None, "enough")
+            assert run.task_records["watches_for_a_cancel"]["output"] == "stopped"
+            assert (await ended(backend, await submitted(backend, "fine"))).status is RunState.COMPLETED
+            assert team.executor.restarts == 0
+            await eventually(lambda: none_left(link, backend.config))
+        assert await dead_letters(link, backend.config) == []
 
     async def test_that_does_not_stop_is_killed_after_the_grace_period(
         self, link: Link, backend: Backend, caplog: pytest.LogCaptureFixture
@@ -154,18 +150,15 @@ class TestStopping:
 
 
 class TestDeadLetters:
+    @pytest.mark.steady_time
     async def test_of_a_run_that_took_too_long(self, link: Link, backend: Backend) -> None:
-
-        async def scene(scale: float) -> None:
-            async with working(slower(backend, run_timeout_sec=0.5 * scale)):
-                run = await ended(backend, await submitted(backend, "sleeps", seconds=300))
-                await eventually(lambda: none_left(link, backend.config))
-            assert (run.status, run.reason) == (RunState.FAILED, "timeout")
-            assert dict(run.tasks) == {"sleeps": "FAILED"}  # it had begun: a busy machine may take its time for that
-            letter = (await dead_letters(link, backend.config))[-1]
-            assert (letter["body"]["run_id"], letter["body"]["reason"]) == (run.run_id, "timeout")
-
-        await unhurried(scene)
+        async with working(slower(backend, run_timeout_sec=0.5)):
+            run = await ended(backend, await submitted(backend, "sleeps", seconds=300))
+            await eventually(lambda: none_left(link, backend.config))
+        assert (run.status, run.reason) == (RunState.FAILED, "timeout")
+        assert dict(run.tasks) == {"sleeps": "FAILED"}  # it had begun: a busy machine may take its time for that
+        letter = (await dead_letters(link, backend.config))[-1]
+        assert (letter["body"]["run_id"], letter["body"]["reason"]) == (run.run_id, "timeout")
 
     async def test_of_a_job_that_was_delivered_as_often_as_it_may_be(self, link: Link, backend: Backend) -> None:
         """DESIGN 9.8, FLOW-328"""
@@ -189,34 +182,31 @@ class TestDeadLetters:
 
 
 class TestAFencedWorker:
+    @pytest.mark.steady_time
     async def test_stops_the_work_writes_nothing_and_answers_nothing(
         self, link: Link, backend: Backend, caplog: pytest.LogCaptureFixture
     ) -> None:
         """FLOW-311"""
-
-        async def scene(scale: float) -> None:
-            impatient = slower(backend, consumer_ack_wait_sec=3.0 * scale, ack_progress_interval_sec=1.5 * scale)
-            tag = f"for-{scale:.0f}-s"
-            async with working(impatient, tags=(tag,)) as team:
-                run_id = await submitted(backend, "sleeps", tag, seconds=300)
-                await running(backend, run_id, "sleeps")
-                message = (await jobs_left(link, backend.config))[-1]
-                later = replace(backend, clock=lambda: time.time() + 60)
-                newer = await claim_run(later, decode_job(message["text"].encode()), BERT, first_delivery=False)
-                assert isinstance(newer, Held)
-                await eventually(lambda: team.executor.restarts == 1)  # the host was killed
-                assert (await ended_as(backend, newer)).worker_id == "bert"
-                # Its delivery was neither acknowledged nor refused: it comes again, and finds the run ended.
-                assert run_id in [job["body"]["run_id"] for job in await jobs_left(link, backend.config)]
-                await eventually(lambda: _is_gone(link, backend.config, run_id))
-                state = await consumer_state(link, backend.config, tag)
-                assert state["delivered"]["consumer_seq"] == 2
-                assert (await ended(backend, await submitted(backend, "fine", tag))).status is RunState.COMPLETED
-            assert [each for each in caplog.records if "its work is stopped" in each.message]
-            assert (await run_now(backend, run_id)).worker_id == "bert"
-
-        with caplog.at_level(logging.WARNING):
-            await unhurried(scene)
+        caplog.set_level(logging.WARNING)
+        impatient = slower(backend, consumer_ack_wait_sec=3.0, ack_progress_interval_sec=1.5)
+        tag = "for-1-s"
+        async with working(impatient, tags=(tag,)) as team:
+            run_id = await submitted(backend, "sleeps", tag, seconds=300)
+            await running(backend, run_id, "sleeps")
+            message = (await jobs_left(link, backend.config))[-1]
+            later = replace(backend, clock=lambda: time.time() + 60)
+            newer = await claim_run(later, decode_job(message["text"].encode()), BERT, first_delivery=False)
+            assert isinstance(newer, Held)
+            await eventually(lambda: team.executor.restarts == 1)  # the host was killed
+            assert (await ended_as(backend, newer)).worker_id == "bert"
+            # Its delivery was neither acknowledged nor refused: it comes again, and finds the run ended.
+            assert run_id in [job["body"]["run_id"] for job in await jobs_left(link, backend.config)]
+            await eventually(lambda: _is_gone(link, backend.config, run_id))
+            state = await consumer_state(link, backend.config, tag)
+            assert state["delivered"]["consumer_seq"] == 2
+            assert (await ended(backend, await submitted(backend, "fine", tag))).status is RunState.COMPLETED
+        assert [each for each in caplog.records if "its work is stopped" in each.message]
+        assert (await run_now(backend, run_id)).worker_id == "bert"
         assert await dead_letters(link, backend.config) == []
 
 

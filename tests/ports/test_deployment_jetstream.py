@@ -36,6 +36,7 @@ from pyoco_server.wiring import open_deployment
 from support.backends import opened_backend, submitted
 from support.configured_nats import configured_nats
 from support.deployment_looks import deployment, patient
+from support.nats_clients import network_client
 from support.servers import config_for
 from support.waiting import eventually
 
@@ -170,7 +171,7 @@ async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
 ) -> None:
     async with opened_backend(prepared) as backend:
         await (await backend.queue.open_intake(["default"], lambda delivery: None)).close()
-    js = link.nc.jetstream()
+    js = network_client(link).jetstream()
     await js.pause_consumer(prepared.work_stream, "pyoco_worker_default", "2099-01-01T00:00:00Z")
     await js.add_consumer(
         prepared.work_stream, durable_name="audit", filter_subject=f"{prepared.work_subject_prefix}.x"

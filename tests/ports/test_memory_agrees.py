@@ -14,7 +14,7 @@ from pyoco_server.ports.nats.memory.server import drop_server
 from support.jetstream_steps import CONSUMERS, Kind, Player, Step, steps
 from support.waiting import eventually
 
-_STEPS = 120
+_STEPS = 80
 _FLOORS = frozenset({"ack_floor", "delivered"})
 _NO_ACKS = {"ack_policy": "none"}
 KINDS = [

@@ -22,6 +22,7 @@ from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.objects import jetstream
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue, Objects
+from support.nats_clients import network_client
 from support.object_streams import messages_in, store
 from support.waiting import eventually
 
@@ -173,7 +174,7 @@ class TestACatalogue:
 
 class TestOtherClients:
     async def test_read_what_we_put(self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig) -> None:
-        theirs = await link.nc.jetstream().object_store(prepared.wheel_object_store_bucket)
+        theirs = await network_client(link).jetstream().object_store(prepared.wheel_object_store_bucket)
         data = os.urandom(1_000_000)
         await put(store, "a name/ä", data, {"k": "v"})
         found = await theirs.get("a name/ä")
@@ -184,7 +185,7 @@ class TestOtherClients:
         assert [each.deleted for each in await theirs.list()] == [True]
 
     async def test_put_what_we_read(self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig) -> None:
-        theirs = await link.nc.jetstream().object_store(prepared.wheel_object_store_bucket)
+        theirs = await network_client(link).jetstream().object_store(prepared.wheel_object_store_bucket)
         data = os.urandom(1_000_000)
         await theirs.put("one", data, meta=ObjectMeta(name="one", headers={"k": ["v", "w"]}))
         info = await store.info("one")

@@ -12,17 +12,16 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pytest
 
-from support import reading_along
 from support.documented import BLOCKS, ROOT, Block, Step, steps_of, with_info
 from support.documented_exceptions import GIVEN, NOT_RUN, ON_A_TERMINAL, TO_BE_READ, UNLIKE
 from support.reading_along import Reader, Untrue, learned_from
-from support.stacks import Stack
+from support.stacks import HASTY_PROGRAMS, Stack
 from support.warm_commands import WarmCommands
 from support.wheels import write_wheel
 
@@ -33,10 +32,35 @@ def is_listed(table: dict[str, str], step: Step) -> bool:
 
 STEPS = [step for block in BLOCKS for step in steps_of(block)]
 READ = [step for step in STEPS if not is_listed(NOT_RUN, step)]
-#: Wants a system in which all is well; saves what the other pages have made.
-FIRST, LAST = "docs/guides/doctor.md", "docs/guides/recovery.md"
-#: Each on a system of its own.
-PARTS = 4
+#: The pages in stages, one stage after the other, each without the dead letters of those before it. A stage has lanes
+#: that are read at the same time; the pages of a lane are read in order.
+STAGES: Sequence[Sequence[Sequence[str]]] = (
+    # Expects a system without problems.
+    (["docs/guides/doctor.md"], ["docs/guides/wheels.md"]),
+    # Expects no run without a worker, and one tenant with a budget. The others leave neither behind.
+    (
+        ["docs/guides/command-line.md"],
+        ["docs/guides/use-from-an-agent.md", "docs/packs/inputs.md", "docs/packs/ocr.md"],
+    ),
+    # Counts its own dead letters. The others make none.
+    (
+        ["docs/tutorial.md"],
+        ["docs/guides/first-run.md"],
+        ["docs/guides/deploying.md", "docs/guides/priced-runs.md"],
+    ),
+    # Lists the newest runs. The other completes none.
+    (["README.md"], ["docs/guides/operating-nats.md"]),
+    # All other pages. Those of the first lane name the newest dead letter.
+    (["docs/guides/working-with-runs.md", "docs/guides/operate-programs.md"],),
+    # Their workers take runs of other pages, and lack their flows and programs.
+    (["docs/guides/writing-a-flow.md", "docs/guides/run-programs.md"],),
+    # Backs up what the other pages have made.
+    (["docs/guides/recovery.md"],),
+)
+#: The stage of a page that is not listed.
+OTHERS = 4
+#: How many pages are read at once.
+READERS = 4
 #: A dead letter is named by a number that is another here.
 LETTER = re.compile(r"dlq(/| redrive | requeue )\d+\b")
 
@@ -72,7 +96,7 @@ class Readers:
         (folder / ".venv").symlink_to(sys.prefix)
         (folder / ".pyoco").symlink_to(self._stack.data_dir)
         reader = Reader(
-            folder, self._environment(folder, page), self._meanings(folder), self._key, self._commands.functions
+            folder, self._environment(folder, page), self._meanings(folder, page), self._key, self._commands.functions
         )
         (folder / "dist").mkdir()
         write_wheel(folder / "dist", "nightly-tasks", "1.2.0")
@@ -83,13 +107,14 @@ class Readers:
     def _environment(self, folder: Path, page: str) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         own = {"HOME": str(folder / ".home"), "PATH": path, "LC_ALL": "C.UTF-8"}
-        own |= {"PYOCO_SERVER_URL": self._stack.address, "NATS": self._stack.nats_url}
+        own |= {"PYOCO_SERVER_URL": self._stack.address, "NATS": self._stack.nats_url, **HASTY_PROGRAMS}
         needs_key = page.startswith("docs/packs/") or page == "docs/guides/command-line.md"
         return own | ({"PYOCO_API_KEY": self._key} if needs_key else {})
 
-    def _meanings(self, folder: Path) -> dict[str, str]:
-        """What pages say, and what it is here. Counting takes less time, too."""
-        return {
+    def _meanings(self, folder: Path, page: str) -> dict[str, str]:
+        """What pages say, and what it is here. Counting takes less time, too, but for the README, which needs it."""
+        shorter = {} if page == "README.md" else {'"n": 20': '"n": 8'}
+        return shorter | {
             "http://127.0.0.1:8000": self._stack.address,
             "https://example.org/pyoco": self._stack.address,
             "nats://127.0.0.1:43659": self._stack.nats_url,
@@ -98,29 +123,44 @@ class Readers:
             '"127.0.0.1", 5000': self._door,
             "/var/backups/pyoco": str(folder / "backups"),
             "/srv/programs": str(folder / "programs"),
-            '"n": 20': '"n": 8',
         }
 
-    def letter(self) -> str:
-        """The number of the newest dead letter."""
-        letters = httpx.get(f"{self._stack.address}/dlq", timeout=100).json()["items"]
-        return str(letters[0]["id"]) if letters else "0"
+    def discard_letters(self) -> None:
+        while letters := self._stack.get("/dlq")["items"]:
+            for letter in letters:
+                assert self._stack.ask("DELETE", f"/dlq/{letter['id']}").status_code == 200
+
+    def letter(self, *, of_program: bool) -> str:
+        """The number of the newest dead letter of a program, or of a flow."""
+        letters = self._stack.get("/dlq")["items"]
+        return next((str(each["id"]) for each in letters if ("kind" in each) is of_program), "0")
 
 
-@pytest.mark.timeout(1800)  # a hundred commands; a busy machine needs ten seconds for some
-@pytest.mark.parametrize("part", range(PARTS))
-def test_what_the_pages_show_is_what_happens(part: int, stack: Stack, tmp_path: Path, commands: WarmCommands) -> None:
-    """In parts, so that several processes share the work."""
-    wrong: list[str] = []
+@pytest.mark.timeout(1800)  # two hundred commands; a busy machine needs ten seconds for some
+def test_what_the_pages_show_is_what_happens(stack: Stack, tmp_path: Path, commands: WarmCommands) -> None:
+    """All pages on one system, several at a time."""
     readers = Readers(stack, tmp_path, commands)
-    for page in pages_of(part):
-        wrong += read_along(readers, page)
+    wrong: list[str] = []
+    with ThreadPoolExecutor(READERS) as pool:
+        for lanes in stages():
+            results = pool.map(lambda lane: read_all(readers, lane), lanes)
+            wrong += [each for result in results for each in result]
+            readers.discard_letters()
     assert not wrong, "\n\n\n".join(wrong)
 
 
-def pages_of(part: int) -> list[str]:
-    others = [page for page in dict.fromkeys(step.block.name for step in READ) if page != LAST]
-    return [*sorted(others[part::PARTS], key=lambda page: page != FIRST), *([LAST] if part == PARTS - 1 else [])]
+def stages() -> list[list[Sequence[str]]]:
+    listed = listed_pages()
+    others = [[page] for page in dict.fromkeys(step.block.name for step in READ) if page not in listed]
+    return [[*lanes, *(others if place == OTHERS else [])] for place, lanes in enumerate(STAGES)]
+
+
+def listed_pages() -> set[str]:
+    return {page for lanes in STAGES for lane in lanes for page in lane}
+
+
+def read_all(readers: Readers, pages: Iterable[str]) -> list[str]:
+    return [each for page in pages for each in read_along(readers, page)]
 
 
 def read_along(readers: Readers, page: str) -> list[str]:
@@ -129,7 +169,7 @@ def read_along(readers: Readers, page: str) -> list[str]:
     reader = readers.reader_of(page)
     for step in (step for step in READ if step.block.name == page):
         for letter in (found[0] for found in LETTER.finditer(step.text) if found[0] not in reader.meanings):
-            reader.meanings[letter] = re.sub(r"\d+", readers.letter(), letter)
+            reader.meanings[letter] = re.sub(r"\d+", readers.letter(of_program="requeue" in letter), letter)
         try:
             typed = next((typed for begin, typed in ON_A_TERMINAL.items() if is_listed({begin: ""}, step)), None)
             reader.does(step, is_compared=not is_listed(UNLIKE, step), typed=typed)
@@ -141,7 +181,7 @@ def read_along(readers: Readers, page: str) -> list[str]:
 def test_every_exception_is_needed() -> None:
     for table in (NOT_RUN, UNLIKE, ON_A_TERMINAL):
         assert [begin for begin in table if not any(is_listed({begin: ""}, step) for step in STEPS)] == []
-    assert set(GIVEN) <= {step.block.name for step in READ}
+    assert {*GIVEN, *listed_pages()} <= {step.block.name for step in READ}
     assert [where for where in GIVEN if not (ROOT / where).is_file()] == []
 
 
@@ -225,10 +265,7 @@ def test_a_refusal_that_was_saved_as_the_file_is_none(saves: str, tmp_path: Path
         reader.does(Step(BLOCKS[0], "command", f"curl {saves} http://127.0.0.1:1/out.zip"))
 
 
-def test_what_ends_by_itself_is_told_though_it_was_started_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading_along, "_ALIVE_SECONDS", 100.0)
+def test_what_ends_by_itself_is_told_though_it_was_started_last(tmp_path: Path) -> None:
     (tmp_path / "pyoco-worker").write_text("#!/bin/sh\nsleep 0.5\n")
     (tmp_path / "pyoco-worker").chmod(0o700)
     reader = Reader(tmp_path, {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}, {})
@@ -237,5 +274,5 @@ def test_what_ends_by_itself_is_told_though_it_was_started_last(
 
 
 def test_blocks_within_lists_are_seen_without_their_indent() -> None:
-    begun = [block.text for block in with_info("console") if block.name == LAST]
+    begun = [block.text for block in with_info("console") if block.name == "docs/guides/recovery.md"]
     assert [text for text in begun if text.startswith("$ PYOCO_PRICED_ENABLED=0 pyoco-server up")]

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.rule_ids import named_rule_ids, read_record, rule_ids_in, sort_key, update_record
+from support.rule_ids import (
+    named_rule_ids,
+    read_record,
+    rule_ids_in,
+    sort_key,
+    suite_rule_ids,
+    suite_text,
+    update_record,
+)
+
+#: Rules that only long tests name.
+ONLY_THOROUGH: set[str] = set()
 
 
 def test_every_recorded_rule_is_still_named_by_a_test() -> None:
     """A rule without a test is no longer checked. Restore the test, or its rule id in the test that replaced it."""
     missing = set(read_record()) - named_rule_ids()
     assert sorted(missing, key=sort_key) == []
+
+
+def test_every_recorded_rule_is_named_by_a_test_of_the_suite() -> None:
+    """A rule that only `make thorough` checks can be broken for a day. List it only if its test cannot be shortened."""
+    assert set(read_record()) - suite_rule_ids() == ONLY_THOROUGH
+
+
+def test_ids_of_long_tests_are_left_out() -> None:
+    tests = Path(__file__).parents[1]
+    text = suite_text(tests / "system" / "test_up.py")
+    assert "def test_a_second_signal_does_not_wait_for_anything" not in text
+    assert "def test_the_first_printed_address_is_the_dashboards" in text
+    assert suite_text(tests / "system" / "test_chaos_nats.py") == ""
 
 
 def test_the_record_is_sorted_and_has_no_duplicates() -> None:

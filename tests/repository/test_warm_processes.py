@@ -165,6 +165,23 @@ def test_its_end_is_that_of_a_cold_one(code: str, monkeypatch: pytest.MonkeyPatc
     assert warm.stderr.splitlines()[-1:] == cold.stderr.splitlines()[-1:]
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--no-such-option"]])
+def test_a_module_that_a_fork_starts_is_forked_and_behaves_as_a_cold_one(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import json, os, subprocess, sys\n"
+        "command = [sys.executable, '-P', '-m', 'pyoco_server.doors.cli.keeper', *sys.argv[1:]]\n"
+        "done = subprocess.run(command, capture_output=True, text=True, env={'LC_ALL': 'C.UTF-8', 'PATH': '/bin'})\n"
+        "print(json.dumps([done.returncode, done.stdout, done.stderr]))\n"
+    )
+    warm = ran([sys.executable, "-c", code, *words], timeout=200)
+    monkeypatch.setattr(warm_processes, "is_cold", True)
+    cold = ran([sys.executable, "-c", code, *words], timeout=200)
+    assert (warm.returncode, warm.stderr) == (0, "")
+    assert json.loads(warm.stdout) == json.loads(cold.stdout)
+
+
 def test_waiting_ends_in_time_and_the_code_is_kept() -> None:
     process = begun([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert process.stdin is not None
@@ -218,6 +235,7 @@ def test_it_ends_with_the_test_process(tmp_path: Path) -> None:
     """So does the one that it was forked from."""
     code = (
         "import os, sys\nfrom support import warm_processes\n"
+        "warm_processes.is_preloaded = False\n"
         "process = warm_processes.begun([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "print(process.pid, os.getpid(), flush=True)\n"
         "process.wait()\n"

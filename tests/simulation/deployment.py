@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pyoco_server import wiring
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.run import Owner
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
@@ -25,8 +25,9 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.loops.rescuer import Rescuer
-from pyoco_server.loops.worker import Badge, Worker
-from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.loops.worker import Badge, Lane, Worker
+from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
 from simulation.flows.executor import PretendedExecutor
 from simulation.loop import SimLoop
@@ -75,6 +76,9 @@ class Service(Generic[T]):
     is_wanted: bool = True
 
 
+Addition = Callable[[Service[Any], Backend], AbstractAsyncContextManager[None]]
+
+
 class Deployment:
     def __init__(self, loop: SimLoop, root: Path, shape: Shape, name: str) -> None:
         self.loop, self.shape, self._root = loop, shape, root
@@ -89,7 +93,17 @@ class Deployment:
             abandon_after_sec=60.0,
         )
         self.grid = GridConfig()
+        #: What each worker starts beside its flows, given its backend and its id.
+        self.lanes: list[Callable[[Backend, str], Awaitable[Lane]]] = []
+        #: What each keeper does beside its duties for flows.
+        self.duties: list[Callable[[Backend, Index, IndexFeeder], Loop]] = []
+        self.priced = PricedConfig(priced_enabled=False), AwsSettings()
         self.services: dict[str, Service[Any]] = {}
+        #: What kinds of runs add to each worker and keeper, for as long as its process lives.
+        self.in_worker: list[Addition] = []
+        self.in_keeper: list[Addition] = []
+        #: How faults of the stores of one kind of runs are injected, by the kind of fault.
+        self.injectors: dict[str, Callable[[Any], None]] = {}
         #: Called with the process and the run whenever work begins.
         self.on_execute: Callable[[str, str], None] = lambda _process, _run_id: None
         self._supervisor = Process("init", loop=loop)
@@ -154,8 +168,13 @@ class Deployment:
         folder.mkdir()
         return replace(self.config, data_dir=str(folder))
 
+    @property
+    def _grid(self) -> GridConfig | None:
+        """The settings of programs, for workers and keepers; None when nobody submits programs."""
+        return self.grid if self.lanes else None
+
     async def _gateway(self, service: Service[State]) -> None:
-        async with wiring.open_gateway_backend(self._folder(service), grid=self.grid) as backend:
+        async with wiring.open_gateway_backend(self._folder(service), self.priced, self.grid) as backend:
             state = State(backend)
             await state.start()
             service.inside = state
@@ -163,24 +182,27 @@ class Deployment:
 
     async def _worker(self, service: Service[Worker]) -> None:
         config = self._folder(service)
-        async with wiring.open_backend(config, service.name) as backend:
+        async with wiring.open_backend(config, service.name, priced=self.priced, grid=self._grid) as backend:
             executor = PretendedExecutor(lambda run_id: self.on_execute(service.name, run_id))
             badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
             worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
+            for start_lane in self.lanes:
+                worker.add_lane(await start_lane(backend, service.name))
             await worker.start()
             service.inside = worker
-            await asyncio.Event().wait()
+            await self._live(service, backend, self.in_worker)
 
     async def _keeper(self, service: Service[list[Loop]]) -> None:
         config = self._folder(service)
         with wiring.open_index(config) as index:
-            async with wiring.open_backend(config, service.name) as backend:
+            async with wiring.open_backend(config, service.name, priced=self.priced, grid=self._grid) as backend:
                 feeder = IndexFeeder(backend.runs, index)
                 duties: list[Loop] = [
                     Advisories(backend),
                     Canceller(backend, index, feeder),
                     Rescuer(backend, index, feeder),
                     RegistrySweeper(backend),
+                    *(duty(backend, index, feeder) for duty in self.duties),
                 ]
                 async with AsyncExitStack() as started:
                     await feeder.start()
@@ -189,7 +211,13 @@ class Deployment:
                         await duty.start()
                         started.push_async_callback(duty.stop)
                     service.inside = duties
-                    await asyncio.Event().wait()
+                    await self._live(service, backend, self.in_keeper)
+
+    async def _live(self, service: Service[Any], backend: Backend, additions: list[Addition]) -> None:
+        async with AsyncExitStack() as added:
+            for addition in additions:
+                await added.enter_async_context(addition(service, backend))
+            await asyncio.Event().wait()
 
     # Requests.
 

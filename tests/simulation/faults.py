@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a list drawn from the seed before the simulation starts, so that a shorter one can be tried."""
+"""What goes wrong, and when: drawn from the seed before the simulation starts, so that a shorter list can be tried."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WEIGHTS = {
     "skew clock": 2,
 }
 #: Around the timers that matter: heartbeats of a second, 20 s until a worker counts as gone, ack timers of 30 s.
-_SECONDS = (0.2, 1.5, 4.0, 12.0, 25.0, 45.0)
+_SECONDS = (0.2, 1.5, 4.0, 12.0, 25.0, 45.0, 80.0)
 
 
 def draw(dice: random.Random, targets: Sequence[str], until: float) -> tuple[Fault, ...]:
@@ -76,7 +76,10 @@ def _draw(dice: random.Random, kind: str, targets: Sequence[str], until: float) 
 def inject(deployment: Deployment, fault: Fault) -> None:
     """Let it happen now. Whatever lasts ends by itself after its time."""
     deployment.loop.record("fault", what=str(fault).strip())
-    _INJECT[fault.kind](deployment, fault)
+    if fault.kind in _INJECT:
+        _INJECT[fault.kind](deployment, fault)
+    else:
+        deployment.injectors[fault.kind](fault)
 
 
 def _kill(deployment: Deployment, fault: Fault) -> None:

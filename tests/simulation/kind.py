@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulation.loop import SimLoop
 
 if TYPE_CHECKING:
     from simulation.deployment import Deployment
+    from simulation.faults import Fault
 
 __all__ = ["Kind", "Problems"]
 
@@ -31,6 +32,17 @@ class Kind(abc.ABC):
 
     def __init__(self, deployment: Deployment, problems: Problems) -> None:
         self.deployment, self.problems = deployment, problems
+
+    @classmethod  # noqa: B027 - most kinds have nothing to prepare
+    def prepare(cls) -> None:
+        """Called before each simulation, outside of virtual time: make what all simulations of a process share."""
+
+    def faults(self, targets: Sequence[str], until: float) -> tuple[Fault, ...]:
+        """What goes wrong in the stores of this kind alone. `Deployment.injectors` has to know each kind of fault."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027 - most kinds have nothing to release
+        """The simulation is over: release what it used."""
 
     @abc.abstractmethod
     def clients(self, until: float) -> list[Coroutine[Any, Any, None]]:

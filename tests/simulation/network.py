@@ -52,6 +52,8 @@ class FaultyWire(Wire):
 
     def _carry(self, client: MemoryClient, act: Callable[[], None], subject: str, *, is_up: bool) -> None:
         process, connection = process_of(client), client.connections
+        if is_up and not process.is_alive:  # killed by a hook: its `finally` blocks run up to their first await
+            return
         seconds = self._dice.uniform(*_USUAL_SECONDS)
         for noise in self.noise:
             if noise.process != process.name:

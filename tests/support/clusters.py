@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
-from pyoco_server.embedded import die_with
 from pyoco_server.http_client import AsyncPyocoHttpClient, RunSnapshot
 from support.servers import quick_folder
-from support.stacks import until
+from support.stacks import HASTY_PROGRAMS, until
 from support.waiting import eventually
+from support.warm_processes import WarmProcess, begun, started
 
 __all__ = ["DemoCluster", "Load", "demo_command", "demo_environment", "family_of", "loaded", "shared_cluster"]
 
@@ -43,8 +43,7 @@ def demo_command(folder: Path, *options: str) -> list[str]:
 def demo_environment(**more: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_"))}
     quick = {"PYOCO_PRICED_ENABLED": "0", "PYOCO_LOAD_DOTENV": "false", "EXEC_QUEUE_MAX_BYTES": str(64 * 2**20)}
-    patient = {"WORKER_CPU_CAP": "0.95", "WORKER_CPU_WAIT_SEC": "0.2"}
-    return {**clean, **quick, **patient, "PYTHONPATH": str(_ROOT / "tests"), **more}
+    return {**clean, **quick, **HASTY_PROGRAMS, "PYTHONPATH": str(_ROOT / "tests"), **more}
 
 
 def family_of(pid: int) -> list[psutil.Process]:
@@ -65,13 +64,12 @@ class DemoCluster:
         """Returns when it says that it is up."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._output.open("wb") as output, (self.folder / "errors.txt").open("ab") as errors:
-            self._process = subprocess.Popen(
+            self._process = begun(
                 demo_command(self.data_dir, "--flow-resolver", "support.chaos_flows:resolve"),
                 stdout=output,
                 stderr=errors,
                 cwd=self.folder,
                 env=demo_environment(**self._settings),
-                preexec_fn=die_with(os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - it takes no lock
             )
         until(self._is_up, _START_SECONDS, "the banner")
         return self
@@ -138,17 +136,12 @@ class DemoCluster:
         process = await self.start_admin(*words, **settings)
         async with asyncio.timeout(180):
             said, _ = await process.communicate()
-        return process.returncode or 0, said.decode()
+        return process.returncode or 0, (said or b"").decode()
 
-    async def start_admin(self, *words: str, **settings: str) -> asyncio.subprocess.Process:
-        command = [sys.executable, "-m", "pyoco_server.doors.cli.admin", "--nats-url", self.nats_url, *words]
-        return await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=demo_environment(**settings),
-        )
+    async def start_admin(self, *words: str, **settings: str) -> WarmProcess:
+        command = ["-m", "pyoco_server.doors.cli.admin", "--nats-url", self.nats_url, *words]
+        environment = demo_environment(**settings)
+        return await started(command, env=environment, cwd=self.folder, stderr=asyncio.subprocess.STDOUT)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         """The orderly end. Returns its exit code, after nobody of it is left."""

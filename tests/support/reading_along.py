@@ -7,13 +7,13 @@ for anything, white space for nothing; everything else has to be as it is shown.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from support.documented import Step
 
@@ -41,8 +41,9 @@ _FOREIGN = re.compile(r"\b(sudo|systemctl|useradd|apt-get|docker)\b|\bpip instal
 #: The file that an answer goes to.
 _SAVES = re.compile(r"\bcurl\b[^|;]*?\s-(?:\w*o\s+(?P<named>\S+)|\w*OJ?\s[^|;]*/(?P<last>[^/\s'?]+))")
 _PATIENCE_SECONDS = 80.0
-#: So long after its start, a process that cannot go on has ended.
-_ALIVE_SECONDS = 3.0
+#: In the log of a process that has started.
+_HAS_STARTED = re.compile(r"the worker works|worker started")
+_START_SECONDS = 120.0
 _COMMAND_SECONDS = 180
 
 
@@ -105,8 +106,8 @@ class Reader:
     functions: str = ""
     _learned: dict[str, str] = field(default_factory=dict)
     _last_run: str = ""
-    _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _last_start_at: float = 0.0
+    #: By command line: the process and its log.
+    _started: dict[str, tuple[subprocess.Popen[bytes], Path]] = field(default_factory=dict)
 
     def does(self, step: Step, *, is_compared: bool = True, typed: str | None = None) -> None:
         """Raises Untrue when it ends otherwise than the page says. With `typed` it is done on a terminal, where that is
@@ -129,24 +130,25 @@ class Reader:
     def ends(self) -> list[str]:
         """Stops what the page has started. Gives what had ended by itself, which nothing should."""
         over = [
-            f"it ended by itself: {text}\n{self._log}" for text, each in self._started.items() if self._has_ended(each)
+            f"it ended by itself: {text}\n{log.read_text(errors='replace')[-2000:]}"
+            for text, (process, log) in self._started.items()
+            if not self._is_running(process, log)
         ]
         for text in [*self._started]:
             self._stop(text)
         return over
 
-    def _has_ended(self, process: subprocess.Popen[bytes]) -> bool:
-        """One that was started just now is given a moment to find out that it cannot go on."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, self._last_start_at + _ALIVE_SECONDS - time.monotonic()))
-        return process.returncode is not None
-
-    @property
-    def _log(self) -> str:
-        return (self.folder / "started.log").read_text(errors="replace")[-2000:]
+    def _is_running(self, process: subprocess.Popen[bytes], log: Path) -> bool:
+        """Waits until the process has started or ended."""
+        deadline = time.monotonic() + _START_SECONDS
+        while process.poll() is None and not _HAS_STARTED.search(log.read_text(errors="replace")):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return process.poll() is None
 
     def _stop(self, text: str) -> None:
-        process = self._started.pop(text)
+        process, _ = self._started.pop(text)
         process.terminate()
         try:
             process.wait(60)
@@ -179,15 +181,16 @@ class Reader:
         """A process that goes on until the page ends, or until the page starts it again."""
         if text in self._started:
             self._stop(text)
-        self._last_start_at = time.monotonic()
-        with (self.folder / "started.log").open("ab") as log:
-            self._started[text] = subprocess.Popen(
+        log = self.folder / f"started-{uuid4().hex}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
                 ["bash", "-c", f"{self._prologue()}; exec env {text}"],
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 cwd=self.folder,
                 env=self.environment,
             )
+        self._started[text] = process, log
 
     def _prologue(self) -> str:
         return "[ ! -e .state ] || . ./.state"

@@ -6,11 +6,24 @@ add its id to the file: `PYTHONPATH=tests python -m support.rule_ids`. Ids are n
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["RECORD", "TESTS", "named_rule_ids", "read_record", "rule_ids_in", "sort_key", "update_record"]
+from thorough import is_thorough
+
+__all__ = [
+    "RECORD",
+    "TESTS",
+    "named_rule_ids",
+    "read_record",
+    "rule_ids_in",
+    "sort_key",
+    "suite_rule_ids",
+    "suite_text",
+    "update_record",
+]
 
 TESTS = Path(__file__).parents[1]
 RECORD = TESTS / "repository" / "rule_ids.txt"
@@ -26,6 +39,35 @@ def rule_ids_in(text: str) -> set[str]:
 def named_rule_ids(folder: Path = TESTS) -> set[str]:
     """Every rule id in a Python file below the folder: in names of tests, docstrings, comments and strings."""
     return set().union(*(rule_ids_in(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")))
+
+
+def suite_rule_ids(folder: Path = TESTS) -> set[str]:
+    """As `named_rule_ids`, without what only long tests name: `make test` does not run those."""
+    return set().union(*(rule_ids_in(suite_text(path, folder)) for path in folder.rglob("*.py")))
+
+
+def suite_text(path: Path, folder: Path = TESTS) -> str:
+    """A file without its long tests. A test of which one parameter is long stays."""
+    text = path.read_text(encoding="utf-8")
+    file = f"tests/{path.relative_to(folder).as_posix()}"
+    if is_thorough(f"{file}::"):
+        return ""
+    lines = text.splitlines()
+    for class_name, test in _tests_in(ast.parse(text).body):
+        if is_thorough(f"{file}::{class_name}{test.name}"):
+            assert test.end_lineno is not None
+            lines[test.lineno - 1 : test.end_lineno] = [""] * (test.end_lineno - test.lineno + 1)
+    return "\n".join(lines)
+
+
+def _tests_in(
+    body: Iterable[ast.stmt], class_name: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for each in body:
+        if isinstance(each, ast.ClassDef):
+            yield from _tests_in(each.body, f"{each.name}::")
+        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
+            yield class_name, each
 
 
 def sort_key(rule_id: str) -> tuple[str, int]:

@@ -20,13 +20,15 @@ import psutil
 
 from support.warm_processes import begun, started
 
-__all__ = ["ROOT", "Stack", "aside", "until"]
+__all__ = ["HASTY_PROGRAMS", "ROOT", "Stack", "aside", "until"]
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
 #: How many times slower than a quiet machine a busy one may be. It costs nothing where all is well.
 _PATIENCE = 4
+#: Settings of a worker that starts programs without waiting for a busy machine.
+HASTY_PROGRAMS = {"WORKER_CPU_CAP": "0.95", "WORKER_CPU_WAIT_SEC": "0.2"}
 #: What a child of `up` is found by.
 _WORDS = {"gateway": "cli.server gateway", "nats": "nats-server", "worker": "cli.worker", "keeper": "cli.keeper"}
 
@@ -120,10 +122,11 @@ class Stack:
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
         clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone; who wants priced runs, too, says so
+        clean["PYOCO_PACK_SLOTS"] = "1"  # one process for packs instead of one per slot
         given = {
             name if name.isupper() else f"PYOCO_{name.upper()}": str(value) for name, value in self._settings.items()
         }
-        return {**clean, "PYTHONPATH": str(ROOT), **given}
+        return {**clean, **HASTY_PROGRAMS, "PYTHONPATH": str(ROOT), **given}
 
     def is_ready(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):

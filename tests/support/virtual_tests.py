@@ -2,7 +2,9 @@
 
 Timers of minutes pass at once, and the same test takes the same course each time. Only what runs in this process
 without sockets, threads and other processes can be tested so: stores in memory (`support.memory_nats`), gateways
-through `httpx.ASGITransport`. A `conftest.py` enables the marker by importing `pytest_asyncio_loop_factories`.
+through `httpx.ASGITransport`. Tests that need sockets or processes have `@pytest.mark.steady_time`, real time that does
+not count stalls of this process (`support/steady_loop.py`). A `conftest.py` enables the markers
+by importing `pytest_asyncio_loop_factories`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import pytest
 
 from simulation.loop import SimLoop
 from simulation.virtual_time import virtual_world
+from support.steady_loop import SteadyLoop
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
@@ -42,4 +45,6 @@ def pytest_asyncio_loop_factories(
     """A hook of pytest-asyncio."""
     if item.get_closest_marker("virtual_time") is not None:
         return {"virtual": _VirtualLoop}
+    if item.get_closest_marker("steady_time") is not None:
+        return {"steady": SteadyLoop}
     return {"real": asyncio.new_event_loop}

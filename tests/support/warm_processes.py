@@ -8,8 +8,8 @@ at how a command starts, asks for the fixture `cold_processes`.
     process = begun([sys.executable, "-m", "pyoco_server.doors.cli.keeper"], env=settings, stdout=log, stderr=log)
     process = await started(["-m", "pip", "--version"], env={}, cwd=folder, stdout=PIPE, stderr=STDOUT)
 
-The process that all others are forked from is started by the first test that asks, as `python warm_processes.py FD`,
-and is gone with the test process; whoever was forked from it, too.
+The process that all others are forked from is `warm_source.py`, started by the first test that asks. It ends with the
+test process, and so does whatever was forked from it.
 """
 
 from __future__ import annotations
@@ -19,45 +19,22 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import gc
-import importlib
-import io
 import json
-import multiprocessing.process
 import os
-import pkgutil
 import re
 import resource
-import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 __all__ = ["WarmPopen", "WarmProcess", "begun", "prepare", "ran", "started"]
 
-#: Imported before anybody asks, as is all that is ours.
-_MODULES = (
-    "alembic.command",
-    "pip._internal.cli.main",
-    "pip._internal.commands.install",
-    "uvicorn.main",
-    "uvicorn.lifespan.on",
-)
-#: What few processes need and takes long, or cannot be imported alone.
-_LEFT_OUT = (
-    "pyoco_server.doors.mcp",
-    "pyoco_server.executors.program.samples",
-    "pyoco_server.ports.ledger.migrations",
-)
 #: Images and runners have others with such names, as PYTHON_VERSION, which Python does not read.
 _OF_PYTHON = re.compile(r"PYTHON[A-Z]+")
 #: Taken from what the process was given. Any other variable of Python's own is for a new interpreter.
@@ -68,9 +45,8 @@ _KNOWN_VARIABLES = {
     "PYTHONUNBUFFERED",
     "PYTHONUTF8",
 }
-#: By name, what becomes of bytes that are no text.
-_STREAMS = {"stdin": "surrogateescape", "stdout": "surrogateescape", "stderr": "backslashreplace"}
 _BIN = Path(sys.executable).parent
+_SOURCE = Path(__file__).with_name("warm_source.py")
 _ASK_BYTES_MAX = 1 << 20
 #: Of a command line, as `ps` shows it.
 _TITLE_BYTES_MAX = 4000
@@ -80,6 +56,8 @@ _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith(
 _asking = threading.Lock()
 #: Set by the fixture `cold_processes`.
 is_cold = False
+#: Whether the process that others are forked from imports the product before the first fork.
+is_preloaded = True
 
 
 # For who knows Popen
@@ -309,7 +287,7 @@ def _kindred() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYOCO_", "PYTHON"))}
     environment |= {"PYTHONUTF8": "1"}
-    command = [sys.executable, __file__, str(theirs.fileno()), "." * _TITLE_BYTES_MAX]
+    command = [sys.executable, str(_SOURCE), str(theirs.fileno()), str(int(is_preloaded)), "." * _TITLE_BYTES_MAX]
     process = subprocess.Popen(
         command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=Path("/")
     )
@@ -321,182 +299,3 @@ def _kindred() -> socket.socket:
 def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
     line.close()
     process.wait()
-
-
-# That process, from here on
-
-
-def _serve(line: socket.socket) -> dict[str, Any]:
-    """Returns in a child, with what that is to do. Ends with the test process."""
-    woken, wake = os.pipe()
-    for end in (woken, wake):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, who end us in their own time
-    signal.set_wakeup_fd(wake)
-    own_pid = os.getpid()
-    waited_for: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([line.fileno(), woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-            _bury(waited_for)
-        if line.fileno() in ready:
-            data, fds, _, _ = socket.recv_fds(line, _ASK_BYTES_MAX, 4)
-            if not data:
-                os._exit(0)
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                line.detach()
-                return {**json.loads(data), "fds": fds[:3], "parent": own_pid}
-            waited_for[pid] = fds[3]
-            for fd in fds[:3]:
-                os.close(fd)
-            line.send(pid.to_bytes(8, "big"))
-
-
-def _bury(waited_for: dict[int, int]) -> None:
-    for pid in list(waited_for):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            to = waited_for.pop(pid)
-            with contextlib.suppress(BrokenPipeError):  # nobody wants to know
-                os.write(to, str(os.waitstatus_to_exitcode(status)).encode())
-            os.close(to)
-
-
-def _become(ask: dict[str, Any]) -> None:
-    """This process is from here on what somebody asked for: as the system sees it, and as Python does."""
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    _die_with_parent()
-    if os.getppid() != ask["parent"]:  # it was gone before we asked
-        os._exit(1)
-    if ask["has_own_session"]:
-        os.setsid()
-    for to, fd in enumerate(ask["fds"]):
-        os.dup2(fd, to)
-    os.closerange(3, 1 << 16)
-    for limit, both in ask["limits"]:
-        if resource.getrlimit(limit) != tuple(both):
-            resource.setrlimit(limit, both)
-    os.umask(ask["umask"])
-    os.chdir(ask["cwd"])
-    _retitle(ask["title"])
-    os.environ.clear()
-    os.environ.update(ask["env"])
-    time.tzset()
-    tempfile.tempdir = None
-    multiprocessing.process.ORIGINAL_DIR = ask["cwd"]  # type: ignore[attr-defined]
-    sys.dont_write_bytecode = bool(ask["env"].get("PYTHONDONTWRITEBYTECODE"))
-    sys.path[:] = [*_own_path(ask), *sys.path[1:]]
-    importlib.invalidate_caches()
-    sys.argv = ask["argv"]
-    _open_streams(is_unbuffered=bool(ask["env"].get("PYTHONUNBUFFERED")))
-
-
-def _own_path(ask: dict[str, Any]) -> Iterator[str]:
-    """Where modules are looked for before those that are installed."""
-    firsts = {"-m": ask["cwd"], "-c": "", "script": str(Path(ask["argv"][0]).resolve().parent)}
-    yield firsts[ask["kind"]]
-    if given := ask["env"].get("PYTHONPATH"):
-        yield from (str(Path(place).absolute()) for place in given.split(os.pathsep))
-
-
-def _open_streams(*, is_unbuffered: bool) -> None:
-    """As Python does for the languages C, POSIX and C.UTF-8."""
-    for fd, (name, errors) in enumerate(_STREAMS.items()):
-        is_read = name == "stdin"
-        held: Any = open(fd, "rb" if is_read else "wb", 0 if is_unbuffered and not is_read else -1, closefd=False)  # noqa: SIM115
-        getattr(held, "raw", held).name = f"<{name}>"
-        is_by_line = (name == "stderr" and not is_unbuffered) or os.isatty(fd)
-        is_through = is_unbuffered and not is_read
-        stream = io.TextIOWrapper(held, "utf-8", errors, line_buffering=is_by_line, write_through=is_through)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
-def _retitle(command: list[str]) -> None:
-    """What `ps` shows, and who looks for a process by its words sees: written over our own words. As the last byte is
-    no longer zero, the kernel takes it for one line."""
-    numbers = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    start, end = int(numbers[45]), int(numbers[46])
-    line = " ".join(command).encode()[:_TITLE_BYTES_MAX]
-    ctypes.memmove(start, line.ljust(end - start - 1, b"\0") + b".", end - start)
-    name = Path(command[0]).name.encode()
-    ctypes.CDLL(None).prctl(15, name)
-
-
-def _run(kind: str, argv: list[str]) -> None:
-    if kind == "-m":
-        found = sys.modules.get(argv[0])
-        if found is not None and not hasattr(found, "__path__"):
-            _forget(argv[0])  # or runpy says that it is there already
-        runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
-    elif kind == "script":
-        runpy.run_path(argv[0], run_name="__main__")
-    else:
-        main = sys.modules["__main__"] = types.ModuleType("__main__")
-        sys.argv = ["-c", *argv[1:]]
-        exec(compile(argv[0], "<string>", "exec"), main.__dict__)
-
-
-def _forget(module: str) -> None:
-    del sys.modules[module]
-    package, _, name = module.rpartition(".")
-    if package in sys.modules:
-        vars(sys.modules[package]).pop(name, None)
-
-
-def _ours(package: str) -> Iterator[str]:
-    """All modules in it."""
-    yield package
-    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        if found.name not in _LEFT_OUT and not found.name.endswith(".__main__"):
-            yield from _ours(found.name) if found.ispkg else [found.name]
-
-
-def _make_clock_movable() -> None:
-    """Whoever keeps `time.time` as a default does so while it is imported. A process whose clock is to be wrong changes
-    by how much: `time.time.difference`."""
-    usual = time.time
-
-    def movable() -> float:
-        return usual() + movable.difference()  # type: ignore[attr-defined,no-any-return]
-
-    movable.difference = float  # type: ignore[attr-defined]
-    movable.__module__, movable.__name__, movable.__qualname__ = "time", "time", "time"
-    time.time = movable
-
-
-def main() -> None:
-    line = socket.socket(fileno=int(sys.argv[1]))
-    line.set_inheritable(False)
-    _retitle(sys.orig_argv[:2])
-    _make_clock_movable()
-    for module in (*_ours("pyoco_server"), *_MODULES):
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
-    ask = _serve(line)
-    _become(ask)
-    code: object = 0
-    try:
-        _run(ask["kind"], ask["argv"])
-    except SystemExit as leaving:
-        code = leaving.code
-    if isinstance(code, int | None):
-        # All that Python does at the end, but for taking everything apart that was imported.
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code or 0)
-    sys.exit(str(code))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -16,11 +14,11 @@ import pytest
 from pyoco_server import embedded
 from pyoco_server.doors.cli.server import cli
 from pyoco_server.doors.cli.shell import outcome
-from pyoco_server.embedded import die_with
 from pyoco_server.http_client import PyocoHttpClient
 from support.clusters import DemoCluster, demo_command, demo_environment
 from support.left_behind import standing_in
 from support.stacks import until
+from support.warm_processes import ran
 
 _SECONDS = 540
 #: Of a deployment that is none of the demo's business: with any of them it would not start, or not get on.
@@ -38,16 +36,8 @@ def test_the_story_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     """GRID-180, GRID-181, FLOW-308: from nothing to a killed leader and back, from one command, also in a shell that is
     set up for a deployment elsewhere"""
     command = [word for word in demo_command(tmp_path, "--once") if word not in ("--data-dir", str(tmp_path))]
-    shown = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-        cwd=tmp_path,
-        env=demo_environment(TMPDIR=str(tmp_path), **_ELSEWHERE),
-        preexec_fn=die_with(os.getpid(), signal.SIGTERM),
-    )
+    settings = demo_environment(TMPDIR=str(tmp_path), **_ELSEWHERE)
+    shown = ran(command, timeout=_SECONDS, cwd=tmp_path, env=settings)
     print(shown.stdout, shown.stderr)
     assert shown.returncode == 0
     assert "left aside: " in shown.stderr

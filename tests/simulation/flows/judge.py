@@ -11,7 +11,8 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import read_snapshot
 from pyoco_server.core.states import MOVES, RunState
-from pyoco_server.ports.nats.memory.stream import Message, Stream
+from pyoco_server.ports.nats.memory.messages import Message
+from pyoco_server.ports.nats.memory.stream import Stream
 from simulation.kind import Problems
 from simulation.loop import SimLoop
 from simulation.network import WatchedNats
@@ -84,12 +85,13 @@ class FlowJudge:
         before.run, before.revision = run, message.seq
 
     def _on_withdrawal(self, run_id: str, before: _Known | None) -> None:
-        if before is None or before.run.status is not RunState.PENDING or before.run.attempt:
+        if before is None:
+            return  # a run of another kind
+        if before.run.status is not RunState.PENDING or before.run.attempt:
             self.blame("a run was withdrawn that somebody had touched", run_id)
         elif run_id in self.accepted:
             self.blame("a run was withdrawn after it had been accepted", run_id)
-        if before is not None:
-            before.is_withdrawn = True
+        before.is_withdrawn = True
 
     # What is acknowledged.
 
@@ -131,7 +133,7 @@ class FlowJudge:
             run = self.known[run_id].run
             self.blame(f"a run is stuck as {run.status}, attempt {run.attempt}", run_id)
         work = self._nats.streams.get(_WORK)
-        for message in work.messages.values() if work is not None else ():
+        for message in work.messages.since(1) if work is not None else ():
             self.blame("a job is left in the queue", decode_job(message.data).run_id)
         for run_id, params in self.accepted.items():
             self._check_end(run_id, params)

@@ -312,9 +312,9 @@ class Consumer:
 
     def expire_all(self) -> None:
         """End every ack timer now, as a server does that has lost its timers."""
-        for held in self.pending.values():
+        for held in self.deliveries.unanswered.values():
             held.due_ns = 0
-        for seq in list(self.pending):
+        for seq in list(self.deliveries.unanswered):
             self._overdue(seq)
 
     # Pushes.
