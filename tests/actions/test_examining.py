@@ -69,6 +69,7 @@ class Meanwhile:
         return seen
 
 
+@pytest.mark.virtual_time
 async def test_a_worker_that_seems_deaf_is_looked_at_again_after_its_next_heartbeat(
     prepared: NatsBackendConfig, link: Link
 ) -> None:
@@ -86,6 +87,7 @@ async def test_a_worker_that_seems_deaf_is_looked_at_again_after_its_next_heartb
     assert meanwhile.looks == 1
 
 
+@pytest.mark.virtual_time
 async def test_a_worker_that_is_loading_its_packs_is_looked_at_again(prepared: NatsBackendConfig, link: Link) -> None:
     config = replace(prepared, worker_heartbeat_interval_sec=0.1)
     offered = Machine(packs=Packs(offered=("decision",), known=("decision",)))

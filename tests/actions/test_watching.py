@@ -19,6 +19,8 @@ from support.watch_places import Place, place, rest, take, told
 
 __all__ = ["place"]
 
+pytestmark = pytest.mark.virtual_time
+
 
 class TestEvents:
     async def test_first_what_is_then_every_change_then_the_end(self, place: Place) -> None:
