@@ -12,7 +12,7 @@ PYTEST_ARGS ?= $(PARALLEL) -m "not thorough"
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up setup dev test thorough proofs chaos check jscheck programs format lock bench site screenshots peers clean help
+.PHONY: up setup dev test thorough proofs chaos simulate check jscheck programs format lock bench site screenshots peers clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -25,7 +25,7 @@ setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 dev: $(VENV)/.dev
 
 test: dev programs ## Run the suite against real servers
-	@$(BIN)/python tools/suite.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 thorough: dev programs ## Run what the suite leaves out: long tests, and property tests with all their examples
 	PYOCO_TEST_PROFILE=thorough $(BIN)/python -m pytest $(PARALLEL) -m "thorough or hypothesis"
@@ -40,6 +40,12 @@ MINUTES ?= 2
 LAYOUT  ?= both
 chaos: dev ## Storms over one NATS node and over three; MINUTES=10 SEED=7 LAYOUT=one|three FAULTS=kill,wire
 	PYTHONPATH=tests $(BIN)/python -m storm --minutes $(MINUTES) --layout $(LAYOUT) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
+
+# Whole deployments in virtual time, each from a seed: kills, pauses, lost messages. A failing seed prints its history and
+# the smallest list of faults that still fails.
+SEEDS ?= 100
+simulate: dev ## Simulate whole deployments; SEEDS=1000 draws fresh seeds, SEED=123 plays one
+	cd tests && $(abspath $(BIN))/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 check: dev ## Lint, types, import rules
 	$(BIN)/ruff check .

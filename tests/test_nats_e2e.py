@@ -1,15 +1,12 @@
-"""The library's worker on a real NATS: every way a job can end, seen in the record, the dead letters and the queue."""
+"""The library's worker: every way a job can end, seen in the record, the dead letters and the queue."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import time
-import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,102 +19,29 @@ from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.submit import submit
-from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.job import Job, decode_job, encode_job
+from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState, WorkerState
-from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import Unavailable
-from pyoco_server.loops.crew import Crew
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.queue.intake import JetStreamIntake
 from support import naughty
 from support.backends import (
     ANNA,
     a_submission,
-    consumer_state,
-    dead_letters,
-    fields_of,
     jobs_left,
     logged,
-    opened_backend,
     run_now,
     submitted,
 )
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
-from support.servers import NatsServer, config_for
+from support.library_worker import Scene, backend, letter_of, put_raw, scene
+from support.memory_nats import nats_url, real_nats
+from support.nats_clients import network_client
 from support.waiting import eventually
 
-YAML = """
-tasks:
-  say: {callable: "support.naughty:fine", inputs: {n: 41}}
-flow:
-  defaults: {word: from the file}
-  graph: say
-"""
-
-
-@pytest.fixture
-async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
-    quick = replace(config, run_heartbeat_interval_sec=0.1, worker_heartbeat_interval_sec=0.2)
-    async with opened_backend(quick) as backend:
-        yield backend
-
-
-@dataclass
-class Scene:
-    """A worker, and everything it leaves traces in."""
-
-    worker: PyocoNatsWorker
-    backend: Backend
-    link: Link
-
-    async def run_id_after(self, timeout: float = 60.0) -> str | None:
-        async with asyncio.timeout(200):
-            return await self.worker.run_once(timeout)
-
-    async def run_id_of_polls(self, timeout: float) -> str | None:
-        """Of the first, unless a busy machine needs longer for an answer."""
-        for _ in range(5):
-            if (run_id := await self.worker.run_once(timeout)) is not None:
-                return run_id
-        return None
-
-    async def run(self, run_id: str) -> Run:
-        return await run_now(self.backend, run_id)
-
-    async def letters(self) -> list[dict[str, Any]]:
-        return [letter["body"] for letter in await dead_letters(self.link, self.backend.config)]
-
-    async def has_gone(self) -> bool:
-        """ACK and TERM remove a job for good: nothing is left, and nothing waits to come again."""
-        state = await consumer_state(self.link, self.backend.config)
-        return state["num_ack_pending"] == 0 and await jobs_left(self.link, self.backend.config) == []
-
-    async def comes_again(self) -> bool:
-        """NAK leaves it in the queue, with its timer running."""
-        return len(await jobs_left(self.link, self.backend.config)) == 1
-
-    async def registered(self) -> WorkerRecord:
-        found = await self.backend.registry.find("worker")
-        assert found is not None
-        return found
-
-    def troubled(self, trouble: Trouble) -> None:
-        """From now on the worker's own calls may fail. They are counted, too."""
-        faulty = with_trouble(self.worker._backend, trouble)
-        old = self.worker._crew
-        assert old is not None
-        self.worker._crew = Crew(faulty, old._executor, old._me, old._pulse, old.max_deliver)
-
-
-@pytest.fixture
-async def scene(backend: Backend, link: Link) -> AsyncIterator[Scene]:
-    worker = await PyocoNatsWorker.connect(backend.config, naughty.resolve)
-    yield Scene(worker, backend, link)
-    await worker.close()
+__all__ = ["backend", "nats_url", "real_nats", "scene"]
 
 
 class TestRunOnce:
@@ -238,99 +162,6 @@ class TestRunOnce:
 async def _is_running(scene: Scene, run_id: str) -> bool:
     run = await scene.run(run_id)
     return run.status is RunState.RUNNING and "RUNNING" in run.tasks.values()
-
-
-class TestConnecting:
-    @pytest.mark.parametrize("tag", ["", "a.b", "a b", "*", ">", "a/b", "x" * 129, "a\n", "\u00a0"])
-    async def test_refuses_a_tag_that_cannot_be_served(self, config: NatsBackendConfig, tag: str) -> None:
-        """FLOW-34, FLOW-395"""
-        with pytest.raises(ValueError, match="tag"):
-            await PyocoNatsWorker.connect(config, naughty.resolve, tags=["fine", tag])
-
-    @pytest.mark.parametrize("worker_id", ["", "a b", "a/b", ".a", "a.", "*", "日本", "x" * 201])
-    async def test_refuses_a_worker_id_that_cannot_be_a_key(self, config: NatsBackendConfig, worker_id: str) -> None:
-        """FLOW-38, FLOW-394"""
-        with pytest.raises(ValueError, match="worker id"):
-            await PyocoNatsWorker.connect(config, naughty.resolve, worker_id=worker_id)
-
-    @pytest.mark.usefixtures("hasty_links")
-    async def test_raises_the_nats_error_when_nobody_answers(self, unused_port: int) -> None:
-        """FLOW-396, FLOW-286"""
-        config = NatsBackendConfig(nats_url=f"nats://127.0.0.1:{unused_port}")
-        with pytest.raises(Unavailable) as raised:
-            await asyncio.wait_for(PyocoNatsWorker.connect(config, naughty.resolve), 100)
-        assert raised.value.text.err_id == "ERR-PYOCO-0003"
-
-    async def test_takes_its_settings_from_the_environment_and_the_default_tag(
-        self, config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """FLOW-392, FLOW-393, FLOW-395"""
-        for name in ("nats_url", "work_subject_prefix", "runs_kv_bucket", "workers_kv_bucket", "dlq_stream"):
-            monkeypatch.setenv(f"PYOCO_{name.upper()}", getattr(config, name))
-        for name in ("dlq_subject_prefix", "auth_kv_bucket", "wheel_history_kv_bucket", "wheel_object_store_bucket"):
-            monkeypatch.setenv(f"PYOCO_{name.upper()}", getattr(config, name))
-        monkeypatch.setenv("PYOCO_DEFAULT_TAG", "mine")
-        monkeypatch.setattr(NatsBackendConfig, "from_env", _with_stream(config.work_stream))
-        worker = await PyocoNatsWorker.connect(tags=[])
-        assert worker._badge._tags == ("mine",)
-        await worker.close()
-
-    def test_and_working_and_closing_are_coroutines(self) -> None:
-        """FLOW-400"""
-        for method in (PyocoNatsWorker.connect, PyocoNatsWorker.run_once, PyocoNatsWorker.close):
-            assert inspect.iscoroutinefunction(method)
-
-
-def _with_stream(work_stream: str) -> Any:
-    """The work stream has no variable (FLOW-388); on a shared server it needs a name of its own all the same."""
-    real = NatsBackendConfig.from_env
-
-    def from_env(*args: Any, **more: Any) -> NatsBackendConfig:
-        return real(*args, **more, work_stream=work_stream)
-
-    return staticmethod(from_env)
-
-
-class TestClosing:
-    async def test_records_the_orderly_stop_and_may_be_repeated(self, scene: Scene) -> None:
-        """FLOW-198, FLOW-399"""
-        await scene.worker.close("sigint")
-        record = await scene.registered()
-        assert (record.state, record.stop_reason) == (WorkerState.STOPPED_GRACEFUL, "sigint")
-        await scene.worker.close()
-        assert await scene.registered() == record
-
-    async def test_says_close_when_nobody_says_more(self, scene: Scene) -> None:
-        """FLOW-198"""
-        await scene.worker.close()
-        assert (await scene.registered()).stop_reason == "close"
-
-    async def test_leaves_the_record_of_a_newer_worker(self, scene: Scene) -> None:
-        """FLOW-200"""
-        await scene.worker._pulse.stop()
-        newer = await PyocoNatsWorker.connect(scene.backend.config, naughty.resolve)
-        await scene.worker.close()
-        assert (await scene.registered()).state is WorkerState.IDLE
-        await newer.close()
-        assert (await scene.registered()).state is WorkerState.STOPPED_GRACEFUL
-
-
-async def put_raw(scene: Scene, body: bytes, tag: str = "default") -> None:
-    await scene.link.store(f"{scene.backend.config.work_subject_prefix}.{tag}", body)
-
-
-def letter_of(letter: dict[str, Any], reason: str, run_id: str | None) -> None:
-    """FLOW-331 to FLOW-334, FLOW-337"""
-    assert abs(letter["timestamp"] - time.time()) < 300
-    assert letter["reason"] == reason
-    assert isinstance(letter["error"], str)
-    assert letter.get("run_id") == run_id
-    assert (letter["tag"], letter["worker_id"]) == ("default", "worker")
-    assert letter["num_delivered"] >= 1
-    assert letter["subject"].endswith(".default")
-    assert set(letter) <= {
-        "timestamp", "reason", "error", "run_id", "flow_name", "tag", "tags", "worker_id", "num_delivered", "subject",
-    }  # fmt: skip
 
 
 class TestDispositions:
@@ -502,6 +333,7 @@ class TestDispositions:
         assert writes[-2:] == ["runs.replace", "queue.bury"]
 
 
+@pytest.mark.usefixtures("real_nats")  # listens to the advisories of the server
 @pytest.mark.parametrize(
     ("flow", "plan", "answers"),
     [
@@ -529,7 +361,7 @@ async def test_the_queue_hears_the_word_that_the_table_says(
         heard.append(message.subject.split(".")[4])
 
     stream = scene.backend.config.work_stream
-    await scene.link.nc.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>", cb=hear)
+    await network_client(scene.link).subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>", cb=hear)
     await scene.link.nc.flush()
     scene.troubled(Trouble({name: list(fates) for name, fates in plan.items()}))
     await (put_raw(scene, b"{}") if flow is None else submitted(scene.backend, flow))
@@ -574,116 +406,3 @@ class TestAJobThatNeedsNoWork:
         assert await scene.run_id_after() == run_id
         assert await scene.run(run_id) == held.run
         assert await scene.comes_again()
-
-
-class TestAForeignProducer:
-    async def test_needs_neither_record_nor_revision(self, scene: Scene) -> None:
-        """FLOW-296 to FLOW-305, FLOW-310"""
-        run_id = str(uuid.uuid4())
-        job = {
-            "run_id": run_id,
-            "flow_name": "fine",
-            "tag": "default",
-            "submitted_at": 12.5,
-            "params": {"n": 1},
-            "schema_version": 9,  # FLOW-305
-        }
-        await put_raw(scene, json.dumps(job).encode())
-        assert await scene.run_id_after() == run_id
-        run = await scene.run(run_id)
-        assert (run.status, run.submitted_at, run.params) == (RunState.COMPLETED, 12.5, {"n": 1})
-        await eventually(scene.has_gone)
-
-    async def test_may_send_a_job_twice(self, scene: Scene) -> None:
-        """FLOW-309"""
-        job = Job(run_id=str(uuid.uuid4()), flow_name="fine", tag="default", submitted_at=1.0)
-        for _ in range(2):
-            await put_raw(scene, encode_job(job))
-        assert [await scene.run_id_after() for _ in range(2)] == [job.run_id] * 2
-        assert (await scene.run(job.run_id)).attempt == 1
-
-
-class TestAFlowFile:
-    async def submitted(self, scene: Scene, text: str) -> str:
-        ask = a_submission(
-            "from a file",
-            params={"word": "from the file"},
-            workflow_yaml=text,
-            workflow_yaml_sha256="ab" * 32,
-            workflow_yaml_bytes=len(text.encode()),
-        )
-        return (await submit(scene.backend, Caller(), ask)).run.run_id
-
-    async def test_runs_under_the_name_of_its_submission(self, scene: Scene) -> None:
-        """FLOW-170, FLOW-173, FLOW-368"""
-        run_id = await self.submitted(scene, YAML)
-        assert await scene.run_id_after() == run_id
-        run = await scene.run(run_id)
-        assert run.status is RunState.COMPLETED, run.error
-        assert (run.flow_name, run.task_records["say"]["output"]) == ("from a file", 42)
-        assert (run.workflow_yaml_sha256, run.workflow_yaml_bytes) == ("ab" * 32, len(YAML))
-        assert run.params == {"word": "from the file"}
-
-    async def test_that_breaks_the_policy_is_removed_and_its_text_is_nowhere(
-        self, scene: Scene, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """FLOW-325, FLOW-337, FLOW-174"""
-        with caplog.at_level(logging.DEBUG):
-            run_id = await self.submitted(scene, YAML + "discovery: {modules: [s3cret_module_name]}\n")
-            assert await scene.run_id_after() == run_id
-        run = await scene.run(run_id)
-        assert (run.status, run.reason) == (RunState.FAILED, "invalid_job")
-        await eventually(scene.has_gone)
-        [letter] = await scene.letters()
-        letter_of(letter, "invalid_job", run_id)
-        for text in (json.dumps(letter), str(run), *(f"{each.message} {fields_of(each)}" for each in caplog.records)):
-            assert "s3cret_module_name" not in text
-            assert "support.naughty:fine" not in text
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "flow: {graph: nobody}",
-            "tasks: {a: {use: nobody}}\nflow: {graph: a}",
-            "tasks: {a: {callable: 'os:system'}}\nflow: {graph: a}",
-            "tasks: {a: {callable: 'support.naughty:nobody'}}\nflow: {graph: a}",
-        ],
-        ids=["graph", "use", "callable", "missing"],
-    )
-    async def test_that_cannot_be_built_here_is_not_found(self, scene: Scene, text: str) -> None:
-        """FLOW-326"""
-        run_id = await self.submitted(scene, text)
-        assert await scene.run_id_after() == run_id
-        assert (await scene.run(run_id)).reason == "flow_not_found"
-        await eventually(scene.has_gone)
-        letter_of((await scene.letters())[0], "flow_not_found", run_id)
-
-    async def test_leaves_nothing_for_the_next(self, scene: Scene) -> None:
-        """FLOW-351, FLOW-377"""
-        changing = "tasks: {it: {callable: 'support.naughty:changes_params'}}\nflow: {graph: it}"
-        ask = a_submission("f", params={"nested": {"list": [1]}}, workflow_yaml=changing)
-        for _ in range(2):
-            run_id = (await submit(scene.backend, Caller(), ask)).run.run_id
-            assert await scene.run_id_after() == run_id
-            run = await scene.run(run_id)
-            assert run.status is RunState.COMPLETED, run.error
-            assert run.params == {"nested": {"list": [1]}}
-
-
-async def test_polling_without_nats_raises_and_works_again_after_the_restart(own_nats_server: NatsServer) -> None:
-    """FLOW-398, FLOW-468"""
-    config = config_for(own_nats_server.url)
-    worker = await PyocoNatsWorker.connect(config, naughty.resolve)
-    assert isinstance(worker._intake, JetStreamIntake)
-    worker._intake._link.patience = replace(worker._intake._link.patience, down_seconds=0.3)
-    try:
-        own_nats_server.kill()
-        await eventually(lambda: not worker._backend.is_up())
-        with pytest.raises(Unavailable):
-            await worker.run_once(0.1)
-        own_nats_server.start()
-        await eventually(worker._backend.is_up)
-        run_id = await submitted(worker._backend, "fine")
-        assert await worker.run_once(60) == run_id
-    finally:
-        await worker.close()

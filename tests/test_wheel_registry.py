@@ -10,8 +10,11 @@ import pytest
 
 from pyoco_server.ports.nats.link import Link
 from support.gateways import Gateway, error, fresh_gateway
+from support.memory_nats import nats_url
 from support.wheel_doors import artifacts, history, register, upload
 from support.wheels import build_wheel
+
+__all__ = ["gateway", "nats_url"]
 
 
 @pytest.fixture

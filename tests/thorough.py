@@ -12,6 +12,9 @@ __all__ = ["THOROUGH", "is_thorough"]
 
 #: By file: parts of the names of its tests, with their parameters. None at all: the whole file.
 THOROUGH: Mapping[str, Sequence[str]] = {
+    # The simulator itself is under test here; what it says of the product is in the suite.
+    "simulation/test_defects.py": (),
+    "simulation/test_seeds.py": ("test_a_failing_seed_is_shrunk",),
     # The suite has a short storm with one double kill, and simulations in virtual time.
     "system/test_storm.py": ("[one]", "[three]"),
     # Kills, clocks and outages, one at a time. The storms have all of them at once, over all three kinds of run.
@@ -41,10 +44,18 @@ THOROUGH: Mapping[str, Sequence[str]] = {
     ),
     "system/test_priced_stacks.py": ("[postgres]",),
     "system/test_ocr_runs.py": ("[postgres]",),
-    "actions/test_priced_races.py": ("[postgres]", "[postgres-", "at_the_same_moment[split]"),
-    "actions/test_priced_crashes.py": ("[postgres]", "[postgres-"),
+    "actions/test_priced_races.py": (
+        "[postgres]",
+        "[postgres-",
+        "[split]",
+        "[split-",
+        "at_the_same_moment[quick_split]",
+    ),
+    "actions/test_priced_crashes.py": ("[postgres]", "[postgres-", "[split]", "[split-"),
+    "actions/test_priced_modes.py": ("[postgres-",),
     "actions/test_priced_model.py": ("[quick_split]",),
-    "actions/test_priced_uploading.py": ("at_once_never_have_more_than_the_tenants_room[postgres]",),
+    "actions/test_priced_uploading.py": ("[postgres]",),
+    "actions/test_priced_ways_out.py": ("in_the_ledger_is_disputed[postgres]",),
     "doors/test_cli_packs.py": ("[sqs]",),
     "executors/test_small_packs.py": ("characters_that_databases_mind[postgres]",),
     "ports/test_audit.py": ("test_one_micro_is_found_wherever_it_is[postgres-",),
@@ -66,7 +77,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
     # The second start, the second signal, the second way to the same end.
     "doors/test_cli_backup.py": ("test_an_interrupted_backup_leaves_nothing[15]",),
     "doors/test_http_silent_feed.py": ("test_a_silent_feed_makes_lists_unavailable_until_it_is_heard_again[/dlq]",),
-    "doors/test_http_watch.py": (
+    "doors/test_http_watch_ends.py": (
         "test_a_signal_ends_open_streams_at_once[uvicorn]",
         "test_a_client_that_read_nothing_may_leave[reset]",
     ),

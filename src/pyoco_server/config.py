@@ -78,7 +78,12 @@ class NatsBackendConfig:
 
     # Where NATS is, and what our things are called there.
     nats_url: str = declare(
-        "nats://127.0.0.1:4222", URL, "GWKA", "Address of NATS; several with commas between.", secret=True
+        "nats://127.0.0.1:4222",
+        URL,
+        "GWKA",
+        "Address of NATS; several with commas between. `memory://name` is for tests in one process; nothing survives "
+        "the process, and commands refuse it.",
+        secret=True,
     )
     nats_user: str = declare("", USER, "GWKADP", "User that NATS knows this process by; with a password file.")
     nats_password_file: str = declare(

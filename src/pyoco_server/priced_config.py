@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pyoco_server.core.priced import constants
 from pyoco_server.errors import SettingError
+from pyoco_server.one_process import memory_problem
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, values_in, whole, written
 
@@ -35,8 +36,10 @@ def _address(*schemes: str, example: str) -> Kind:
         try:
             parts = urlsplit(value)
             known = parts.scheme in schemes and bool(parts.netloc or parts.path.strip("/"))
-            if parts.scheme == "memory" and not _MEMORY_NAME.fullmatch(value.removeprefix("memory://")):
-                return "must have the form memory://name, with letters, digits, dots, dashes and underscores"
+            if parts.scheme == "memory" and "memory" in schemes:
+                if not _MEMORY_NAME.fullmatch(value.removeprefix("memory://")):
+                    return "must have the form memory://name, with letters, digits, dots, dashes and underscores"
+                return memory_problem()
             _ = parts.port
         except ValueError:
             known = False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyoco_server.core.names import is_tag
 from pyoco_server.core.packs.spec import is_pack_name
 from pyoco_server.errors import SettingError
+from pyoco_server.one_process import memory_problem
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -65,6 +66,7 @@ _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 _NATS_SERVER = re.compile(
     r"((nats|tls|ws|wss)://)?([^\s@/,]+@)?(\[[0-9A-Fa-f:.]+\]|[^\s@/:,\[\]]+)(:(?P<port>[0-9]{1,5}))?(/\S*)?"
 )
+_NO_NATS_URL = "is not an address of NATS (several: with commas)"
 
 _USERS = {
     "G": "gateway",
@@ -231,11 +233,17 @@ def _hosts_problem(value: object) -> str | None:
 _MEMORY_SERVER = re.compile(r"memory://[A-Za-z0-9_-]{1,200}", re.ASCII)
 
 
-def _is_nats_url(text: str) -> bool:
-    if _MEMORY_SERVER.fullmatch(text):
-        return True
-    servers = [_NATS_SERVER.fullmatch(part.strip()) for part in text.split(",")]
-    return all(server is not None and 0 < int(server["port"] or 4222) < 65536 for server in servers)
+def _nats_url_problem(value: object) -> str | None:
+    if not isinstance(value, str):
+        return _NO_NATS_URL
+    parts = [part.strip() for part in value.split(",")]
+    if any(part.startswith("memory://") for part in parts):
+        if _MEMORY_SERVER.fullmatch(value):
+            return memory_problem()
+        return "must be one address of the form memory://name, with letters, digits, '_' and '-'"
+    servers = [_NATS_SERVER.fullmatch(part) for part in parts]
+    known = all(server is not None and 0 < int(server["port"] or 4222) < 65536 for server in servers)
+    return None if known else _NO_NATS_URL
 
 
 def _is_subject_prefix(text: str) -> bool:
@@ -266,7 +274,7 @@ FILE = _text(lambda text: "\0" not in text, "is not the path of a file", "/etc/p
 NAME = _text(_matches("[A-Za-z0-9_-]{1,200}"), "may hold letters, digits, '_' and '-' only, 200 at most")
 SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, without white space, '*', '>' or '$'")
 TAG = _text(is_tag, "may hold letters, digits, '_' and '-' only, 128 at most")
-URL = _text(_is_nats_url, "is not an address of NATS (several: with commas)")
+URL = Kind(str.strip, _nats_url_problem)
 HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
 HOSTS = Kind(_parse_hosts, _hosts_problem, "runs.example.org,runs")
 SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")

@@ -1,4 +1,4 @@
-"""A real backend whose clock stands still."""
+"""A backend whose clock stands still, on a JetStream in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.redis import link as redis_link
 from support.backends import Clock, opened_backend
 from support.grid.program_stage import a_store
+from support.memory_nats import nats_url, real_nats
 from support.servers import quick_folder, unique
+from support.virtual_tests import pytest_asyncio_loop_factories
+
+__all__ = ["nats_url", "pytest_asyncio_loop_factories", "real_nats"]
 
 
 @pytest.fixture(scope="session")

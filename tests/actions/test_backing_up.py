@@ -18,6 +18,8 @@ from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.link import Link
 
+pytestmark = pytest.mark.usefixtures("real_nats")  # JetStream copies and restores its streams
+
 
 class Watched(JetStreamStreams):
     """Notes who is called, and when."""

@@ -69,6 +69,7 @@ class Meanwhile:
         return seen
 
 
+@pytest.mark.virtual_time
 async def test_a_worker_that_seems_deaf_is_looked_at_again_after_its_next_heartbeat(
     prepared: NatsBackendConfig, link: Link
 ) -> None:
@@ -86,6 +87,7 @@ async def test_a_worker_that_seems_deaf_is_looked_at_again_after_its_next_heartb
     assert meanwhile.looks == 1
 
 
+@pytest.mark.virtual_time
 async def test_a_worker_that_is_loading_its_packs_is_looked_at_again(prepared: NatsBackendConfig, link: Link) -> None:
     config = replace(prepared, worker_heartbeat_interval_sec=0.1)
     offered = Machine(packs=Packs(offered=("decision",), known=("decision",)))
@@ -133,6 +135,7 @@ async def test_without_nats_nothing_else_is_asked(unused_port: int, monkeypatch:
     assert "u:p" not in repr(facts)
 
 
+@pytest.mark.usefixtures("real_nats")  # its address is shown
 async def test_every_address_counts_and_the_password_does_not(nats_url: str, prepared: NatsBackendConfig) -> None:
     config = replace(prepared, nats_url=f"{nats_url}, nats://n2.example.com:4223")
     async with open_deployment(prepared) as deployment:

@@ -26,6 +26,8 @@ from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from support.gateway_backends import opened_gateway_backend
 from support.gateways import stock_of
 
+pytestmark = pytest.mark.virtual_time
+
 TEXT = "\ufeff# 日本語\r\nflow: {graph: a}\n"
 SHA256 = hashlib.sha256(TEXT.encode()).hexdigest()
 RETENTION = 5000.0

@@ -38,7 +38,6 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, a_submission, jobs_left, messages_of
 from support.burials import bury_letter, bury_letters, died, letter_ids_of, run_died
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from support.unhurried import unhurried
 
 NOBODY = Caller()
 ACME, OTHER = Caller("acme", "key-1"), Caller("other", "key-2")
@@ -358,22 +357,19 @@ class TestManyAtOnce:
         more = done.more if call is delete_letters else done.next_before == newest + 1
         assert more
 
+    @pytest.mark.virtual_time
     async def test_a_walk_ends_when_its_time_is_over(self, backend: GatewayBackend) -> None:
         newest = (await bury_letters(backend, *[a_letter()] * 5))[-1]
+        seen: list[int] = []
 
-        async def scene(scale: float) -> None:
-            seen: list[int] = []
+        async def slow(item: StoredLetter) -> None:
+            seen.append(item.letter_id)
+            await asyncio.sleep(0 if len(seen) == 1 else 600)
 
-            async def slow(item: StoredLetter) -> None:
-                seen.append(item.letter_id)
-                await asyncio.sleep(0 if len(seen) == 1 else 600)
-
-            began = time.monotonic()
-            walked = await walk_letters(backend, NOBODY, LetterFilter(), Span(10, seconds=0.3 * scale), slow)
-            assert time.monotonic() - began < 60
-            assert (walked.matched, walked.next_before) == (1, newest + 1)
-
-        await unhurried(scene)
+        began = time.monotonic()
+        walked = await walk_letters(backend, NOBODY, LetterFilter(), Span(10, seconds=0.3), slow)
+        assert time.monotonic() - began < 60
+        assert (walked.matched, walked.next_before) == (1, newest + 1)
 
     async def test_a_walk_has_a_bounded_number_of_letters_in_hand(self, backend: GatewayBackend) -> None:
         await bury_letters(backend, *[a_letter()] * 250)

@@ -16,14 +16,14 @@ from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.ports.ledger.port import Scan
 from support.backends import fields_of
 from support.priced.faults import BEFORE, Trouble, with_trouble
-from support.priced.stacks import ALL_STACKS, Killed, Stack, an_ask, open_stack
+from support.priced.stacks import EACH_STACK, Killed, Stack, an_ask, open_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DOLLAR = 1_000_000
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=ALL_STACKS)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=EACH_STACK)
 async def stack(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
     async with open_stack(request.param, request) as stack:
         yield stack

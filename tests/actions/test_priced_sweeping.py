@@ -21,8 +21,8 @@ DOLLAR = 1_000_000
 
 
 @pytest.fixture(params=BOTH_MODES)
-async def stack(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
-    async with open_stack(request.param, request) as stack:
+async def stack(request: pytest.FixtureRequest, nats_url: str) -> AsyncIterator[Stack]:
+    async with open_stack(request.param, request, nats_url) as stack:
         await stack.credit(DOLLAR)
         yield stack
 

@@ -30,6 +30,8 @@ from support.grid.story import assert_exact
 from support.servers import unique
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def without_message(backend: Backend) -> Run:
     ask = an_ask(backend)

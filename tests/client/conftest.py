@@ -11,9 +11,10 @@ from pyoco_server.client import retry, waiting
 from pyoco_server.ports.nats.link import Link
 from support.client_twins import MakeClient, make_async, make_sync
 from support.gateways import Gateway, fresh_gateway, listening
+from support.memory_nats import module_nats_url, nats_url, real_nats
 from support.patient_gateways import impatient_gateways, patient_gateways
 
-__all__ = ["impatient_gateways", "patient_gateways"]
+__all__ = ["impatient_gateways", "module_nats_url", "nats_url", "patient_gateways", "real_nats"]
 
 
 @pytest.fixture(params=["sync", "async"])

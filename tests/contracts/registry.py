@@ -112,6 +112,8 @@ class RegistryContract:
 
         beating = asyncio.create_task(beat())
         for n in range(1, 61):
+            seen = beats
+            await eventually(lambda seen=seen: beats > seen)  # type: ignore[misc]  # it writes between any two words
             word = await operator.hide("w1", bool(n % 2), float(n))
             assert word is not None
             assert (word.hidden, word.updated_at) == (bool(n % 2), float(n))
@@ -123,7 +125,6 @@ class RegistryContract:
         last = await operator.find("w1")
         assert last is not None
         assert (last.hidden, last.updated_at, last.slots) == (False, 60.0, beats)
-        assert beats > 20
 
     async def test_who_hides_reads_it_at_once(self, make_registry: MakeRegistry) -> None:
         worker, other = make_registry(), make_registry()

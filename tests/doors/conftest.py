@@ -11,11 +11,21 @@ import pytest_asyncio
 from pyoco_server.ports.nats.link import Link, open_link
 from support.doors_support import Door
 from support.gateways import Gateway, fresh_gateway
+from support.memory_nats import memory_nats_server, module_nats_url, nats_url, new_memory_url, real_nats
 from support.patient_gateways import impatient_gateways, patient_gateways
 from support.priced.gateways import PricedDoor, fresh_priced_gateway
 from support.sites import Site, open_site
+from support.virtual_tests import pytest_asyncio_loop_factories
 
-__all__ = ["impatient_gateways", "patient_gateways"]
+__all__ = [
+    "impatient_gateways",
+    "memory_nats_server",
+    "module_nats_url",
+    "nats_url",
+    "patient_gateways",
+    "pytest_asyncio_loop_factories",
+    "real_nats",
+]
 
 
 @pytest.fixture
@@ -25,9 +35,9 @@ async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Ga
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_module(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
-    link = await open_link(nats_url, "tests")
-    async with fresh_gateway(link, nats_url, tmp_path_factory.mktemp("data")) as gateway:
+async def whole_module(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
+    link = await open_link(module_nats_url, "tests")
+    async with fresh_gateway(link, module_nats_url, tmp_path_factory.mktemp("data")) as gateway:
         yield Door(gateway, link)
     await link.close()
 
@@ -40,10 +50,10 @@ async def door(whole_module: Door) -> AsyncIterator[Door]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def priced_door(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PricedDoor]:
+async def priced_door(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PricedDoor]:
     """Authentication is off: under `/v1` that makes no difference. Each test has tenants of its own."""
-    link = await open_link(nats_url, "tests")
-    async with fresh_priced_gateway(link, nats_url, tmp_path_factory.mktemp("priced")) as door:
+    link = await open_link(module_nats_url, "tests")
+    async with fresh_priced_gateway(link, module_nats_url, tmp_path_factory.mktemp("priced")) as door:
         yield door
     await link.close()
 
@@ -56,8 +66,8 @@ async def link_of_module(nats_url: str) -> AsyncIterator[Link]:
 
 
 @pytest.fixture(scope="session")
-def shared_site(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with open_site(nats_url, tmp_path_factory.mktemp("site")) as site:
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with open_site(new_memory_url(), tmp_path_factory.mktemp("site")) as site:
         yield site
 
 

@@ -19,6 +19,8 @@ from support.gateways import environment, open_gateway
 from support.servers import forget
 from support.warm_processes import started
 
+pytestmark = pytest.mark.usefixtures("real_nats")  # commands are processes
+
 UNKNOWN = "0123456789abcdef"
 
 

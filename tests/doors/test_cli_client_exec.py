@@ -20,8 +20,8 @@ from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
-def site(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridSite]:
-    with open_grid_site(nats_url, tmp_path_factory.mktemp("grid")) as site:
+def site(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridSite]:
+    with open_grid_site(module_nats_url, tmp_path_factory.mktemp("grid")) as site:
         yield site
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -128,6 +129,30 @@ def test_help_imports_nothing_heavy(name: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        (["pyoco-keeper", "--nats-url", "memory://x"], {}),
+        (["pyoco-server", "gateway"], {"PYOCO_NATS_URL": "memory://x"}),
+        (["pyoco-worker", "--flow-resolver", "a:b", "--tags", "t"], {"PYOCO_NATS_URL": "memory://x"}),
+        (["pyoco-server-admin", "api-key", "list"], {"PYOCO_NATS_URL": "memory://x"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_store_in_memory_is_refused_by_commands(command: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [SCRIPTS / command[0], *command[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | environment,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "PYOCO_NATS_URL" in done.stderr
+    assert "memory:// is for tests" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_reason_for_a_traceback() -> None:

@@ -25,7 +25,8 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import recorded
 from support.gateways import Gateway, fresh_gateway, open_gateway
 from support.grid.http_jobs import DONE, begin_job, end_job, submit_job
-from support.servers import NatsServer, config_for, unique
+from support.memory_nats import MemoryServer
+from support.servers import config_for, unique
 from support.wheels import build_wheel
 
 #: Section 27.2 of the contract, word for word: these are product texts. Later ids are ours.
@@ -310,10 +311,11 @@ async def test_the_entrance_tells_its_ids_in_both_languages(closed_gateway: Gate
         check(await wanted.ask(closed_gateway), wanted)
 
 
-async def test_an_outage_is_told_in_both_languages(own_nats_server: NatsServer, tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_an_outage_is_told_in_both_languages(memory_nats_server: MemoryServer, tmp_path: Path) -> None:
     """FLOW-47, FLOW-62"""
-    async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
-        own_nats_server.kill()
+    async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
+        memory_nats_server.kill()
         answers = await asyncio.gather(*(wanted.ask(gateway) for wanted in WITHOUT_NATS))
     for answer, wanted in zip(answers, WITHOUT_NATS, strict=True):
         check(answer, wanted)

@@ -33,16 +33,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    link = await open_link(nats_url, "tests")
-    async with fresh_grid_gateway(link, nats_url, tmp_path_factory.mktemp("data")) as gateway:
+async def gateway(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    link = await open_link(module_nats_url, "tests")
+    async with fresh_grid_gateway(link, module_nats_url, tmp_path_factory.mktemp("data")) as gateway:
         yield gateway
     await link.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def closed(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Closed]:
-    async with closed_grid_gateway(nats_url, tmp_path_factory.mktemp("closed")) as closed:
+async def closed(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Closed]:
+    async with closed_grid_gateway(module_nats_url, tmp_path_factory.mktemp("closed")) as closed:
         yield closed
 
 

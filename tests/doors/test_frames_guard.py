@@ -36,9 +36,9 @@ PEPPER = "of these tests"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
-    config = config_for(nats_url, auth_pepper=PEPPER)
-    async with open_door(nats_url, grid_config(exec_auth="api_key"), config) as opened:
+async def door(module_nats_url: str) -> AsyncIterator[OpenDoor]:
+    config = config_for(module_nats_url, auth_pepper=PEPPER)
+    async with open_door(module_nats_url, grid_config(exec_auth="api_key"), config) as opened:
         yield opened
 
 

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
-    async with open_door(nats_url) as opened:
+async def door(module_nats_url: str) -> AsyncIterator[OpenDoor]:
+    async with open_door(module_nats_url) as opened:
         yield opened
 
 

@@ -19,6 +19,8 @@ from support.grid.processes import GridProcess, grid
 from support.priced.url_sites import Authority
 from support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("real_nats")  # doors are processes
+
 
 @pytest.mark.parametrize(
     ("arguments", "variables", "code", "says"),

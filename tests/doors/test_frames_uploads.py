@@ -27,8 +27,8 @@ MIB = 1024 * 1024
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
-    async with open_door(nats_url) as opened:
+async def door(module_nats_url: str) -> AsyncIterator[OpenDoor]:
+    async with open_door(module_nats_url) as opened:
         yield opened
 
 

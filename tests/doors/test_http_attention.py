@@ -27,7 +27,8 @@ from support.backends import ANNA, BERT
 from support.burials import bury_letter, died
 from support.faulty_ports import BEFORE, Trouble, with_trouble
 from support.gateways import Gateway, ended, fresh_gateway, open_gateway, stored, submit
-from support.servers import NatsServer, config_for
+from support.memory_nats import MemoryServer
+from support.servers import config_for
 from support.waiting import eventually
 
 Items = list[dict[str, Any]]
@@ -337,13 +338,14 @@ class TestTenants:
         assert [word for word in (stale, *lost, "annas flow") if word in str(coras)] == []
 
 
-async def test_an_outage_is_told_and_ends_by_itself(own_nats_server: NatsServer, tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_an_outage_is_told_and_ends_by_itself(memory_nats_server: MemoryServer, tmp_path: Path) -> None:
     """What is in memory is told all the same, at once; lists are not true, so `/queues` says so (FLOW-47)"""
-    async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+    async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
         assert await state(gateway).feeder.caught_up(60)
         await put(gateway, 1, age=60, tag="gpu")
         await tells(gateway, "tag_without_worker")
-        await asyncio.to_thread(own_nats_server.kill)
+        memory_nats_server.kill()
         await eventually(lambda: not gateway.backend.is_up())
         began = time.monotonic()
         [item] = await look(gateway)
@@ -351,7 +353,7 @@ async def test_an_outage_is_told_and_ends_by_itself(own_nats_server: NatsServer,
         assert (await gateway.client.get("/metrics/recent")).status_code == 200
         assert time.monotonic() - began < 60
         assert (await gateway.client.get("/queues")).status_code == 503
-        await asyncio.to_thread(own_nats_server.start)
+        memory_nats_server.start()
 
         async def is_well_again() -> bool:
             return [item["kind"] for item in await look(gateway)] == ["tag_without_worker"]

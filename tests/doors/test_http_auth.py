@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import re
@@ -11,28 +10,25 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 from starlette.routing import Route
 from starlette.types import Message
 
 from pyoco_server.core.api_key import make_key
-from pyoco_server.core.run import Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.app import OPERATIONS
-from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.v1.visit import is_of_payers
-from pyoco_server.errors import HostRefused
 from pyoco_server.http_api import create_app
-from pyoco_server.ports.nats.link import Link, open_link
+from pyoco_server.ports.nats.link import Link
+from support.authenticated_gateways import a_key, gateway, key_id, link, submit
 from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway, stock_of
 from support.servers import config_for
 from support.waiting import eventually
+
+__all__ = ["gateway", "link"]
 
 #: FLOW-45. Whoever adds a path here says that the whole world may call it.
 OPEN = {
@@ -44,52 +40,9 @@ OPEN = {
     f"/static/{uuid.UUID(int=0)}",
     f"/v1/results/{uuid.UUID(int=0)}",
 }
-
 MISSING = error(14, "api key required")
 REFUSED = error(15, "api key invalid")
-UNKNOWN_RUN = error(5, "run not found")
-
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One for all of them: tests have keys, and where it matters tenants, of their own. Authentication is on. What is
-    slow on purpose is tested in `test_http_keys.py`."""
-    link = await open_link(nats_url, "tests")
-    closed = {"http_auth_mode": "api_key", "auth_pepper": "pepper"}
-    async with fresh_gateway(link, nats_url, tmp_path_factory.mktemp("data"), **closed) as gateway:
-        gateway.app.state.gateway.slowdown = Slowdown(sleep=at_once)
-        yield gateway
-    await link.close()
-
-
-@pytest.fixture
-def link(link_of_module: Link) -> Link:
-    return link_of_module
-
-
-async def at_once(_: float) -> None:
-    """Instead of a sleep."""
-
-
-async def a_key(gateway: Gateway, tenant: str = "team-a") -> dict[str, str]:
-    """The headers of somebody who may come in."""
-    pepper = gateway.config.auth_pepper
-    plain, record = make_key(tenant, pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
-    assert await gateway.backend.keys.add(record)
-    return {"X-API-Key": plain}
-
-
-def key_id(headers: dict[str, str]) -> str:
-    return headers["X-API-Key"].split("_")[1]
-
-
-async def submit(gateway: Gateway, headers: dict[str, str], **body: Any) -> str:
-    answer = await gateway.client.post("/runs", json={"flow_name": "hello"} | body, headers=headers)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["run_id"])
 
 
 def everything() -> list[tuple[str, str]]:
@@ -335,215 +288,3 @@ class TestEntrance:
         # The secret is what stands behind the second underscore; it may hold others.
         assert [key for key in sent if key.split("_", 2)[-1] in told] == []
         assert "pepper" not in told
-
-
-class TestTenants:
-    async def test_a_run_carries_who_asked_for_it(self, gateway: Gateway, link: Link) -> None:
-        """FLOW-272, FLOW-304, FLOW-342"""
-        headers = await a_key(gateway, "team-a")
-        run_id = await submit(gateway, headers, tag="gpu")
-        snapshot = (await gateway.client.get(f"/runs/{run_id}", headers=headers)).json()
-        assert (snapshot["tenant_id"], snapshot["api_key_id"]) == ("team-a", key_id(headers))
-        asked = {"last_by_subj": f"{gateway.config.work_subject_prefix}.gpu"}
-        found = await link.api(f"STREAM.MSG.GET.{gateway.config.work_stream}", asked, dict[str, Any])
-        job = json.loads(base64.b64decode(found["message"]["data"]))
-        assert (job["tenant_id"], job["api_key_id"]) == ("team-a", key_id(headers))
-
-    async def test_nobody_can_say_that_they_are_somebody_else(self, gateway: Gateway) -> None:
-        """FLOW-44, FLOW-272"""
-        headers = await a_key(gateway, "team-a")
-        run_id = await submit(gateway, headers, tenant_id="team-b", api_key_id="x", params={"tenant_id": "team-b"})
-        assert (await gateway.client.get(f"/runs/{run_id}", headers=headers)).json()["tenant_id"] == "team-a"
-
-    async def test_two_keys_of_one_tenant_see_the_same_runs(self, gateway: Gateway) -> None:
-        """FLOW-273"""
-        one, other = await a_key(gateway, "team-a"), await a_key(gateway, "team-a")
-        run_id = await submit(gateway, one)
-        assert (await gateway.client.get(f"/runs/{run_id}", headers=other)).status_code == 200
-        assert (await gateway.client.post(f"/runs/{run_id}/cancel", headers=other)).status_code == 200
-
-    async def test_a_run_says_which_key_did_what_to_it(self, gateway: Gateway) -> None:
-        """FLOW-272: a key's id is no secret."""
-        one, other = await a_key(gateway, "team-a"), await a_key(gateway, "team-a")
-        run_id = await submit(gateway, one)
-        before = (await gateway.client.get(f"/runs/{run_id}", headers=one)).json()
-        assert before["last_change"]["by"] == {"kind": "api_key", "id": key_id(one)}
-        await gateway.client.post("/runs/cancel", json={"run_ids": [run_id]}, headers=other)
-        after = (await gateway.client.get(f"/runs/{run_id}", headers=one)).json()
-        assert after["cancel_requested_by"] == key_id(other)
-        assert after["last_change"]["what"] == "cancel_requested"
-        assert after["last_change"]["by"] == {"kind": "api_key", "id": key_id(other)}
-
-    async def test_another_tenant_s_run_is_an_unknown_run(self, gateway: Gateway) -> None:
-        """FLOW-188, FLOW-273, FLOW-275: byte for byte"""
-        cases: list[tuple[str, str]] = [("GET", ""), ("GET", "?include=full"), ("GET", "/tasks"), ("POST", "/cancel")]
-        mine, yours = await a_key(gateway, "team-a"), await a_key(gateway, "team-b")
-        theirs = await submit(gateway, yours)
-        nobody_s = Run(
-            run_id=str(uuid.uuid4()), flow_name="f", tag="t", submitted_at=1.0, updated_at=1.0, heartbeat_at=1.0
-        )
-        await gateway.backend.runs.create(nobody_s)
-        for method, end in cases:
-            answers = [
-                await gateway.client.request(method, f"/runs/{run_id}{end}", headers=mine)
-                for run_id in (uuid.uuid4(), theirs, nobody_s.run_id, "no-id")
-            ]
-            assert {(answer.status_code, answer.content, tuple(answer.headers.items())) for answer in answers} == {
-                (404, answers[0].content, tuple(answers[0].headers.items()))
-            }, (method, end)
-            assert answers[0].json() == UNKNOWN_RUN, (method, end)
-            untouched = (await gateway.client.get(f"/runs/{theirs}", headers=yours)).json()
-            assert untouched["status"] == "PENDING", (method, end)
-
-    async def test_a_list_holds_one_s_own_runs(self, gateway: Gateway) -> None:
-        """FLOW-113, FLOW-274, FLOW-275: others are left out before the limit counts"""
-        mine, yours = await a_key(gateway, "team-d"), await a_key(gateway, "team-e")
-        own = [await submit(gateway, mine, tag="gpu") for _ in range(2)]
-        for _ in range(3):
-            await submit(gateway, yours, tag="gpu")
-        await gateway.backend.runs.create(
-            Run(run_id=str(uuid.uuid4()), flow_name="hello", tag="gpu", submitted_at=1, updated_at=9e9, heartbeat_at=1)
-        )
-        for query in ("", "&include=full", "&tag=gpu", "&status=PENDING", "&flow=hello", "&kind=flow"):
-            answer = await gateway.client.get(f"/runs?limit=2{query}", headers=mine)
-            assert [run["run_id"] for run in answer.json()] == own[::-1], query
-        assert len((await gateway.client.get("/runs", headers=yours)).json()) == 3
-        assert (await gateway.client.get("/runs", headers=await a_key(gateway, "team-c"))).json() == []
-
-    async def test_without_authentication_every_run_is_seen(self, gateway: Gateway, tmp_path: Path) -> None:
-        """FLOW-275"""
-        run_id = await submit(gateway, await a_key(gateway))
-        opened = replace(gateway.config, http_auth_mode="none", data_dir=str(tmp_path / "other"))
-        async with open_gateway(opened) as other:
-            assert (await other.client.get(f"/runs/{run_id}")).status_code == 200
-
-            async def is_listed() -> bool:
-                listed = (await other.client.get("/runs?limit=200")).json()
-                return run_id in [run["run_id"] for run in listed]
-
-            await eventually(is_listed)
-
-    async def test_a_tenant_cannot_act_on_another_s_run_by_a_bad_request(self, gateway: Gateway) -> None:
-        """FLOW-273: not even the kind of refusal tells that the run exists"""
-        mine, yours = await a_key(gateway, "team-a"), await a_key(gateway, "team-b")
-        theirs = await submit(gateway, yours)
-        answers = [
-            await gateway.client.post(f"/runs/{run_id}/cancel", content=b"[]", headers=mine)
-            for run_id in (theirs, uuid.uuid4())
-        ]
-        assert answers[0].content == answers[1].content
-        assert answers[0].status_code == answers[1].status_code
-
-
-async def test_a_page_of_another_site_cannot_act(link: Link, nats_url: str, tmp_path: Path) -> None:
-    """Without keys everybody who reaches the port may act; somebody else's web page in a user's browser is nobody."""
-    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        body, headers = {"flow_name": "f"}, {"Sec-Fetch-Site": "cross-site"}
-        assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 403
-        assert (await gateway.client.get("/runs", headers=headers)).status_code == 200
-        headers = {"Sec-Fetch-Site": "same-origin"}
-        assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 200
-
-
-async def test_a_browser_that_says_only_where_its_page_came_from_is_believed(
-    link: Link, nats_url: str, tmp_path: Path
-) -> None:
-    """Over plain http a browser leaves `Sec-Fetch-Site` out, and sends `Origin` all the same."""
-    cases: list[tuple[dict[str, str], int]] = [
-        ({"Origin": "http://elsewhere.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Origin": "http://gateway.example.elsewhere.example"}, 403),
-        ({"Origin": "http://"}, 403),
-        ({"Origin": "http://[::2]", "Host": "[::1]:8000"}, 403),
-        ({"Origin": "http://elsewhere.example", "X-Forwarded-Host": "runs.example, elsewhere.example"}, 403),
-        ({"Origin": "http://gateway.example"}, 200),
-        ({"Origin": "http://gateway.example:8000"}, 200),
-        ({"Origin": "http://GATEWAY.example", "Host": "Gateway.Example:80"}, 200),
-        ({"Origin": "http://[::1]:3000", "Host": "[::1]:8000"}, 200),
-        ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example"}, 200),
-        ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example:443"}, 200),
-        ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example , inner:8080"}, 200),
-        ({"Origin": "http://elsewhere.example", "Sec-Fetch-Site": "same-origin"}, 200),
-    ]
-    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        for headers, status in cases:
-            more = {"Host": "gateway.example", **headers}
-            answer = await gateway.client.post("/runs", json={"flow_name": "f"}, headers=more)
-            assert answer.status_code == status, headers
-
-
-async def test_a_page_behind_a_proxy_hears_what_the_proxy_must_pass(link: Link, nats_url: str, tmp_path: Path) -> None:
-    """Bounded, and plain text, whatever was sent; a page that the browser itself calls foreign learns nothing"""
-    body = {"flow_name": "f"}
-    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        headers = {"Host": "127.0.0.1:8000", "Origin": "https://runs.example"}
-        answer = await gateway.client.post("/runs", json=body, headers=headers)
-        assert (answer.status_code, answer.json()) == (
-            403,
-            error(
-                2,
-                "cross-site request: the page came from https://runs.example, but this gateway was asked as "
-                "127.0.0.1:8000; let the proxy pass Host or X-Forwarded-Host",
-            ),
-        )
-        odd = [(b"Host", b"h\xc3\xa9 <b>" + b"x" * 5000), (b"Origin", b"\xff" * 5000), (b"X-Forwarded-Host", b",,")]
-        detail = (await gateway.client.post("/runs", json=body, headers=odd)).json()["detail"]
-        assert detail.isascii()
-        assert detail.isprintable()
-        assert len(detail) < 700
-        headers |= {"Sec-Fetch-Site": "cross-site"}
-        answer = await gateway.client.post("/runs", json=body, headers=headers)
-        assert answer.json() == error(2, "cross-site request")
-
-
-async def test_a_name_that_is_not_ours_is_not_answered(link: Link, nats_url: str, tmp_path: Path) -> None:
-    """Whoever owns a name can let it lead to this machine: to a browser our answers are then those of that page. By
-    an address, or by `localhost`, nobody's page comes."""
-    cases = {
-        "runs.example": 200,
-        "Runs.Example:8000": 200,
-        "runs.example.": 200,
-        "localhost": 200,
-        "localhost:8000": 200,
-        "a.localhost:8000": 200,
-        "127.0.0.1:8000": 200,
-        "192.0.2.7": 200,
-        "[::1]:8000": 200,
-        "[2001:db8::7]": 200,
-        "": 200,
-        "elsewhere.example": 421,
-        "elsewhere.example:8000": 421,
-        "runs.example.elsewhere.example": 421,
-        "a.runs.example": 421,
-        "localhost.elsewhere.example": 421,
-        "notlocalhost": 421,
-        "127.0.0.1.elsewhere.example": 421,
-        "[elsewhere.example]": 421,
-        "é": 421,
-        "x" * 5000: 421,
-    }
-    async with fresh_gateway(link, nats_url, tmp_path, http_hosts=("runs.example",)) as gateway:
-        for host, status in cases.items():
-            for path in ("/health", "/runs", "/nothing"):
-                answer = await gateway.client.get(path, headers=[(b"Host", host.encode())])
-                assert answer.status_code == (404 if (path, status) == ("/nothing", 200) else status), (host, path)
-        strange = [
-            ("Host", "elsewhere.example"),
-            ("X-Forwarded-Host", "runs.example"),
-            ("Sec-Fetch-Site", "same-origin"),
-        ]
-        answer = await gateway.client.post("/runs", json={"flow_name": "f"}, headers=strange)
-        assert (answer.status_code, answer.json()) == (421, error(2, HostRefused.phrase))
-        answer = await gateway.client.get("/runs", headers=[("Host", "runs.example"), ("Host", "elsewhere.example")])
-        assert answer.status_code == 421
-        async with listening(gateway.app) as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /health HTTP/1.0\r\n\r\n")
-            assert b" 200 OK" in await reader.readuntil(b"\r\n")
-            writer.close()
-
-
-async def test_any_name_is_answered_unless_the_settings_list_some(link: Link, nats_url: str, tmp_path: Path) -> None:
-    for hosts in ((), ("*",), ("runs.example", "*")):
-        async with fresh_gateway(link, nats_url, tmp_path, http_hosts=hosts) as gateway:
-            assert (await gateway.client.get("/runs", headers={"Host": "elsewhere.example"})).status_code == 200

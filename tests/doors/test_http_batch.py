@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 import uuid
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from support.backends import jobs_left
 from support.doors_support import Door, call, check_refusal, endless
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from support.gateways import Gateway, error, ids, open_gateway, shown, stock_of, stored
-from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.memory_nats import MemoryServer
+from support.servers import config_for
+from support.waiting import eventually
 
 KEY = "Idempotency-Key"
 UNAVAILABLE = error(3, "nats unavailable")
@@ -340,31 +340,34 @@ class TestOutage:
         assert (answer.json()["accepted"], answer.json()["refused"]) == (999, 1)
 
     @pytest.mark.usefixtures("impatient_gateways")
+    @pytest.mark.virtual_time
     async def test_a_server_that_is_away_is_told_within_5_seconds(
-        self, own_nats_server: NatsServer, tmp_path: Path
+        self, memory_nats_server: MemoryServer, tmp_path: Path
     ) -> None:
         """FLOW-62; DESIGN 9.16. When it is back, the same batch is accepted under the same key."""
         runs = [{"flow_name": "f", "params": {"n": n}} for n in range(1000)]
-        async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
-            await asyncio.to_thread(own_nats_server.kill)
+        async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
+            memory_nats_server.kill()
             await eventually(lambda: not gateway.backend.is_up())
 
             async def send_in_vain(headers: dict[str, str]) -> None:
                 answer = await send(gateway, runs, **headers)
                 assert (answer.status_code, answer.json()) == (503, UNAVAILABLE), headers
 
-            await asyncio.gather(*(soon(partial(send_in_vain, headers), 5.0) for headers in ({}, {KEY: "k"})))
-            await asyncio.to_thread(own_nats_server.start)
+            async with asyncio.timeout(5.0):
+                await asyncio.gather(*(send_in_vain(headers) for headers in ({}, {KEY: "k"})))
+            memory_nats_server.start()
             await eventually(gateway.backend.is_up)
             assert len(await accepted(gateway, runs, **{KEY: "k"})) == 1000
 
+    @pytest.mark.virtual_time
     async def test_a_batch_that_meets_a_restart_is_whole_when_it_is_sent_again(
-        self, own_nats_server: NatsServer, tmp_path: Path
+        self, memory_nats_server: MemoryServer, tmp_path: Path
     ) -> None:
         """FLOW-73: whatever was stored before the server was killed, each item has one run in the end."""
         runs = [{"flow_name": "f", "params": {"n": n}} for n in range(1000)]
-        config = config_for(own_nats_server.url, data_dir=str(tmp_path))
-        link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=10))
+        config = config_for(memory_nats_server.url, data_dir=str(tmp_path))
+        link = await open_link(memory_nats_server.url, "tests", Patience(down_seconds=10))
         async with open_gateway(config) as gateway:
 
             async def is_under_way() -> bool:
@@ -372,7 +375,7 @@ class TestOutage:
 
             sending = asyncio.create_task(send(gateway, runs, **{KEY: "k"}))
             await eventually(is_under_way)
-            await asyncio.to_thread(own_nats_server.restart)
+            memory_nats_server.restart()
             told = (await sending).json().get("items", [])
             await eventually(gateway.backend.is_up)
             items = await accepted(gateway, runs, **{KEY: "k"})

@@ -19,11 +19,11 @@ NOT_FOUND = error(2, "not found")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def closed_door(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PricedDoor]:
+async def closed_door(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PricedDoor]:
     """Authentication is on."""
-    link = await open_link(nats_url, "tests")
+    link = await open_link(module_nats_url, "tests")
     folder = tmp_path_factory.mktemp("closed")
-    async with fresh_priced_gateway(link, nats_url, folder, http_auth_mode="api_key") as door:
+    async with fresh_priced_gateway(link, module_nats_url, folder, http_auth_mode="api_key") as door:
         yield door
     await link.close()
 

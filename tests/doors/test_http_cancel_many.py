@@ -8,7 +8,6 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,47 +16,17 @@ import pytest
 
 from pyoco_server.actions import cancel_many as action
 from pyoco_server.actions.cancel_many import Selection, cancel_many
-from pyoco_server.actions.claim import Held, claim_run
-from pyoco_server.actions.finish import Ended, finish
-from pyoco_server.actions.submit import submit as submit_run
 from pyoco_server.core.api_key import make_key
-from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Run, Submission, claim
-from pyoco_server.core.states import RunState
-from pyoco_server.errors import RunNotFound, Unavailable
-from pyoco_server.ports.index.port import RunFilter
+from pyoco_server.core.run import Caller, Run, claim
+from pyoco_server.errors import RunNotFound
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.worker import PyocoNatsWorker
 from support.backends import ANNA
+from support.cancel_many import ZEROS, backend_with, status_of, stop
 from support.doors_support import check_refusal
 from support.gateways import Gateway, claimed, ended, fresh_gateway, ids, stored, submit, submit_yaml
 from support.grid.shown_programs import a_program
 from support.waiting import eventually
-
-ZEROS = {
-    "matched": 0,
-    "asked": 0,
-    "already_cancelling": 0,
-    "already_ended": 0,
-    "not_found": 0,
-    "failed": 0,
-    "more": False,
-}
-
-
-async def stop(gateway: Gateway, **body: Any) -> dict[str, Any]:
-    """The counts that are not zero."""
-    answer = await gateway.client.post("/runs/cancel", json=body)
-    assert answer.status_code == 200, answer.text
-    counts = answer.json()
-    assert counts.keys() == ZEROS.keys()
-    assert counts["matched"] == sum(counts[name] for name in ("asked", "already_cancelling", "already_ended", "failed"))
-    return {name: count for name, count in counts.items() if count != ZEROS[name]}
-
-
-async def status_of(gateway: Gateway, run_id: str) -> str:
-    return (await stored(gateway, run_id)).run.status
 
 
 class TestAFilter:
@@ -141,7 +110,7 @@ class TestAFilter:
 
         monkeypatch.setattr(action, "cancel_if", cancel_if)
         counts = await cancel_many(
-            _with(gateway, index=index), Caller(), Selection(submitted_before=moment, limit=100), None
+            backend_with(gateway, index=index), Caller(), Selection(submitted_before=moment, limit=100), None
         )
         meant = [run.run_id for run in (*waits, again, runs)]
         assert (sorted(asked), counts.more) == (sorted(meant), False)
@@ -306,104 +275,6 @@ async def test_only_the_caller_s_own_runs_are_stopped(guarded: Gateway) -> None:
         assert await status_of(guarded, run_id) == "PENDING"
 
 
-class TestWhileRunsMoveOn:
-    async def test_a_run_that_has_left_the_wanted_state_is_left_alone(self, gateway: Gateway) -> None:
-        """`status: PENDING` must not kill what has begun since the list was made."""
-        waits, begun, done = [await submit(gateway) for _ in range(3)]
-        await gateway.app.state.gateway.settled()
-        page = await gateway.backend.index.page(RunFilter(), 50)
-        await claimed(gateway, begun)
-        await ended(gateway, done, Completed())
-        index = _Frozen(gateway.backend.index, page)
-        backend = _with(gateway, index=index)
-        counts = await cancel_many(backend, Caller(), Selection(wanted=RunFilter(status="PENDING"), limit=10), None)
-        assert (counts.asked, counts.already_ended, counts.matched) == (1, 1, 2)
-        assert await status_of(gateway, waits) == "CANCELLING"
-        assert await status_of(gateway, begun) == "RUNNING"
-        assert await status_of(gateway, done) == "COMPLETED"
-
-    async def test_no_run_ends_twice_and_none_is_counted_twice(self, gateway: Gateway) -> None:
-        """FLOW-19, FLOW-178: workers begin and end runs while they are being cancelled."""
-        run_ids = [await submit(gateway) for _ in range(60)]
-        ends: list[str] = []
-
-        async def work(run_id: str) -> None:
-            found = await stored(gateway, run_id)
-            ask = Submission(flow_name="hello", tag="default", tags=("default",), params={})
-            job = job_of(found.run, ask, found.revision)
-            held = await claim_run(gateway.backend, job, ANNA, first_delivery=True)
-            if isinstance(held, Held):
-                result = await finish(gateway.backend, held, Completed())
-                assert isinstance(result, Ended)
-                ends.append(result.run.status)
-
-        counts, *_ = await asyncio.gather(stop(gateway, all=True), *(work(run_id) for run_id in run_ids[::2]))
-        assert counts["matched"] <= 60
-        statuses = [await status_of(gateway, run_id) for run_id in run_ids]
-        assert set(statuses) <= {"CANCELLING", "CANCELLED", "COMPLETED"}
-        assert statuses.count("COMPLETED") == ends.count(RunState.COMPLETED)
-        assert counts["asked"] == statuses.count("CANCELLING") + statuses.count("CANCELLED")
-
-    async def test_one_that_fails_is_counted_and_does_not_stop_the_others(
-        self, gateway: Gateway, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        bad, *good = [await submit(gateway) for _ in range(3)]
-        runs = gateway.backend.runs
-
-        class Failing:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(runs, name)
-
-            async def find(self, run_id: str) -> Any:
-                if run_id == bad:
-                    raise Unavailable("injected")
-                return await runs.find(run_id)
-
-        backend = _with(gateway, runs=Failing())
-        await gateway.app.state.gateway.settled()
-        counts = await cancel_many(backend, Caller(), Selection(limit=10), None)
-        assert (counts.failed, counts.asked, counts.matched) == (1, 2, 3)
-        assert "could not be asked to stop" in caplog.text
-        assert [await status_of(gateway, run_id) for run_id in good] == ["CANCELLING"] * 2
-
-    async def test_it_takes_no_longer_than_it_may(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What was under way then has failed, for all that is known; what was not is left for the next request."""
-        monkeypatch.setattr(action, "_AT_ONCE", 2)
-        for _ in range(3):
-            await submit(gateway)
-        runs = gateway.backend.runs
-
-        class Hanging:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(runs, name)
-
-            async def find(self, run_id: str) -> Any:
-                await asyncio.sleep(600)
-
-        await gateway.app.state.gateway.settled()
-        for seconds in (0.3, 3, 30):  # a busy machine may need longer before it has begun
-            began = time.monotonic()
-            backend = _with(gateway, runs=Hanging())
-            counts = await cancel_many(backend, Caller(), Selection(limit=10), None, seconds=seconds)
-            assert time.monotonic() - began < 200
-            if counts.failed:
-                break
-        assert (counts.more, counts.asked, counts.failed, counts.matched) == (True, 0, 2, 2)
-
-
-class _Frozen:
-    """An index that stands still."""
-
-    def __init__(self, index: Any, page: Any) -> None:
-        self._index, self._page = index, page
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._index, name)
-
-    async def page(self, *_: Any) -> Any:
-        return self._page
-
-
 class _Counting:
     """An index that knows which lines it has shown."""
 
@@ -421,44 +292,12 @@ def _submitted(at: float) -> Run:
     return Run(run_id=str(uuid.uuid4()), flow_name="hello", tag="t", submitted_at=at, updated_at=at, heartbeat_at=at)
 
 
-def _with(gateway: Gateway, **ports: Any) -> Any:
-    return replace(gateway.backend, **ports)
-
-
 async def test_without_nats_it_says_so(gateway: Gateway) -> None:
     """DESIGN 9.16"""
     run_id = await submit(gateway)
     backend = gateway.backend
-    gateway.app.state.gateway.backend = _with(gateway, is_up=lambda: False)
+    gateway.app.state.gateway.backend = backend_with(gateway, is_up=lambda: False)
     for body in ({"all": True}, {"run_ids": [run_id]}):
         answer = await gateway.client.post("/runs/cancel", json=body)
         assert (answer.status_code, answer.json()["err_id"]) == (503, "ERR-PYOCO-0003")
     gateway.app.state.gateway.backend = backend
-
-
-async def test_hundreds_of_waiting_runs_are_stopped_at_once_and_none_of_them_ever_starts(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FLOW-184: more of them than a page of the index holds"""
-    monkeypatch.setattr(cancel_many, "__defaults__", (200.0,))  # a busy machine needs longer
-    ask = Submission(flow_name="hello", tag="default", tags=("default",), params={})
-    await asyncio.gather(*(submit_run(gateway.backend, Caller(), ask) for _ in range(600)))
-
-    async def counts_are(**wanted: int) -> bool:
-        return (await gateway.backend.index.counts()).by_status == wanted
-
-    await eventually(lambda: counts_are(PENDING=600))
-    assert await stop(gateway, status="PENDING", limit=10_000) == {"matched": 600, "asked": 600}
-    started: list[str] = []
-
-    def resolve(name: str) -> Any:
-        started.append(name)
-        raise KeyError(name)
-
-    worker = await PyocoNatsWorker.connect(gateway.config, resolve)
-    last = await submit(gateway, flow_name="last")
-    while await worker.run_once(1.0) != last:
-        pass
-    await worker.close()
-    assert started == ["last"]
-    await eventually(lambda: counts_are(CANCELLED=600, FAILED=1))

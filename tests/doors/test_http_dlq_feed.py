@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from contracts.letters import a_letter
 from pyoco_server.ports.nats.link import Link
 from support.burials import bury_letter, bury_letters, died
 from support.gateways import Gateway, error, fresh_gateway, open_gateway
 from support.letters_http import ask, get, ids, look_often
-from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.memory_nats import MemoryServer
+from support.servers import config_for
+from support.waiting import eventually
 
 
 class TestOtherGateways:
@@ -114,13 +116,14 @@ async def _last_letter(gateway: Gateway) -> int:
     return (await ids(gateway))[0]
 
 
+@pytest.mark.virtual_time
 async def test_while_nats_is_away_lists_say_so_and_are_true_again_afterwards(
-    own_nats_server: NatsServer, tmp_path: Path
+    memory_nats_server: MemoryServer, tmp_path: Path
 ) -> None:
     """FLOW-47 to FLOW-49, FLOW-62; DESIGN 9.16"""
-    async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+    async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
         letter_id, _ = await died(gateway.backend)
-        await asyncio.to_thread(own_nats_server.kill)
+        memory_nats_server.kill()
         await eventually(lambda: not gateway.backend.is_up())
         requests: list[tuple[str, str, Any]] = [
             ("GET", "/dlq", None),
@@ -138,8 +141,9 @@ async def test_while_nats_is_away_lists_say_so_and_are_true_again_afterwards(
                 assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
                 assert answer.headers["retry-after"] == "1"
 
-        await soon(ask_in_vain, 5.0)
-        await asyncio.to_thread(own_nats_server.start)
+        async with asyncio.timeout(5.0):
+            await ask_in_vain()
+        memory_nats_server.start()
 
         async def is_back() -> bool:
             return (await gateway.client.get("/dlq")).status_code == 200

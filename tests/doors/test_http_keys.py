@@ -5,56 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import secrets
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import httpx
 import pytest
 import pytest_asyncio
 from starlette.routing import Route
 
 from pyoco_server.client.calls import key_headers
-from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.doors.http.app import OPERATIONS
-from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.http_api import create_app
 from pyoco_server.loops import key_uses
 from pyoco_server.ports.nats.link import Link, open_link
 from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway
+from support.http_keys import BAD, MISSING, REFUSED, a_key, ask, gateway
 from support.servers import config_for
 from support.waiting import eventually
+
+__all__ = ["gateway"]
 
 OPEN = {operation.path for operation in OPERATIONS if operation.open and not operation.tail}
 #: Whatever is written below it is the dashboard's: a file, or none.
 FILES = "/static/"
 NOT_FOUND, NOT_ALLOWED = error(2, "not found"), error(2, "method not allowed")
-MISSING, REFUSED = error(14, "api key required"), error(15, "api key invalid")
 NO_PATH = error(2, "bad request target")
-TOO_MANY = error(29, "too many bad api keys")
-BAD = {"X-API-Key": f"pyoco_0123456789abcdef_{'x' * 43}"}
-
-
-@pytest.fixture
-async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
-    """Authentication is on."""
-    async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key") as gateway:
-        yield gateway
-
-
-async def a_key(gateway: Gateway, **more: Any) -> tuple[dict[str, str], KeyRecord]:
-    """The headers of somebody who may come in, and the record of their key."""
-    plain, made = make_key("team-a", "", time.time(), secrets.token_hex, secrets.token_urlsafe)
-    record = replace(made, **more)
-    assert await gateway.backend.keys.add(record)
-    return {"X-API-Key": plain}, record
 
 
 # Every way in
@@ -133,39 +114,13 @@ def below_files(method: str) -> tuple[int, Any]:
     return (404, NOT_FOUND) if method in {"GET", "HEAD"} else (405, NOT_ALLOWED)
 
 
-async def ask(gateway: Gateway, method: str, path: str, **more: Any) -> tuple[int, Any]:
-    """A request as a server hands it over, with a path that no client would send. Nobody reads its body."""
-    answer: list[Any] = []
-
-    async def receive() -> Any:
-        raise AssertionError("the body was read before the key")
-
-    async def send(message: Any) -> None:
-        answer.append(message)
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [],
-        "server": ("gateway", 80),
-        "client": ("127.0.0.1", 1),
-    } | more
-    await gateway.app(scope, receive, send)
-    return answer[0]["status"], b"".join(part.get("body", b"") for part in answer[1:])
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def closed(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+async def closed(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One for all tests in which nobody comes in."""
-    link = await open_link(nats_url, "tests")
-    async with fresh_gateway(link, nats_url, tmp_path_factory.mktemp("data"), http_auth_mode="api_key") as gateway:
+    link = await open_link(module_nats_url, "tests")
+    async with fresh_gateway(
+        link, module_nats_url, tmp_path_factory.mktemp("data"), http_auth_mode="api_key"
+    ) as gateway:
         yield gateway
     await link.close()
 
@@ -395,103 +350,3 @@ async def test_without_authentication_no_uses_are_collected(link: Link, nats_url
             assert (await gateway.client.get("/workers", headers=BAD)).status_code == 200
         assert gateway.app.state.gateway.key_uses._uses == {}
         assert gateway.app.state.gateway.slowdown._addresses == {}
-
-
-# Patience with bad keys
-
-
-@dataclass
-class Brake:
-    """Instead of a sleep: notes for how long, and holds on until it is let go."""
-
-    asked: list[float] = field(default_factory=list)
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def sleep(self, seconds: float) -> None:
-        self.asked.append(seconds)
-        await self.go.wait()
-
-
-def with_brake(gateway: Gateway, sleep: Callable[[float], Awaitable[object]]) -> None:
-    gateway.app.state.gateway.slowdown = Slowdown(lambda: 1000.0, sleep)
-
-
-def client_at(gateway: Gateway, host: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app, client=(host, 1)), base_url="http://gateway")
-
-
-class TestBadKeys:
-    async def test_are_answered_at_once_at_first_and_then_later_but_always_the_same(self, gateway: Gateway) -> None:
-        """FLOW-263"""
-        brake = Brake()
-        brake.go.set()
-        with_brake(gateway, brake.sleep)
-        answers = [await gateway.client.get("/runs", headers=BAD) for _ in range(15)]
-        assert {(answer.status_code, answer.content) for answer in answers} == {(403, answers[0].content)}
-        assert answers[0].json() == REFUSED
-        assert brake.asked == [0.1, 0.2, 0.4, 0.8, 1.6]
-
-    async def test_never_delay_a_good_one_from_the_same_address(self, gateway: Gateway) -> None:
-        """Behind a proxy all have one address"""
-        good, _ = await a_key(gateway)
-        brake = Brake()
-        with_brake(gateway, brake.sleep)
-        for _ in range(10):
-            assert (await gateway.client.get("/runs", headers=BAD)).status_code == 403
-        waiting = [asyncio.create_task(gateway.client.get("/runs", headers=BAD)) for _ in range(8)]
-        await eventually(lambda: len(brake.asked) == 8)
-        for _ in range(3):
-            assert (await gateway.client.get("/runs", headers=good)).status_code == 200
-            assert (await gateway.client.get("/runs")).status_code == 401
-            refused = await gateway.client.post("/runs", headers=BAD, json={"flow_name": "f"})
-            assert (refused.status_code, refused.json()) == (429, TOO_MANY)
-            assert refused.headers["retry-after"] == "2"
-        assert not any(task.done() for task in waiting)
-        brake.go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {403}
-
-    async def test_of_one_address_leave_others_alone(self, gateway: Gateway) -> None:
-        brake = Brake()
-        with_brake(gateway, brake.sleep)
-        async with client_at(gateway, "10.0.0.1") as bad, client_at(gateway, "10.0.0.2") as clumsy:
-            for _ in range(10):
-                await bad.get("/runs", headers=BAD)
-            waiting = asyncio.create_task(bad.get("/runs", headers=BAD))
-            await eventually(lambda: len(brake.asked) == 1)
-            assert (await clumsy.get("/runs", headers=BAD)).status_code == 403
-            brake.go.set()
-            await waiting
-
-    async def test_are_counted_without_an_address_too(self, gateway: Gateway) -> None:
-        """A server on a Unix socket knows none"""
-        brake = Brake()
-        brake.go.set()
-        with_brake(gateway, brake.sleep)
-        headers = [(b"x-api-key", BAD["X-API-Key"].encode())]
-        for _ in range(11):
-            status, _ = await ask(gateway, "GET", "/runs", client=None, headers=headers)
-            assert status == 403
-        assert brake.asked == [0.1]
-
-    async def test_cannot_hide_behind_a_header(self, gateway: Gateway) -> None:
-        brake = Brake()
-        brake.go.set()
-        with_brake(gateway, brake.sleep)
-        for n in range(12):
-            await gateway.client.get("/runs", headers=BAD | {"X-Forwarded-For": f"10.0.0.{n}", "Forwarded": f"for={n}"})
-        assert brake.asked == [0.1, 0.2]
-
-    async def test_that_are_missing_are_not_counted(self, gateway: Gateway) -> None:
-        brake = Brake()
-        with_brake(gateway, brake.sleep)
-        for _ in range(50):
-            assert (await gateway.client.get("/runs")).status_code == 401
-        assert brake.asked == []
-
-    async def test_really_take_their_time(self, gateway: Gateway) -> None:
-        """With the clock on the wall"""
-        for _ in range(10):
-            await gateway.client.get("/runs", headers=BAD)
-        began = time.monotonic()
-        assert (await gateway.client.get("/runs", headers=BAD)).status_code == 403
-        assert 0.1 <= time.monotonic() - began < 60

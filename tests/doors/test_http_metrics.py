@@ -25,8 +25,9 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, BERT
 from support.gateways import Gateway, claimed, ended, error, open_gateway, shown, stored, submit
-from support.servers import NatsServer, config_for, forget
-from support.waiting import eventually, soon
+from support.memory_nats import MemoryServer
+from support.servers import config_for, forget
+from support.waiting import eventually
 
 Values = dict[tuple[str, ...], float]
 
@@ -333,19 +334,21 @@ class TestRequests:
 
 
 class TestTrouble:
-    async def test_without_nats_there_are_no_figures(self, own_nats_server: NatsServer, tmp_path: Path) -> None:
+    @pytest.mark.virtual_time
+    async def test_without_nats_there_are_no_figures(self, memory_nats_server: MemoryServer, tmp_path: Path) -> None:
         """FLOW-135"""
-        async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+        async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
             await submit(gateway)
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")
-            await asyncio.to_thread(own_nats_server.kill)
+            memory_nats_server.kill()
             await eventually(lambda: not gateway.backend.is_up())
 
             async def ask_in_vain() -> None:
                 check_away(await gateway.client.get("/metrics"))
 
-            await soon(ask_in_vain, 5.0)
-            await asyncio.to_thread(own_nats_server.start)
+            async with asyncio.timeout(5.0):
+                await ask_in_vain()
+            memory_nats_server.start()
             await eventually(partial(is_answered, gateway))
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")
 

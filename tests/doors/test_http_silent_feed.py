@@ -19,6 +19,8 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from support.gateways import Gateway, claimed, error, submit
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 LISTS = "/runs"
 LETTERS = "/dlq"
 

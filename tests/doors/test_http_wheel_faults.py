@@ -25,8 +25,9 @@ from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.link import Link
 from support.doors_support import FORM, check_refusal, disposition, form
 from support.gateways import Gateway, error, fresh_gateway, listening, open_gateway
-from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.memory_nats import MemoryServer
+from support.servers import config_for
+from support.waiting import eventually
 from support.wheel_doors import Left, artifacts, history, left, open_spools, register, upload
 from support.wheels import build_wheel, dist_info_of, pack, wheel_files, with_record
 
@@ -209,13 +210,14 @@ async def half_sent(gateway: Gateway, body: bytes, size: int) -> bytes:
 
 
 class TestStores:
+    @pytest.mark.virtual_time
     async def test_without_nats_everything_is_answered_with_503_and_nothing_is_kept(
-        self, own_nats_server: NatsServer, tmp_path: Path
+        self, memory_nats_server: MemoryServer, tmp_path: Path
     ) -> None:
         """FLOW-47, FLOW-48, FLOW-62"""
-        async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+        async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
             await register(gateway)
-            own_nats_server.kill()
+            memory_nats_server.kill()
 
             async def ask_in_vain() -> None:
                 answers = await asyncio.gather(
@@ -229,22 +231,24 @@ class TestStores:
                     assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
                     assert answer.headers["retry-after"] == "1"
 
-            await soon(ask_in_vain, 8.0)
+            async with asyncio.timeout(8.0):
+                await ask_in_vain()
             await eventually(lambda: open_spools(tmp_path) == 0)
             assert state_of(gateway).uploads.taken == state_of(gateway).downloads.taken == 0
 
+    @pytest.mark.virtual_time
     async def test_nats_that_dies_in_the_middle_of_an_upload_leaves_no_wheel(
-        self, own_nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, memory_nats_server: MemoryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """FLOW-47"""
-        async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+        async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
             put = gateway.backend.wheels.put_admitted
 
             async def dying(name: str, chunks: Any, *more: Any) -> Any:
                 async def cut() -> AsyncIterator[bytes]:
                     async for chunk in chunks:
                         yield chunk
-                        own_nats_server.kill()
+                        memory_nats_server.kill()
 
                 return await put(name, cut(), *more)
 
@@ -253,7 +257,7 @@ class TestStores:
             assert (answer.status_code, answer.json()) == (503, error(3, "nats unavailable"))
             monkeypatch.undo()
             await eventually(lambda: open_spools(tmp_path) == 0)
-            await asyncio.to_thread(own_nats_server.start)
+            memory_nats_server.start()
             await eventually(gateway.backend.is_up, 20)
             assert await artifacts(gateway) == await history(gateway) == []
             await register(gateway, pad_bytes=6_000_000)  # and it can be sent again

@@ -20,8 +20,9 @@ from pyoco_server.ports.nats.link import Link
 from support.backends import Clock
 from support.doors_support import check_refusal
 from support.gateways import Gateway, error, fresh_gateway, open_gateway
-from support.servers import NatsServer, config_for
-from support.waiting import eventually, soon
+from support.memory_nats import MemoryServer
+from support.servers import config_for
+from support.waiting import eventually
 
 UNKNOWN = error(20, "worker not found")
 NOW = 1_700_000_000.0
@@ -362,14 +363,15 @@ class TestHiding:
         assert (answer.status_code, answer.json()) == (413, error(2, "request body too large"))
 
 
+@pytest.mark.virtual_time
 async def test_without_nats_nothing_is_said_of_workers_within_5_seconds(
-    own_nats_server: NatsServer, tmp_path: Path
+    memory_nats_server: MemoryServer, tmp_path: Path
 ) -> None:
     """FLOW-47, FLOW-48, FLOW-62: not even what was true a moment ago"""
-    async with open_gateway(config_for(own_nats_server.url, data_dir=str(tmp_path))) as gateway:
+    async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
         await gateway.backend.registry.announce(a_worker("w"))
         assert await listed(gateway) == ["w"]
-        await asyncio.to_thread(own_nats_server.kill)
+        memory_nats_server.kill()
         await eventually(lambda: not gateway.backend.is_up())
 
         async def ask_in_vain() -> None:
@@ -379,9 +381,10 @@ async def test_without_nats_nothing_is_said_of_workers_within_5_seconds(
             away = error(3, "nats unavailable")
             assert [(answer.status_code, answer.json()) for answer in answers] == [(503, away)] * 3
 
-        await soon(ask_in_vain, 5.0)
+        async with asyncio.timeout(5.0):
+            await ask_in_vain()
         assert (await gateway.client.get("/workers?limit=0")).status_code == 422
-        await asyncio.to_thread(own_nats_server.start)
+        memory_nats_server.start()
 
         async def is_back() -> bool:
             return (await gateway.client.get("/workers")).status_code == 200

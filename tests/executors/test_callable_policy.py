@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
-import textwrap
-import uuid
-from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,200 +11,14 @@ from typing import Any
 import pytest
 from pyoco import Flow
 
-from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import DeadReason, Failed
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import CallableRefused, FlowNotResolved
 from pyoco_server.executors.flow.build import FlowBuilder, load_resolver
 from pyoco_server.executors.flow.engine import EngineRun
-from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
-from pyoco_server.executors.flow.reader import YamlFlowFiles
+from support.callable_modules import build, builder, calling, folder, job, names, refusal_of, unique, written
 
-DISGUISES = """
-import abc, builtins, contextlib, enum, functools, importlib, operator, os, random, sqlite3, subprocess, sys, types
-from collections import OrderedDict, namedtuple
-from dataclasses import dataclass
-from os import system
-from subprocess import Popen, check_output, run
-from typing import NamedTuple
-
-from pyoco import task
-
-import {other} as other
-from {other} import helper, Tool
-
-def own(n=1):
-    return n
-
-def _private():
-    return 1
-
-class Own:
-    def __init__(self, n=1):
-        self.n = n
-    def __call__(self):
-        return self.n
-    def method(self):
-        return self.n
-
-@dataclass
-class Record:
-    n: int = 1
-
-class Row(NamedTuple):
-    n: int = 1
-
-class Base(abc.ABC):
-    pass
-
-# What is ours, however it is dressed.
-an_object = Own()
-class OwnStatic:
-    __call__ = staticmethod(own)
-own_static_call = OwnStatic()
-class OwnByClass:
-    __call__ = classmethod(lambda cls: 1)
-own_class_call = OwnByClass()
-class OwnWithin:
-    __call__ = OwnStatic()
-own_call_within = OwnWithin()
-a_method = Own().method
-a_lambda = lambda: 1
-bound = functools.partial(functools.partial(own, 1))
-cached = functools.lru_cache(own)
-timed = other.decorates(own)
-twice_timed = other.decorates(other.decorates(own))
-own_decorator = lambda f: functools.wraps(f)(lambda *a, **k: f(*a, **k))
-decorated = own_decorator(own)
-dispatched = functools.singledispatch(own)
-made_a_task = task(system)
-
-# What is not.
-sh = subprocess.getoutput
-renamed = run
-opened = Popen
-evaluate = eval
-bound_library = functools.partial(system, "true")
-bound_twice = functools.partial(functools.partial(functools.partial(system)), "true")
-makes_partials = functools.partial(functools.partial, system)
-class Hidden(functools.partial):
-    pass
-hidden = Hidden(run)
-cached_library = functools.lru_cache(run)
-decorated_library = own_decorator(run)
-decorated_deep = own_decorator(own_decorator(own_decorator(helper)))
-foreign_method = Tool().do
-foreign_object = Tool()
-foreign_class_method = Tool.make
-dict_method = {{}}.update
-class OwnDict(dict):
-    pass
-own_dict_method = OwnDict().update
-own_dict_class_method = OwnDict.fromkeys
-connection_method = sqlite3.connect(":memory:").execute
-made_method = types.MethodType(run, "true")
-unbound = Tool.do
-slot = operator.methodcaller("system", "true")
-getter = operator.attrgetter("system")
-generic = list[int]
-a_module = os
-a_text = "system"
-class OwnPopen(Popen):
-    pass
-class OwnTool(Tool):
-    pass
-own_tool = OwnTool()
-inherited_method = OwnTool().do
-class OwnEnum(enum.Enum):
-    A = 1
-class Failure(Exception):
-    pass
-class ByMeta(metaclass=other.Meta):
-    pass
-
-class EvalMeta(type):
-    __call__ = eval
-class ByEval(metaclass=EvalMeta):
-    pass
-
-# What lies about where it comes from.
-def _copy(f):
-    return types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
-liar = _copy(helper)
-liar.__module__ = __name__
-liar.__qualname__ = "liar"
-LyingTool = type("LyingTool", (Tool,), {{"__module__": __name__}})
-lying_object = Tool()
-lying_object.__module__ = __name__
-lying_object.__wrapped__ = None
-class Maker:
-    def __getattr__(self, name):
-        return own
-    __call__ = subprocess.run
-makes_things_up = Maker()
-class Static:
-    __call__ = staticmethod(system)
-static_call = Static()
-class Direct:
-    __call__ = system
-direct_call = Direct()
-class ByClass:
-    __call__ = classmethod(run)
-class_call = ByClass()
-class Bound:
-    __call__ = staticmethod(functools.partial(system, "true"))
-bound_call = Bound()
-class Makes:
-    __call__ = Popen
-makes_call = Makes()
-class Within:
-    __call__ = Static()
-call_within = Within()
-class Deep:
-    __call__ = None
-for _ in range(200):
-    Deep = type("Deep", (), {{"__call__": Deep() if Deep.__call__ else system}})
-deep_call = Deep()
-class Ring:
-    pass
-Ring.__call__ = ring_call = Ring()
-endless = own_decorator(own)
-endless.__wrapped__ = endless
-sys.modules[__name__ + ".aliased"] = subprocess
-
-def __getattr__(name):
-    if name == "made_up":
-        return subprocess.run
-    raise AttributeError(name)
-"""
-
-OTHER = """
-import functools
-
-def helper(*a):
-    return a
-
-def decorates(f):
-    @functools.wraps(f)
-    def wrapper(*a, **k):
-        return f(*a, **k)
-    return wrapper
-
-class Meta(type):
-    def __call__(cls, *a):
-        return a
-
-class Tool:
-    def __init__(self, *a):
-        self.a = a
-    def __call__(self, *a):
-        return a
-    def do(self, *a):
-        return a
-    @classmethod
-    def make(cls, *a):
-        return a
-"""
+__all__ = ["build", "folder", "names"]
 
 OURS = """
 own an_object a_method a_lambda bound cached timed twice_timed decorated dispatched made_a_task
@@ -224,67 +34,6 @@ makes_things_up static_call direct_call class_call bound_call makes_call call_wi
 endless made_up task namedtuple OrderedDict
 _private _copy __getattr__ __builtins__ __name__ __loader__ __spec__
 """
-
-
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A worker's own package, full of disguises, and one that is installed beside it and offers nothing."""
-    folder = tmp_path_factory.mktemp("policy")
-    own, other = (f"{word}_{uuid.uuid4().hex[:8]}" for word in ("own", "other"))
-    (folder / own / "_inner").mkdir(parents=True)
-    (folder / own / "sub").mkdir()
-    (folder / own / "__init__.py").write_text(DISGUISES.format(other=other))
-    (folder / own / "sub" / "__init__.py").write_text("def deep():\n    return 1\n")
-    (folder / own / "_inner" / "__init__.py").write_text("def deep():\n    return 1\n")
-    (folder / f"{other}.py").write_text(OTHER)
-    (folder / f"{own}thing.py").write_text("def own():\n    return 1\n")
-    sys.path.insert(0, str(folder))
-    yield own, other
-    sys.path.remove(str(folder))
-    forget_modules([str(folder)])
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Importable, and forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    forget_modules([str(tmp_path)])
-
-
-def job(text: str) -> Job:
-    return Job(run_id=str(uuid.uuid4()), flow_name="f", tag="t", submitted_at=1.0, workflow_yaml=textwrap.dedent(text))
-
-
-def calling(path: str) -> Job:
-    return job(f"tasks: {{it: {{callable: {json.dumps(path)}}}}}\nflow: {{graph: it}}")
-
-
-def builder(resolver: Callable[[str], Any] | None = None, *allow: str, **more: Any) -> FlowBuilder:
-    return FlowBuilder(resolver, YamlFlowFiles(262_144), allow, **more)
-
-
-def refusal_of(build: FlowBuilder, path: str) -> str:
-    with pytest.raises(CallableRefused) as caught:
-        build(calling(path))
-    return str(caught.value)
-
-
-def written(folder: Path, **files: str) -> None:
-    for name, text in files.items():
-        place = folder / (name.replace("__", "/") + ".py")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-
-
-def unique(word: str) -> str:
-    return f"{word}_{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="module")
-def build(names: tuple[str, str]) -> FlowBuilder:
-    """Of a worker with that package: to find out all that it offers takes longer than a file."""
-    return builder(None, own=[names[0]])
 
 
 class TestANameInAModuleOnOffer:
@@ -374,6 +123,10 @@ MODULES = [
 ]
 
 
+def in_this_module() -> str:
+    return "called"
+
+
 class TestAModule:
     @pytest.mark.parametrize(("path", "why"), MODULES, ids=[repr(path) for path, _ in MODULES])
     def test_that_is_not_on_offer_is_refused_with_the_reason(
@@ -388,9 +141,9 @@ class TestAModule:
         module = unique("loud")
         written(folder, **{module: "raise SystemExit('imported')\n"})
         text = f"tasks: {{a: {{callable: 'math:sqrt'}}, b: {{callable: '{module}:x'}}}}\nflow: {{graph: a >> b}}"
-        for build in (builder(), builder(None, "math")):
+        for build_flow in (builder(), builder(None, "math")):
             with pytest.raises(CallableRefused):
-                build(job(text))
+                build_flow(job(text))
         assert module not in sys.modules
 
     def test_under_an_alias_of_ours_is_still_what_it_is(self, names: tuple[str, str]) -> None:
@@ -445,9 +198,9 @@ class TestAModule:
         def resolve(name: str) -> Flow:
             raise KeyError(name)
 
-        assert builder(resolve)(calling(f"{__name__}:unique"))
-        assert builder(functools.lru_cache(resolve))(calling(f"{__name__}:unique"))
-        refusal_of(builder(dict[str, Flow]().__getitem__), f"{__name__}:unique")
+        assert builder(resolve)(calling(f"{__name__}:in_this_module"))
+        assert builder(functools.lru_cache(resolve))(calling(f"{__name__}:in_this_module"))
+        refusal_of(builder(dict[str, Flow]().__getitem__), f"{__name__}:in_this_module")
 
 
 class TestTheOperator:
@@ -483,117 +236,6 @@ class TestTheOperator:
     @pytest.mark.parametrize("name", ["pyoco", "pyoco_server", "pyoco_server.wiring"])
     def test_cannot_offer_the_worker_itself(self, name: str) -> None:
         assert "part of the worker itself" in refusal_of(builder(None, name), "pyoco_server.wiring:versions")
-
-
-PLUG_IN = """
-import subprocess
-from subprocess import run
-
-def work():
-    return 1
-
-def register(registry):
-    registry.register_callable(work, name="demo/work")
-"""
-
-
-def distribution(folder: Path, name: str, entry_points: str) -> None:
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(entry_points)
-
-
-class TestAPlugIn:
-    def test_offers_its_package_by_callable_and_its_tasks_by_use(self, folder: Path) -> None:
-        """DESIGN 7, ENG-54"""
-        package = unique("plug")
-        written(folder, **{package: PLUG_IN})
-        distribution(folder, package, f"[pyoco.tasks]\nplug = {package}:register\n")
-        build = builder()
-        assert build(calling(f"{package}:work"))
-        assert build(job("tasks: {it: {use: demo/work}}\nflow: {graph: it}"))
-        assert "belongs to subprocess" in refusal_of(build, f"{package}:run")
-
-    @pytest.mark.parametrize("group", ["console_scripts", "pyoco.task", "pyoco", "pyoco.tasks.more"])
-    def test_of_another_group_offers_nothing(self, folder: Path, group: str) -> None:
-        package = unique("plug")
-        written(folder, **{package: PLUG_IN})
-        distribution(folder, package, f"[{group}]\ndemo/work = {package}:register\n")
-        build = builder()
-        refusal_of(build, f"{package}:work")
-        for name in ("demo/work", package, f"{package}:work"):
-            with pytest.raises(FlowNotResolved):
-                build(job(f"tasks: {{it: {{use: '{name}'}}}}\nflow: {{graph: it}}"))
-        assert package not in sys.modules
-
-    @pytest.mark.parametrize("value", ["os:system", "subprocess:run", "pyoco_server.wiring:versions"])
-    def test_that_points_into_the_library_or_the_worker_does_not_offer_those(self, folder: Path, value: str) -> None:
-        distribution(folder, unique("odd"), f"[pyoco.tasks]\nodd = {value}\n")
-        refusal_of(builder(), value)
-
-    @pytest.mark.parametrize("value", ["", "::", "no_such_module:x", "nothing"])
-    def test_that_is_broken_hurts_nobody_else(self, folder: Path, value: str) -> None:
-        package = unique("plug")
-        written(folder, **{package: PLUG_IN})
-        distribution(folder, unique("odd"), f"[pyoco.tasks]\nodd = {value}\n")
-        distribution(folder, package, f"[pyoco.tasks]\nplug = {package}:register\n")
-        assert builder()(job("tasks: {it: {use: demo/work}}\nflow: {graph: it}"))
-
-    def test_in_a_shared_namespace_offers_its_own_part_of_it(self, folder: Path) -> None:
-        space = unique("company")
-        for name in ("plug", "secrets"):
-            (folder / space / name).mkdir(parents=True)
-            (folder / space / name / "__init__.py").write_text(PLUG_IN)
-        distribution(folder, "one", f"[pyoco.tasks]\nplug = {space}.plug:register\n")
-        build = builder()
-        assert build(calling(f"{space}.plug:work"))
-        refusal_of(build, f"{space}.secrets:work")
-
-
-class TestAWheel:
-    @pytest.fixture
-    def place(self, tmp_path: Path) -> Iterator[Path]:
-        place = tmp_path / "wheel"
-        place.mkdir()
-        place_wheels([str(place)])
-        yield place
-        remove_wheels([str(place)])
-        forget_modules([str(place)])
-
-    def test_offers_its_modules(self, place: Path) -> None:
-        module = unique("wheel")
-        written(place, **{module: PLUG_IN})
-        build = builder(environment=Environment((str(place),), (module,)))
-        assert build(calling(f"{module}:work"))
-        assert "belongs to subprocess" in refusal_of(build, f"{module}:run")
-        refusal_of(builder(), f"{module}:work")
-
-    def test_does_not_offer_what_it_merely_has_the_name_of(self, place: Path, folder: Path) -> None:
-        """The worker's own module comes first on the path, and is not on offer; nor is a part of the library."""
-        module = unique("twin")
-        written(place, **{module: PLUG_IN, "random": PLUG_IN, "yaml": PLUG_IN})
-        written(folder, **{module: "raise SystemExit('imported')\n"})
-        build = builder(environment=Environment((str(place),), (module, "random", "yaml", "pyoco")))
-        for path in (f"{module}:work", "random:work", "random:Random", "yaml:load", "pyoco:run"):
-            refusal_of(build, path)
-        assert module not in sys.modules
-
-    def test_offers_its_own_part_of_a_namespace(self, place: Path, folder: Path) -> None:
-        """What is installed on the worker below the same name is not on offer, and not imported to find out."""
-        space = unique("company")
-        for home, name in ((place, "flows"), (folder, "secrets")):
-            (home / space / name).mkdir(parents=True)
-            (home / space / name / "__init__.py").write_text(PLUG_IN)
-        build = builder(environment=Environment((str(place),), (space,)))
-        assert build(calling(f"{space}.flows:work"))
-        refusal_of(build, f"{space}.secrets:work")
-        assert f"{space}.secrets" not in sys.modules
-
-    @pytest.mark.parametrize("target", ["yaml:load", "os:system", "pyoco_server.wiring:versions"])
-    def test_cannot_offer_others_by_an_entry_point(self, place: Path, target: str) -> None:
-        distribution(place, unique("odd"), f"[pyoco.tasks]\nodd = {target}\n")
-        refusal_of(builder(environment=Environment((str(place),), ())), target)
 
 
 class TestTheRefusal:

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
 import struct
-import time
-import uuid
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
-import psutil
 import pytest
-import pytest_asyncio
 
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
-from pyoco_server.errors import UsageError
-from pyoco_server.executors.host.wire import CANCEL, number
-from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs import wire
-from pyoco_server.executors.packs.child import Child
 from pyoco_server.executors.packs.pool import PackHosts
-from pyoco_server.executors.packs.port import Call, Executed, Execution, Faulted, Outcome, PackError, Stopped, TimedOut
+from pyoco_server.executors.packs.port import Executed, Faulted, PackError
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.wiring_packs import LOADER
 from support.priced import naughty_packs
-from support.priced.pack_scenes import naughty_hosts, pack_processes
+from support.priced.pack_hosts import call, hosts, is_whole, naughty, opened, outcome_of, pool, still_works
+from support.priced.pack_scenes import pack_processes
 from support.waiting import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+__all__ = ["hosts", "naughty", "pool"]
 
-TESTS = Path(__file__).parents[1]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 MARKER = "marker-7a1f"
 COVER = Cover(
     run_id="r",
@@ -49,99 +37,6 @@ COVER = Cover(
     minimum_fee_usd_micros=5_000,
     min_reliability_e4=0,
 )
-
-
-def call(pack_type: str, inputs: dict[str, Any] | None = None, timebox_seconds: float = 200.0) -> Call:
-    return Call(
-        pack_type=pack_type,
-        inputs=inputs or {},
-        run_id=str(uuid.uuid4()),
-        tenant_id="acme",
-        trace_id="t_1",
-        timebox_seconds=timebox_seconds,
-        min_reliability_e4=8123,
-        artifacts={"include_markdown": True},
-    )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _naughty() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(TESTS))
-        yield
-
-
-@contextlib.asynccontextmanager
-async def opened(slots: int = 1, memory_bytes_max: int = 2 << 30) -> AsyncIterator[PackHosts]:
-    hosts = naughty_hosts(slots, memory_bytes_max)
-    try:
-        await hosts.start()
-        yield hosts
-    finally:
-        await hosts.stop()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pool() -> AsyncIterator[PackHosts]:
-    async with opened() as pool:
-        yield pool
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def hosts(pool: PackHosts) -> AsyncIterator[PackHosts]:
-    """The same for all tests: two processes, one of them the spare, that have nothing to do. Whoever loses some leaves
-    it as it was when new ones have taken their place."""
-    await eventually(lambda: is_whole(pool))
-    assert pool._shared is not None
-    pool._shared.restarts = 0
-    yield pool
-    await eventually(lambda: is_whole(pool))
-
-
-@pytest.fixture
-def others(hosts: PackHosts) -> set[psutil.Process]:
-    """The processes that are there already, and stay."""
-    return set(pack_processes())
-
-
-def is_whole(pool: PackHosts) -> bool:
-    group = pool._shared
-    assert group is not None
-    is_ready = not group._tasks and len(group._hosts) == len(group._idle) == 2
-    return is_ready and all(host.is_alive for host in group._hosts)
-
-
-@contextlib.asynccontextmanager
-async def begun(hosts: PackHosts, what: Call) -> AsyncIterator[Execution]:
-    async with asyncio.timeout(100):
-        seat = await hosts.seat()
-    execution = await seat.begin(what)
-    try:
-        yield execution
-    finally:
-        seat.leave()
-
-
-async def outcome_of(hosts: PackHosts, what: Call) -> Outcome:
-    async with asyncio.timeout(100), begun(hosts, what) as execution:
-        return await execution.outcome()
-
-
-async def still_works(hosts: PackHosts) -> None:
-    for _ in range(2):
-        assert isinstance(await outcome_of(hosts, call("tells")), Executed)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-async def pid_in(path: Path) -> int:
-    await eventually(lambda: path.exists() and path.read_text() != "")
-    return int(path.read_text())
 
 
 async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hosts: PackHosts) -> None:
@@ -335,136 +230,6 @@ class TestAResult:
     async def test_that_is_no_answer_at_all_is_refused(self, body: bytes) -> None:
         with pytest.raises(ValueError):
             wire.unpack_answer(body)
-
-
-class TestTheTimebox:
-    async def test_ends_a_pack_that_minds(self, hosts: PackHosts, monkeypatch: pytest.MonkeyPatch) -> None:
-        """PRICED-124: the result of a pack that is cancelled is none, and its process lives."""
-        monkeypatch.setattr(host_module, "KILL_SECONDS", 200.0)
-        began = time.monotonic()
-        assert await outcome_of(hosts, call("answers_late", timebox_seconds=0.2)) == TimedOut()
-        assert 0.2 <= time.monotonic() - began < 50  # by itself it would answer after 60 s
-        await still_works(hosts)
-        assert hosts.restarts == 0
-
-    async def test_ends_a_pack_that_does_not_mind(
-        self, hosts: PackHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """PRICED-124: killed 5 s after its cancel, and not before. Here it is one second."""
-        assert host_module.KILL_SECONDS == 5
-        monkeypatch.setattr(host_module, "KILL_SECONDS", 1.0)
-        began = time.monotonic()
-        what = call("ignores_cancel", {"begun": str(tmp_path / "begun")}, timebox_seconds=0.2)
-        assert await outcome_of(hosts, what) == TimedOut()
-        assert 1.1 <= time.monotonic() - began < 50  # by itself it would end after 60 s
-        assert is_gone(await pid_in(tmp_path / "begun"))
-        assert hosts.restarts == 1
-
-    async def test_kills_what_the_pack_has_started(
-        self, hosts: PackHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(host_module, "KILL_SECONDS", 0.1)
-        for seconds in (1.0, 5.0, 25.0):  # a busy machine may need longer to start the child
-            what = call("leaves_a_child", {"begun": str(tmp_path / "begun")}, timebox_seconds=seconds)
-            assert await outcome_of(hosts, what) == TimedOut()
-            if (tmp_path / "begun").exists():
-                break
-        pid = await pid_in(tmp_path / "begun")
-        await eventually(lambda: is_gone(pid))
-
-    async def test_does_not_touch_a_pack_that_has_answered(self, hosts: PackHosts) -> None:
-        outcomes: list[Outcome] = []
-        while sum(isinstance(each, Executed) for each in outcomes) < 5:
-            outcomes.append(await outcome_of(hosts, call("tells", timebox_seconds=0.2)))
-            assert len(outcomes) < 50  # on a busy machine some come too late
-        seat = await hosts.seat()
-        await asyncio.sleep(0.25)  # the timeboxes of the earlier calls end here
-        execution = await seat.begin(call("sleeps", {"seconds": 0.1}))
-        assert isinstance(await execution.outcome(), Executed)
-        seat.leave()
-
-
-class TestStopping:
-    async def test_a_call_asks_the_pack_first(self, hosts: PackHosts, monkeypatch: pytest.MonkeyPatch) -> None:
-        """PRICED-123"""
-        monkeypatch.setattr(host_module, "KILL_SECONDS", 200.0)
-        for _ in range(5):  # the cancel may be there before the call, or after it
-            async with begun(hosts, call("sleeps")) as execution:
-                execution.cancel()
-                execution.cancel()
-                assert await execution.outcome() == Stopped()
-        await still_works(hosts)
-        assert hosts.restarts == 0
-
-    async def test_a_call_for_good_is_at_once(self, hosts: PackHosts, tmp_path: Path) -> None:
-        """PRICED-125"""
-        async with begun(hosts, call("ignores_cancel", {"begun": str(tmp_path / "begun")})) as execution:
-            pid = await pid_in(tmp_path / "begun")
-            execution.kill()
-            assert await execution.outcome() == Stopped()
-            assert is_gone(pid)
-        await still_works(hosts)
-
-    async def test_a_seat_that_is_left_kills_what_runs_on_it(self, hosts: PackHosts, tmp_path: Path) -> None:
-        async with begun(hosts, call("ignores_cancel", {"begun": str(tmp_path / "begun")})) as execution:
-            pid = await pid_in(tmp_path / "begun")
-        assert await execution.outcome() == Stopped()
-        assert is_gone(pid)
-        await still_works(hosts)
-
-    async def test_the_pool_is_no_fault_of_the_pack(self, others: set[psutil.Process], tmp_path: Path) -> None:
-        what = call("ignores_cancel", {"begun": str(tmp_path / "begun")})
-        async with opened() as hosts, begun(hosts, what) as execution:
-            pid = await pid_in(tmp_path / "begun")
-            await hosts.stop()
-            assert await execution.outcome() == Stopped()
-            assert is_gone(pid)
-        assert set(pack_processes()) == others
-
-    async def test_and_starting_may_be_repeated_and_at_once(self, others: set[psutil.Process]) -> None:
-        hosts = naughty_hosts(2)
-        await hosts.stop()
-        await asyncio.gather(hosts.start(), hosts.start(), hosts.stop(), hosts.start())
-        await still_works(hosts)
-        await asyncio.gather(hosts.stop(), hosts.stop())
-        assert set(pack_processes()) == others
-
-
-async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts) -> None:
-    seat = await hosts.seat()
-    for child in pack_processes():
-        child.kill()
-        child.wait(60)
-    waiting = seat._host
-    assert waiting is not None
-    await eventually(lambda: not waiting.is_alive)
-    async with asyncio.timeout(100):
-        execution = await seat.begin(call("tells"))
-        assert isinstance(await execution.outcome(), Executed)
-    seat.leave()
-    await still_works(hosts)
-
-
-@pytest.mark.parametrize("end", [None, ConnectionResetError(), MemoryError()])
-async def test_a_process_that_no_longer_hears_its_worker_goes(
-    monkeypatch: pytest.MonkeyPatch, end: BaseException | None
-) -> None:
-    """PRICED-125: also one whose pack has used up the memory that listening takes. It would outlive its worker."""
-    ends = list[bool]()
-    monkeypatch.setattr("pyoco_server.executors.packs.child.end_all", lambda: ends.append(True))
-    control = Mock(receive=Mock(side_effect=[CANCEL + number(0), end]))
-    child = Child(Mock(), control)
-    with contextlib.suppress(ConnectionResetError, MemoryError):
-        child._listen()
-    assert ends == [True]
-    assert child._cancelled.is_set()
-
-
-async def test_packs_that_cannot_be_loaded_stop_the_worker(others: set[psutil.Process]) -> None:
-    hosts = PackHosts(1, 0, PACKS.values(), PackConfig(), "no_such_module:executors")
-    with pytest.raises(UsageError, match="no_such_module"):
-        await hosts.start()
-    assert set(pack_processes()) == others
 
 
 async def test_the_packs_of_the_product_are_executed() -> None:

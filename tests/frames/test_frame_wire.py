@@ -3,95 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from pyoco_server.core.frames.codec import Decoder, Frame, FrameError, Type, encode
+from pyoco_server.core.frames.codec import Frame, FrameError, Type, encode
 from pyoco_server.core.frames.messages import ErrorMessage
 from pyoco_server.core.programs.faults import Code
 from pyoco_server.frames.tls import client_context
-from pyoco_server.frames.wire import CLOSE_REASONS, QUEUE_FRAMES_MAX, Timers, Wire, WireClosed, fresh
+from pyoco_server.frames.wire import QUEUE_FRAMES_MAX, Timers, Wire, WireClosed, fresh
 from pyoco_server.grid_config import GridConfig
+from support.grid.frame_pairs import LONG, PATIENT, SHORT, Open, connected, heartbeat, read_frame
 from support.grid.frame_vectors import BAD, GOOD
 from support.priced.url_sites import Authority
-from support.unhurried import unhurried
 from support.waiting import eventually
 
-PATIENT = Timers(hello=300, frame=300, idle=300, write=300, heartbeat=300)
-#: Short enough to wait for, long enough to tell them apart on a busy machine.
-SHORT = 0.3
-LONG = 100.0
-BEAT = bytes.fromhex(GOOD["V1"][1])
-
-
-@dataclass
-class Pair:
-    """A wire, and the bare streams of its peer."""
-
-    wire: Wire
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def say(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def ended(self) -> str:
-        """Why the wire ends."""
-        try:
-            while True:
-                await self.wire.receive()
-        except WireClosed as closed:
-            reason = closed.reason
-        assert reason in CLOSE_REASONS
-        return reason
-
-
-Open = Callable[..., Awaitable[Pair]]
-
-
-@pytest.fixture
-async def connected() -> AsyncIterator[Open]:
-    """Opens pairs; closes all of them."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def connect(timers: Timers = PATIENT, heartbeat: Callable[[], bytes] = bytes) -> Pair:
-            loop = asyncio.get_running_loop()
-            accepted: asyncio.Future[Wire] = loop.create_future()
-            server = await asyncio.start_server(
-                lambda reader, writer: accepted.set_result(Wire(reader, writer, timers, heartbeat)), "127.0.0.1", 0
-            )
-            stack.push_async_callback(server.wait_closed)
-            stack.callback(server.close)
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            pair = Pair(await accepted, reader, writer)
-            stack.push_async_callback(pair.wire.close, "draining")
-            stack.callback(writer.close)
-            return pair
-
-        yield connect
-
-
-def heartbeat() -> Frame:
-    return fresh(Type.HEARTBEAT)
+__all__ = ["connected"]
 
 
 def error_frame(refused: FrameError) -> Frame:
     return fresh(Type.ERROR, ErrorMessage.of(refused).to_payload(), corr_id=refused.msg_id)
-
-
-async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    head = await reader.readexactly(4)
-    body = await reader.readexactly(int.from_bytes(head, "little"))
-    (frame,) = Decoder().feed(head + body)
-    assert isinstance(frame, Frame)
-    return frame
 
 
 def test_the_timers_are_those_of_the_settings() -> None:
@@ -189,140 +123,6 @@ async def test_a_peer_that_resets_has_closed(connected: Open) -> None:
     pair.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     pair.writer.transport.abort()
     assert await pair.ended() == "peer_closed"
-
-
-@pytest.mark.parametrize(
-    ("timers", "sent", "reason"),
-    [
-        ({"hello": SHORT}, b"", "hello_timeout"),
-        ({"frame": SHORT}, BEAT[:1], "frame_timeout"),
-        ({"frame": SHORT}, BEAT + BEAT[:42], "frame_timeout"),
-        ({"idle": SHORT}, BEAT, "idle_timeout"),
-        # The frame's own timer rules as soon as there is a byte of one.
-        ({"hello": SHORT / 3, "frame": SHORT}, b"\x27", "frame_timeout"),
-        ({"idle": SHORT / 3, "frame": SHORT}, BEAT + b"\x27", "frame_timeout"),
-    ],
-    ids=["nothing", "a byte", "a frame and a half", "a frame", "a byte and no hello", "a byte after a frame"],
-)
-async def test_a_silent_peer_is_given_up(connected: Open, timers: dict[str, float], sent: bytes, reason: str) -> None:
-    """GRID-33, GRID-34, GRID-196: nothing at all; half a frame and then silence."""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, **{name: seconds * scale for name, seconds in timers.items()}))
-        await pair.say(sent)
-        began = asyncio.get_running_loop().time()
-        async with asyncio.timeout(LONG):
-            assert await pair.ended() == reason
-        assert asyncio.get_running_loop().time() - began >= SHORT * 0.9 * scale
-
-    await unhurried(scene)
-
-
-async def test_one_byte_at_a_time_does_not_keep_a_frame_alive(connected: Open) -> None:
-    """GRID-34: whatever else the peer sends, the frame's time is counted from its first byte."""
-    pair = await connected(replace(PATIENT, frame=SHORT))
-
-    async def drip() -> None:
-        with contextlib.suppress(OSError):
-            for byte in encode(fresh(Type.HEARTBEAT, bytes(100_000))):
-                await pair.say(bytes([byte]))
-                await asyncio.sleep(SHORT / 10)
-
-    dripping = asyncio.create_task(drip())
-    async with asyncio.timeout(LONG):
-        assert await pair.ended() == "frame_timeout"
-    dripping.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await dripping
-
-
-async def test_half_a_frame_does_not_count_as_a_sign_of_life_but_a_whole_one_does(connected: Open) -> None:
-    """GRID-33: frames that keep coming keep it open beyond the idle time."""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, idle=3 * SHORT * scale))
-
-        async def speak() -> None:
-            with contextlib.suppress(OSError):
-                for _ in range(12):
-                    await pair.say(encode(heartbeat()))
-                    await asyncio.sleep(SHORT / 3 * scale)
-
-        speaking = asyncio.create_task(speak())
-        for _ in range(12):
-            await pair.wire.receive()
-        await speaking
-        async with asyncio.timeout(LONG):
-            assert await pair.ended() == "idle_timeout"
-
-    await unhurried(scene, WireClosed)
-
-
-async def test_time_in_which_nobody_asks_does_not_count_against_the_peer(connected: Open) -> None:
-    """GRID-37: a door that is busy stops reading; that is not the peer's silence."""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, idle=SHORT * scale, frame=SHORT * scale))
-        first, second = heartbeat(), heartbeat()
-        data = encode(second)
-        await pair.say(encode(first) + data[:10])
-        assert await pair.wire.receive() == first
-        await asyncio.sleep(2 * SHORT * scale)
-        await pair.say(data[10:])
-        assert await pair.wire.receive() == second
-        await asyncio.sleep(2 * SHORT * scale)
-        listening = asyncio.create_task(pair.wire.receive())
-        await asyncio.sleep(SHORT / 10 * scale)
-        await pair.say(encode(first))
-        assert await listening == first
-
-    await unhurried(scene, WireClosed)
-
-
-async def test_a_wait_that_is_cut_off_loses_nothing_and_its_time_counts(connected: Open) -> None:
-    """GRID-33: whoever asks again and again for a moment still ends after the idle time."""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, idle=2 * SHORT * scale))
-        frame = heartbeat()
-        data = encode(frame)
-        await pair.say(data[:10])
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pair.wire.receive(), SHORT / 10 * scale)
-        await pair.say(data[10:])
-        assert await pair.wire.receive() == frame
-
-        async def short_looks() -> None:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(pair.wire.receive(), SHORT / 4 * scale)
-
-        with pytest.raises(WireClosed, match="idle_timeout"):
-            await asyncio.wait_for(short_looks(), LONG)
-
-    await unhurried(scene, WireClosed)
-
-
-async def test_after_silence_a_heartbeat_is_sent_with_its_payload(connected: Open) -> None:
-    """GRID-33"""
-    pair = await connected(replace(PATIENT, heartbeat=SHORT), lambda: b'{"Running":[]}')
-    async with asyncio.timeout(LONG):
-        for _ in range(2):
-            frame = await read_frame(pair.reader)
-            assert (frame.type, frame.payload) == (Type.HEARTBEAT, b'{"Running":[]}')
-
-
-async def test_who_speaks_sends_no_heartbeat(connected: Open) -> None:
-    """GRID-33"""
-
-    async def scene(scale: float) -> None:
-        pair = await connected(replace(PATIENT, heartbeat=SHORT * scale))
-        for _ in range(10):
-            await pair.wire.send(fresh(Type.CREDIT, b"1234"))
-            assert (await read_frame(pair.reader)).type == Type.CREDIT
-            await asyncio.sleep(SHORT / 5 * scale)
-
-    await unhurried(scene)
 
 
 async def test_a_peer_that_does_not_read_is_cut_off(connected: Open) -> None:

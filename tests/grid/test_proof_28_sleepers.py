@@ -21,7 +21,7 @@ _JOBS = 5
 _SECONDS = 20
 
 
-@full_only  # its quick forms: test_program_holdings.py, test_native_workers.py
+@full_only  # its quick forms: test_program_holdings_outages.py, test_native_workers.py
 @pytest.mark.parametrize("kind", ["door", "native worker"])
 async def test_who_wakes_up_too_late_drops_its_results_and_acks_nothing(tmp_path: Path, kind: str) -> None:
     """P28: GRID-10, GRID-56"""

@@ -22,7 +22,7 @@ _WAIT_SECONDS = 30.0
 _RESULT_SECONDS = 5.0
 
 
-@full_only  # its quick forms: test_tcp_worker.py, test_program_lane.py
+@full_only  # its quick forms: test_tcp_worker_stops.py, test_program_lane.py
 @pytest.mark.parametrize("kind", ["worker over TCP", "native worker"])
 async def test_a_busy_machine_asks_for_work_late_and_tells_results_at_once(tmp_path: Path, kind: str) -> None:
     """P31: GRID-70"""

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from pyoco_server.executors.host import process
+from support.memory_nats import memory_nats_server, nats_url, real_nats
+from support.virtual_tests import pytest_asyncio_loop_factories
 from support.warm_processes import WarmProcess, started
+
+__all__ = ["memory_nats_server", "nats_url", "pytest_asyncio_loop_factories", "real_nats"]
 
 #: Its two lines come as stdin and stdout; what it says goes where stderr does.
 _HOST = """

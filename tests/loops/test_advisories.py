@@ -23,11 +23,13 @@ from pyoco_server.loops.advisories import Advisories
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.queue.port import Reply
-from support.backends import a_submission, dead_letters, has_ended, jobs_left, opened_backend, run_now
+from support.backends import a_submission, a_world, dead_letters, has_ended, jobs_left, opened_backend, run_now
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
-from support.servers import NatsServer, config_for
-from support.unhurried import a_world
+from support.memory_nats import MemoryServer
+from support.servers import config_for
 from support.waiting import eventually
+
+pytestmark = pytest.mark.virtual_time
 
 QUICK: dict[str, Any] = {"consumer_ack_wait_sec": 0.3, "ack_progress_interval_sec": 0.1, "consumer_max_deliver": 2}
 
@@ -120,15 +122,15 @@ async def test_a_record_that_cannot_be_read_hides_no_other(
     assert len(await jobs_left(link, backend.config)) == 1
 
 
-async def test_it_goes_on_after_an_outage_of_nats(own_nats_server: NatsServer) -> None:
-    config = quick(config_for(own_nats_server.url))
+async def test_it_goes_on_after_an_outage_of_nats(memory_nats_server: MemoryServer) -> None:
+    config = quick(config_for(memory_nats_server.url))
     patience = Patience(down_seconds=0.2, unanswered_seconds=1.0, answer_seconds=0.5)
     async with wiring.open_backend(config, "keeper", patience) as hasty, opened_backend(config) as backend:
         keeper = Advisories(hasty, wait_seconds=0.2)
         await keeper.start()
         [first] = await given_up(backend)
         await eventually(lambda: all_ended(backend, [first]))
-        await asyncio.to_thread(own_nats_server.restart)
+        memory_nats_server.restart()
         await eventually(lambda: hasty.is_up() and backend.is_up())
         run_ids: list[str] = []
 

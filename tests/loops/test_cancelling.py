@@ -22,7 +22,6 @@ from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from support.backends import dead_letters, has_ended, jobs_left, opened_backend, run_now, submitted
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
@@ -119,26 +118,17 @@ async def test_a_task_that_ends_by_itself_within_the_grace_period_is_waited_for(
 
 
 async def test_no_new_task_starts(backend: Backend) -> None:
-    """FLOW-181, FLOW-23"""
-
-    async def scene(scale: float) -> None:
-        async with Working(backend, cancel_grace_period_sec=300.0):
-            run_id = await submitted(backend, "steps", pause=scale)
-
-            async def is_at_the_first() -> bool:
-                assert not await has_ended(backend, run_id), "seen too late"
-                return await shows(backend, run_id, "first")
-
-            await eventually(is_at_the_first)
-            await cancel(backend, Caller(), run_id, None)
-            run = await ended(backend, run_id)
-        assert run.status is RunState.CANCELLED
-        assert run.tasks["first"] == "SUCCEEDED"
-        assert run.tasks.get("second") in {None, "CANCELLED"}
-        assert run.graph == {"first": [], "second": ["first"]}
-        assert "RUNNING" not in run.tasks.values()
-
-    await unhurried(scene)
+    """FLOW-181, FLOW-23: the first task ends because it has seen the cancel"""
+    async with Working(backend, cancel_grace_period_sec=300.0):
+        run_id = await submitted(backend, "cancelled_between_steps", seconds=300)
+        await eventually(lambda: shows(backend, run_id, "watches_for_a_cancel"))
+        await cancel(backend, Caller(), run_id, None)
+        run = await ended(backend, run_id)
+    assert run.status is RunState.CANCELLED
+    assert run.tasks["watches_for_a_cancel"] == "SUCCEEDED"
+    assert run.tasks.get("afterwards") in {None, "CANCELLED"}
+    assert run.graph == {"watches_for_a_cancel": [], "afterwards": ["watches_for_a_cancel"]}
+    assert "RUNNING" not in run.tasks.values()
 
 
 async def test_a_cancel_at_any_moment_has_one_end(link: Link, backend: Backend) -> None:

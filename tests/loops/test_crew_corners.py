@@ -31,6 +31,8 @@ from pyoco_server.ports.queue.puller import JetStreamDelivery
 from support.backends import ANNA, BERT, a_submission, has_ended, jobs_left, opened_backend, run_now, submitted
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Hand:
     """A delivery that remembers what it was answered with."""

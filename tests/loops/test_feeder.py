@@ -17,8 +17,9 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.index.port import Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
-from support.unhurried import unhurried
 from support.waiting import eventually
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Feed:
@@ -162,63 +163,55 @@ async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
 
 async def test_a_feed_that_went_silent_makes_no_list_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was true once. What has been stored since then nobody knows."""
-
-    async def scene(scale: float) -> None:
-        monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2 * scale)
-        feed, index = Feed(), SlowIndex(tmp_path / f"{scale}.db")
-        async with feeding(feed, index) as feeder:
-            feed.tell()
-            assert await feeder.caught_up(60)
-            for _ in range(8):
-                await asyncio.sleep(0.05 * scale)
-                feed.on_heard()
-                assert await feeder.caught_up(0)
-            await asyncio.sleep(0.3 * scale)
-            assert not await feeder.caught_up(0)
-            waiting = asyncio.create_task(feeder.caught_up(60))
-            await asyncio.sleep(0)
-            feed.tell(Stored(a_run(), 1), caught_up=False)  # back, and still behind
-            await asyncio.sleep(0.15 * scale)
-            assert not await feeder.caught_up(0)
-            assert not waiting.done()
-            feed.tell(Stored(a_run(), 2))
-            assert await waiting
-
-    await unhurried(scene)
+    monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
+    feed, index = Feed(), SlowIndex(tmp_path / "index.db")
+    async with feeding(feed, index) as feeder:
+        feed.tell()
+        assert await feeder.caught_up(60)
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            feed.on_heard()
+            assert await feeder.caught_up(0)
+        await asyncio.sleep(0.3)
+        assert not await feeder.caught_up(0)
+        waiting = asyncio.create_task(feeder.caught_up(60))
+        await asyncio.sleep(0)
+        feed.tell(Stored(a_run(), 1), caught_up=False)  # back, and still behind
+        await asyncio.sleep(0.15)
+        assert not await feeder.caught_up(0)
+        assert not waiting.done()
+        feed.tell(Stored(a_run(), 2))
+        assert await waiting
 
 
 async def test_what_was_heard_counts_once_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that cannot be written is as far behind as one that hears nothing."""
-
-    async def scene(scale: float) -> None:
-        monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2 * scale)
-        feed, index = Feed(), SlowIndex(tmp_path / f"{scale}.db")
-        async with feeding(feed, index) as feeder:
-            feed.tell()
-            assert await feeder.caught_up(60)
-            index.may_write.clear()
-            feed.tell(Stored(a_run(), 1))
-            await index.is_writing.wait()
-            for _ in range(8):
-                feed.on_heard()
-                await asyncio.sleep(0.05 * scale)
-            assert not await feeder.caught_up(0)
-            index.may_write.set()
+    monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
+    feed, index = Feed(), SlowIndex(tmp_path / "index.db")
+    async with feeding(feed, index) as feeder:
+        feed.tell()
+        assert await feeder.caught_up(60)
+        index.may_write.clear()
+        feed.tell(Stored(a_run(), 1))
+        await index.is_writing.wait()
+        for _ in range(8):
             feed.on_heard()
-            assert await feeder.caught_up(60)
-            index.may_write.clear()
-            index.is_writing.clear()
-            feed.tell(Stored(a_run(), 2))
-            await index.is_writing.wait()
-            await asyncio.sleep(0.3 * scale)
-            index.may_write.set()
-            await asyncio.sleep(0.1 * scale)
-            assert not await feeder.caught_up(0), "what is written now was heard long ago"
-            feed.on_heard()
-            assert await feeder.caught_up(60)
-            assert index.was_whole == 1
-
-    await unhurried(scene)
+            await asyncio.sleep(0.05)
+        assert not await feeder.caught_up(0)
+        index.may_write.set()
+        feed.on_heard()
+        assert await feeder.caught_up(60)
+        index.may_write.clear()
+        index.is_writing.clear()
+        feed.tell(Stored(a_run(), 2))
+        await index.is_writing.wait()
+        await asyncio.sleep(0.3)
+        index.may_write.set()
+        await asyncio.sleep(0.1)
+        assert not await feeder.caught_up(0), "what is written now was heard long ago"
+        feed.on_heard()
+        assert await feeder.caught_up(60)
+        assert index.was_whole == 1
 
 
 async def test_a_feeder_that_was_stopped_has_to_catch_up_again(

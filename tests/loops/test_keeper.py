@@ -5,26 +5,30 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import keeper as cli_keeper
 from pyoco_server.loops.keeper import KeeperHeartbeat
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.nats.link import Patience
-from support.servers import NatsServer
+from support.memory_nats import MemoryServer
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
 
-async def test_it_beats_through_an_outage_of_nats(own_nats_server: NatsServer) -> None:
+
+async def test_it_beats_through_an_outage_of_nats(memory_nats_server: MemoryServer) -> None:
     patience = Patience(down_seconds=0.1, unanswered_seconds=0.2, answer_seconds=0.1)
-    config = NatsBackendConfig(nats_url=own_nats_server.url)
+    config = NatsBackendConfig(nats_url=memory_nats_server.url)
     async with wiring.open_backend(config, "keeper", patience) as backend:
         keeper = KeeperHeartbeat(backend, every_seconds=0.02)
         await keeper.start()
         await eventually(lambda: keeper.beats > 1)
-        own_nats_server.kill()
+        memory_nats_server.kill()
         await eventually(lambda: keeper.misses > 1)
-        own_nats_server.start()
+        memory_nats_server.start()
         beats = keeper.beats
         await eventually(lambda: keeper.beats > beats)
         await keeper.stop()

@@ -19,8 +19,11 @@ from pyoco_server.loops.key_uses import KeyUses
 from pyoco_server.ports.backend import GatewayBackend
 from support.backends import Clock
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
-from support.servers import NatsServer, config_for
+from support.memory_nats import MemoryServer
+from support.servers import config_for
 from support.waiting import eventually
+
+pytestmark = pytest.mark.virtual_time
 
 CLOCK = Clock()
 
@@ -115,17 +118,19 @@ async def test_the_last_uses_are_written_at_the_end(backend: GatewayBackend) -> 
     assert await last_use(backend, record) == CLOCK.now
 
 
-async def test_an_outage_neither_holds_up_the_end_nor_loses_a_use(own_nats_server: NatsServer, tmp_path: Path) -> None:
-    async with wiring.open_gateway_backend(config_for(own_nats_server.url, data_dir=str(tmp_path))) as backend:
+async def test_an_outage_neither_holds_up_the_end_nor_loses_a_use(
+    memory_nats_server: MemoryServer, tmp_path: Path
+) -> None:
+    async with wiring.open_gateway_backend(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as backend:
         record = await a_key(backend)
         uses = KeyUses(backend, every_seconds=0.05)
         await uses.start()
-        await asyncio.to_thread(own_nats_server.kill)
+        memory_nats_server.kill()
         await eventually(lambda: not backend.is_up())
         uses.note(record.key_id)
         async with asyncio.timeout(200):
             await uses.stop()
-        await asyncio.to_thread(own_nats_server.start)
+        memory_nats_server.start()
         await eventually(backend.is_up)
         await uses.start()
 

@@ -21,8 +21,9 @@ from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
-from support.unhurried import unhurried
 from support.waiting import eventually
+
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
@@ -241,36 +242,32 @@ async def test_word_of_what_went_is_no_sign_that_what_came_is_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is looked at by another way than its letters come: that one may be cut off alone."""
+    monkeypatch.setattr(feed, "SILENCE_SECONDS", 0.2)
+    heard: list[Callable[[], None]] = []
 
-    async def scene(scale: float) -> None:
-        monkeypatch.setattr(feed, "SILENCE_SECONDS", 0.2 * scale)
-        heard: list[Callable[[], None]] = []
+    class Feed:
+        async def changes(
+            self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[LetterChanges, None]:
+            heard.append(on_heard)
+            on_heard()
+            yield changes(*some_letters(9))
+            for letter_id in range(1, 9):
+                await asyncio.sleep(0.05)
+                yield changes(gone={letter_id})
+            await asyncio.Event().wait()
 
-        class Feed:
-            async def changes(
-                self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
-            ) -> AsyncGenerator[LetterChanges, None]:
-                heard.append(on_heard)
-                on_heard()
-                yield changes(*some_letters(9))
-                for letter_id in range(1, 9):
-                    await asyncio.sleep(0.05 * scale)
-                    yield changes(gone={letter_id})
-                await asyncio.Event().wait()
-
-        index = SqliteLetterIndex(tmp_path / f"{scale}.db")
-        feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
-        await feeder.start()
-        try:
-            assert await feeder.caught_up(5 * scale)
-            await shows(index, 9)
-            assert not await feeder.caught_up(0)
-            heard[0]()
-            assert await feeder.caught_up(0)
-        finally:
-            await feeder.stop()
-
-    await unhurried(scene)
+    index = SqliteLetterIndex(tmp_path / "index.db")
+    feeder = LetterFeeder(Feed(), index)  # type: ignore[arg-type]  # nothing else of it is used
+    await feeder.start()
+    try:
+        assert await feeder.caught_up(5)
+        await shows(index, 9)
+        assert not await feeder.caught_up(0)
+        heard[0]()
+        assert await feeder.caught_up(0)
+    finally:
+        await feeder.stop()
 
 
 async def test_an_index_that_cannot_be_opened_stops_the_start(letters: JetStreamLetters, tmp_path: Path) -> None:

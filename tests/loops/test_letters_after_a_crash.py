@@ -39,6 +39,8 @@ from support.backends import (
 )
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Hand:
     """A delivery that remembers what it was answered with."""

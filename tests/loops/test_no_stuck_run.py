@@ -5,66 +5,53 @@ The keepers are real and look more often than usual; the workers are hands that 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyoco_server.actions.beat import beat_run, give_back
+from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
+from pyoco_server.actions.claim import Busy, claim_run
 from pyoco_server.actions.finish import Ended, finish
-from pyoco_server.actions.submit import submit
-from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Owner, Run
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.queue.port import Delivery, Intake, Reply
+from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
 from support.backends import (
-    ANNA,
     BERT,
     a_submission,
+    a_world,
     dead_letters,
-    has_ended,
     jobs_left,
-    opened_backend,
     recorded,
     run_now,
 )
 from support.keepers import keeping
-from support.unhurried import a_world, unhurried
+from support.stuck_runs import (
+    ACK_WAIT,
+    Worker,
+    backend,
+    claimed,
+    ended,
+    letters_of,
+    living,
+    none_left,
+    stays,
+    submitted,
+    timers,
+)
 from support.waiting import eventually
 
-ACK_WAIT = 0.5
-#: After so much silence a worker counts as dead.
-SILENCE = 1.0
+__all__ = ["backend"]
 
-
-def timers(scale: float) -> dict[str, Any]:
-    """Short enough to wait for. Claims fence after 5 s and three heartbeats, as everywhere."""
-    return {
-        "consumer_ack_wait_sec": ACK_WAIT * scale,
-        "consumer_max_deliver": 2,
-        "ack_progress_interval_sec": 0.1 * scale,
-        "run_heartbeat_interval_sec": 0.1 * scale,
-        "worker_disconnect_timeout_sec": SILENCE * scale,
-        "abandon_after_sec": 0.5 * scale,
-    }
-
-
-@pytest.fixture
-async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
-    async with opened_backend(replace(config, **timers(1.0))) as backend:
-        yield backend
+pytestmark = pytest.mark.virtual_time
 
 
 def patiently() -> dict[str, Any]:
@@ -76,67 +63,6 @@ def patiently() -> dict[str, Any]:
 def long_ago(backend: Backend) -> Backend:
     """The same world, as somebody sees it who did everything a minute ago."""
     return replace(backend, clock=lambda: time.time() - 60)
-
-
-class Worker:
-    """Serves the tag for as long as it is open, and does what it is told with what it gets."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.hand: list[Delivery] = []
-        self._intake: Intake | None = None
-
-    async def __aenter__(self) -> Worker:
-        self._intake = await self._backend.queue.open_intake(["default"], self.hand.append)
-        await self._intake.want(1)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._intake is not None
-        await self._intake.close()
-
-    async def took(self, count: int = 1) -> Delivery:
-        """Returns once it was given so many deliveries; it answers for none of them. It goes on asking."""
-        assert self._intake is not None
-        while len(self.hand) < count:
-            await eventually(lambda: bool(self.hand))
-            await self._intake.want(1)
-            await self._intake.tick()
-            await asyncio.sleep(0.02)
-        await self._intake.want(1)
-        return self.hand[count - 1]
-
-
-async def claimed(backend: Backend, delivery: Delivery, owner: Owner = ANNA) -> Held:
-    held = await claim_run(backend, decode_job(delivery.data), owner, first_delivery=delivery.count == 1)
-    assert isinstance(held, Held), held
-    return held
-
-
-async def submitted(backend: Backend) -> str:
-    return (await submit(backend, Caller(), a_submission())).run.run_id
-
-
-async def ended(backend: Backend, run_id: str, seconds: float = 40.0) -> Run:
-    await eventually(lambda: has_ended(backend, run_id), seconds)
-    return await run_now(backend, run_id)
-
-
-async def none_left(link: Link, config: NatsBackendConfig) -> bool:
-    return await jobs_left(link, config) == []
-
-
-async def stays(backend: Backend, run_id: str, status: RunState, seconds: float = 1.5) -> None:
-    """Nobody touches it, though the keepers have looked several times."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        assert (await run_now(backend, run_id)).status is status
-        await asyncio.sleep(0.05)
-
-
-async def letters_of(link: Link, backend: Backend) -> list[tuple[str, str, Any]]:
-    letters = [letter["body"] for letter in await dead_letters(link, backend.config)]
-    return [(letter["run_id"], letter["reason"], letter.get("num_delivered")) for letter in letters]
 
 
 class TestAPendingRun:
@@ -179,36 +105,14 @@ class TestAPendingRun:
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
         """The oldest job of the tag is in somebody's hand for days; what came after it must not count as waiting."""
-
-        async def scene(scale: float) -> None:
-            async with a_world(link, nats_url, **timers(scale)) as backend, Worker(backend) as worker:
-                long_ago = replace(backend, clock=lambda: time.time() - 60)
-                await submitted(long_ago)
-                held = await claimed(backend, await worker.took())
-                lost, _ = await recorded(long_ago)
-                async with living(backend, worker.hand[0], held), keeping(backend, tmp_path / f"{scale}"):
-                    assert (await ended(backend, lost.run.run_id)).reason == "abandoned"
-                    assert (await run_now(backend, held.run.run_id)).status is RunState.RUNNING
-
-        await unhurried(scene)
-
-
-@contextlib.asynccontextmanager
-async def living(backend: Backend, delivery: Delivery | None, held: Held) -> AsyncIterator[None]:
-    """Its worker gives signs of life, and holds its job if it has one."""
-
-    async def live() -> None:
-        while True:
-            if delivery is not None:
-                await delivery.hold()
-            await beat_run(backend, held, None)
-            await asyncio.sleep(0.05)
-
-    life = asyncio.create_task(live())
-    try:
-        yield
-    finally:
-        life.cancel()
+        async with a_world(link, nats_url, **timers(1.0)) as backend, Worker(backend) as worker:
+            long_ago = replace(backend, clock=lambda: time.time() - 60)
+            await submitted(long_ago)
+            held = await claimed(backend, await worker.took())
+            lost, _ = await recorded(long_ago)
+            async with living(backend, worker.hand[0], held), keeping(backend, tmp_path):
+                assert (await ended(backend, lost.run.run_id)).reason == "abandoned"
+                assert (await run_now(backend, held.run.run_id)).status is RunState.RUNNING
 
 
 async def _has_letters(link: Link, backend: Backend, count: int) -> bool:
@@ -219,23 +123,20 @@ class TestARunningRun:
     async def test_of_a_living_worker_is_left_alone_with_and_without_a_job(
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
-        async def scene(scale: float) -> None:
-            async with (
-                a_world(link, nats_url, **timers(scale)) as backend,
-                Worker(backend) as worker,
-                keeping(backend, tmp_path / f"{scale}"),
-            ):
-                run_id = await submitted(backend)
-                delivery = await worker.took()
-                held = await claimed(backend, delivery)
-                async with living(backend, delivery, held):
-                    await stays(backend, run_id, RunState.RUNNING, 1.5 * scale)
-                    await delivery.answer(Reply.ACK)  # its job is gone: somebody has purged the queue
-                    await eventually(lambda: none_left(link, backend.config))
-                    await stays(backend, run_id, RunState.RUNNING, 1.5 * scale)
-                assert isinstance(await finish(backend, held, Completed()), Ended)
-
-        await unhurried(scene)
+        async with (
+            a_world(link, nats_url, **timers(1.0)) as backend,
+            Worker(backend) as worker,
+            keeping(backend, tmp_path),
+        ):
+            run_id = await submitted(backend)
+            delivery = await worker.took()
+            held = await claimed(backend, delivery)
+            async with living(backend, delivery, held):
+                await stays(backend, run_id, RunState.RUNNING, 1.5)
+                await delivery.answer(Reply.ACK)  # its job is gone: somebody has purged the queue
+                await eventually(lambda: none_left(link, backend.config))
+                await stays(backend, run_id, RunState.RUNNING, 1.5)
+            assert isinstance(await finish(backend, held, Completed()), Ended)
 
     async def test_of_a_dead_worker_is_delivered_again(self, link: Link, nats_url: str, tmp_path: Path) -> None:
         """FLOW-18: served or not, the keeper leaves it to the queue."""
@@ -280,23 +181,19 @@ class TestARunningRun:
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
         """Its ack comes too late to count, so the job would stay for ever: it goes when the run has ended."""
-
-        async def scene(scale: float) -> None:
-            async with a_world(link, nats_url, **timers(scale)) as backend:
-                run_id = await submitted(backend)
-                async with keeping(backend, tmp_path / f"{scale}"), Worker(backend) as worker:
-                    held = await claimed(backend, await worker.took())
-                    async with living(backend, None, held):
-                        await worker.took(2)
-                        await eventually(lambda: _has_advisories(link, backend, 1))
-                        await stays(backend, run_id, RunState.RUNNING, 1.5 * scale)
-                    assert isinstance(await finish(backend, held, Completed()), Ended)
-                    await worker.hand[-1].answer(Reply.ACK)
-                    await eventually(lambda: none_left(link, backend.config))
-                assert (await run_now(backend, run_id)).status is RunState.COMPLETED
-                assert await letters_of(link, backend) == []
-
-        await unhurried(scene)
+        async with a_world(link, nats_url, **timers(1.0)) as backend:
+            run_id = await submitted(backend)
+            async with keeping(backend, tmp_path), Worker(backend) as worker:
+                held = await claimed(backend, await worker.took())
+                async with living(backend, None, held):
+                    await worker.took(2)
+                    await eventually(lambda: _has_advisories(link, backend, 1))
+                    await stays(backend, run_id, RunState.RUNNING, 1.5)
+                assert isinstance(await finish(backend, held, Completed()), Ended)
+                await worker.hand[-1].answer(Reply.ACK)
+                await eventually(lambda: none_left(link, backend.config))
+            assert (await run_now(backend, run_id)).status is RunState.COMPLETED
+            assert await letters_of(link, backend) == []
 
     async def test_of_a_dead_worker_without_a_job_fails(
         self, link: Link, backend: Backend, long_ago: Backend, tmp_path: Path
@@ -330,91 +227,6 @@ class TestARunningRun:
 async def _has_advisories(link: Link, backend: Backend, count: int) -> bool:
     info = await link.api(f"STREAM.INFO.{backend.config.advisory_stream}", {}, dict[str, Any])
     return bool(info["state"]["last_seq"] == count)
-
-
-class TestACancelledRun:
-    @pytest.fixture
-    async def backend(self, backend: Backend) -> Backend:
-        """What ends it is not the look at abandoned runs: that one comes much later."""
-        return replace(backend, config=replace(backend.config, abandon_after_sec=600.0))
-
-    @pytest.mark.parametrize("job", ["waits", "is gone"])
-    async def test_that_nobody_has_begun_ends_soon(
-        self, link: Link, backend: Backend, tmp_path: Path, job: str
-    ) -> None:
-        """FLOW-17, FLOW-184, and no stuck run: no worker serves its tag."""
-        run_id = await submitted(backend) if job == "waits" else (await recorded(backend))[0].run.run_id
-        async with keeping(backend, tmp_path):
-            asked = await cancel(backend, Caller(), run_id, "enough")
-            assert asked.run.status is RunState.CANCELLING
-            run = await ended(backend, run_id)
-        assert (run.status, run.error, run.reason, run.attempt) == (RunState.CANCELLED, None, None, 0)
-        assert run.cancel_reason == "enough"
-        assert await letters_of(link, backend) == []  # FLOW-182
-        if job == "waits":
-            async with Worker(backend) as worker:
-                taken = decode_job((await worker.took()).data)
-                assert isinstance(await claim_run(backend, taken, ANNA, first_delivery=True), Spent)
-
-    async def test_of_a_living_worker_is_left_to_it(self, link: Link, nats_url: str, tmp_path: Path) -> None:
-        async def scene(scale: float) -> None:
-            settings = timers(scale) | {"abandon_after_sec": 600.0}
-            async with (
-                a_world(link, nats_url, **settings) as backend,
-                Worker(backend) as worker,
-                keeping(backend, tmp_path / f"{scale}"),
-            ):
-                run_id = await submitted(backend)
-                held = await claimed(backend, await worker.took())
-                async with living(backend, worker.hand[0], held):
-                    await cancel(backend, Caller(), run_id, None)
-                    await stays(backend, run_id, RunState.CANCELLING, 1.5 * scale)
-
-        await unhurried(scene)
-
-    @pytest.mark.parametrize("job", ["in hand", "gone"])
-    async def test_of_a_dead_worker_ends_though_nobody_serves_the_tag(
-        self, link: Link, backend: Backend, tmp_path: Path, job: str
-    ) -> None:
-        run_id = await submitted(backend)
-        async with Worker(backend) as worker:
-            delivery = await worker.took()
-            await claimed(replace(backend, clock=lambda: time.time() - 4), delivery)
-            if job == "gone":
-                await delivery.answer(Reply.ACK)
-                await eventually(lambda: none_left(link, backend.config))
-        await cancel(backend, Caller(), run_id, None)
-        async with keeping(backend, tmp_path):
-            run = await ended(backend, run_id)
-        assert (run.status, run.attempt, run.reason) == (RunState.CANCELLED, 1, None)
-        assert await letters_of(link, backend) == []
-
-    async def test_is_not_ended_before_its_worker_has_been_silent_for_long_enough(
-        self, backend: Backend, tmp_path: Path
-    ) -> None:
-        patient = replace(backend, config=replace(backend.config, worker_disconnect_timeout_sec=900.0))
-        run_id = await submitted(backend)
-        async with Worker(backend) as worker:
-            await claimed(replace(backend, clock=lambda: time.time() - 15), await worker.took())
-        await cancel(backend, Caller(), run_id, None)
-        async with keeping(patient, tmp_path):
-            await stays(backend, run_id, RunState.CANCELLING)
-        async with keeping(backend, tmp_path):
-            assert (await ended(backend, run_id)).status is RunState.CANCELLED
-
-    async def test_whose_job_is_given_up_is_cancelled_and_leaves_no_letter(
-        self, link: Link, backend: Backend, tmp_path: Path
-    ) -> None:
-        """FLOW-20, FLOW-182"""
-        run_id = await submitted(backend)
-        async with Worker(backend) as worker:
-            await worker.took(2)
-        await cancel(backend, Caller(), run_id, None)
-        async with keeping(backend, tmp_path, quiet_seconds=900):  # what ends it is not the look at cancelled runs
-            run = await ended(backend, run_id)
-            await eventually(lambda: none_left(link, backend.config))
-        assert (run.status, run.error) == (RunState.CANCELLED, None)
-        assert await letters_of(link, backend) == []
 
 
 async def test_a_job_delivered_while_its_worker_lives_is_put_off(backend: Backend) -> None:

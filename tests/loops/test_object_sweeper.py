@@ -20,8 +20,11 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.objects.writer import IDLE_SECONDS_MAX
 from support.backends import fields_of, opened_backend
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
-from support.servers import NatsServer, config_for
+from support.memory_nats import MemoryServer
+from support.servers import config_for
 from support.waiting import eventually
+
+pytestmark = pytest.mark.virtual_time
 
 #: Whatever is there is older than that: clocks of one machine differ by less.
 ANY_AGE = -60.0
@@ -147,17 +150,17 @@ async def test_several_keepers_remove_each_stray_once(config: NatsBackendConfig,
         assert await left(backends[0]) == 0
 
 
-async def test_it_goes_on_after_an_outage_of_nats(own_nats_server: NatsServer) -> None:
-    config = config_for(own_nats_server.url)
-    link = await open_link(own_nats_server.url, "tests", Patience(down_seconds=20.0))
+async def test_it_goes_on_after_an_outage_of_nats(memory_nats_server: MemoryServer) -> None:
+    config = config_for(memory_nats_server.url)
+    link = await open_link(memory_nats_server.url, "tests", Patience(down_seconds=20.0))
     async with opened_backend(config) as backend:
         sweeper = ObjectSweeper(backend, every_seconds=0.02, older_than_seconds=ANY_AGE)
         await sweeper.start()
         await leave(link, config.wheel_object_store_bucket)
         await eventually(lambda: sweeper.removed_bytes == 1000)
-        await asyncio.to_thread(own_nats_server.kill)
+        memory_nats_server.kill()
         await eventually(lambda: not backend.is_up())
-        await asyncio.to_thread(own_nats_server.start)
+        memory_nats_server.start()
         await eventually(lambda: link.is_up, 20)
         await leave(link, config.workflow_object_store_bucket)
         await eventually(lambda: sweeper.removed_bytes == 2000, 20)

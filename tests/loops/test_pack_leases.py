@@ -37,7 +37,6 @@ from support.priced.pack_scenes import (
     pack_processes,
 )
 from support.priced.stacks import an_ask
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
@@ -68,21 +67,18 @@ def quick(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class TestALease:
+    @pytest.mark.steady_time
     async def test_outlives_a_long_pack_by_its_heartbeats(self, quick: Quick) -> None:
         """PRICED-122: the message stays invisible, too."""
-
-        async def play(scale: float) -> None:
-            async with quick(3 * scale) as scene:
-                seconds = int(4 * scale)
-                run = await scene.submit("sleeps", timebox_sec=seconds)
-                async with scene.worker(2) as worker:
-                    await _is_done_with(worker, run)
-                    told = f"the pack took longer than {seconds} s"
-                    check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", told)
-                assert len(scene.queue.asked("extend")) >= 2
-                assert len(scene.queue.asked("ack")) == 1, "it was delivered once"
-
-        await unhurried(play)
+        async with quick(3) as scene:
+            seconds = 4
+            run = await scene.submit("sleeps", timebox_sec=seconds)
+            async with scene.worker(2) as worker:
+                await _is_done_with(worker, run)
+                told = f"the pack took longer than {seconds} s"
+                check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", told)
+            assert len(scene.queue.asked("extend")) >= 2
+            assert len(scene.queue.asked("ack")) == 1, "it was delivered once"
 
     async def test_that_is_lost_ends_the_pack_and_nothing_else(self, scene: Scene) -> None:
         """PRICED-123: nothing is uploaded or claimed, the message is acknowledged, the slot goes on."""
@@ -115,42 +111,36 @@ class TestALease:
         assert await scene.envelope(run) is not None
         assert await scene.stack.balance() == CREDIT - FEE
 
+    @pytest.mark.steady_time
     async def test_outlives_a_ledger_that_is_away_for_less_than_its_time(
         self, quick: Quick, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """PRICED-123"""
+        monkeypatch.setattr(heartbeat_module, "_AGAIN_SECONDS", 0.1)
+        async with quick(3) as scene:
+            scene.ledger.down["transact_softly"] = 3
+            seconds = 4
+            run = await scene.submit("sleeps", timebox_sec=seconds)
+            async with scene.worker() as worker:
+                await _is_done_with(worker, run)
+                told = f"the pack took longer than {seconds} s"
+                check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", told)
 
-        async def play(scale: float) -> None:
-            monkeypatch.setattr(heartbeat_module, "_AGAIN_SECONDS", 0.1 * scale)
-            async with quick(3 * scale) as scene:
-                scene.ledger.down["transact_softly"] = 3
-                seconds = int(4 * scale)
-                run = await scene.submit("sleeps", timebox_sec=seconds)
-                async with scene.worker() as worker:
-                    await _is_done_with(worker, run)
-                    told = f"the pack took longer than {seconds} s"
-                    check_failed(await scene.row(run), "TIMEBOX_EXCEEDED", told)
-
-        await unhurried(play)
-
+    @pytest.mark.steady_time
     async def test_is_taken_for_lost_when_the_ledger_is_away_for_longer(self, quick: Quick) -> None:
         """PRICED-123"""
-
-        async def play(scale: float) -> None:
-            async with quick(3 * scale) as scene:
-                scene.ledger.down["transact_softly"] = FOR_EVER
-                run = await scene.submit(f"sleeps {scene.begun()}")
-                async with scene.worker() as worker:
-                    await eventually(lambda: bool(worker.running))
-                    await eventually(lambda: worker.running == ())
-                    assert scene.begun().exists(), "it was lost before it had begun"
-                    await scene.settled()
-                assert (await scene.row(run)).stage is Stage.OPEN
-                scene.stack.skew.move(LEASE_SECONDS + 10)
-                await scene.stack.keep()
-                check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
-
-        await unhurried(play)
+        async with quick(3) as scene:
+            scene.ledger.down["transact_softly"] = FOR_EVER
+            run = await scene.submit(f"sleeps {scene.begun()}")
+            async with scene.worker() as worker:
+                await eventually(lambda: bool(worker.running))
+                await eventually(lambda: worker.running == ())
+                assert scene.begun().exists(), "it was lost before it had begun"
+                await scene.settled()
+            assert (await scene.row(run)).stage is Stage.OPEN
+            scene.stack.skew.move(LEASE_SECONDS + 10)
+            await scene.stack.keep()
+            check_failed(await scene.row(run), "WORKER_TIMEOUT", None)
 
     async def test_that_is_lost_in_the_moment_of_the_outcome_is_lost(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
@@ -173,29 +163,28 @@ class TestALease:
             assert await heart.while_mine(work()) is None
             assert heart.is_lost
 
+    @pytest.mark.steady_time
     async def test_that_is_lost_by_the_last_beat_is_lost(self, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
         """PRICED-123: it was under way while the outcome came."""
+        beating, answered = asyncio.Event(), asyncio.Event()
 
-        async def play(scale: float) -> None:
-            answered = asyncio.Event()
+        async def beat(*_: object) -> bool:
+            beating.set()
+            await answered.wait()
+            return False
 
-            async def beat(*_: object) -> bool:
-                await answered.wait()
-                return False
+        async def answer() -> None:
+            await beating.wait()
+            asyncio.get_running_loop().call_later(0.1, answered.set)
 
-            async def answer() -> None:
-                asyncio.get_running_loop().call_later(0.1, answered.set)
-
-            monkeypatch.setattr(heartbeat_module, "beat", beat)
-            async with quick(3 * scale) as scene:
-                scene.stack.points.meanwhile["worker.after_upload"] = answer
-                run = await scene.stack.submitted(an_ask(inputs={"question": "sleeps", "seconds": 1.3 * scale}))
-                async with scene.worker():
-                    await eventually(lambda: len(scene.queue.asked("ack")) == 1)
-                assert "worker.after_upload" in scene.stack.points.reached
-                assert (await scene.row(run)).stage is Stage.OPEN
-
-        await unhurried(play)
+        monkeypatch.setattr(heartbeat_module, "beat", beat)
+        async with quick(3) as scene:
+            scene.stack.points.meanwhile["worker.after_upload"] = answer
+            run = await scene.stack.submitted(an_ask(inputs={"question": "sleeps", "seconds": 1.3}))
+            async with scene.worker():
+                await eventually(lambda: len(scene.queue.asked("ack")) == 1)
+            assert "worker.after_upload" in scene.stack.points.reached
+            assert (await scene.row(run)).stage is Stage.OPEN
 
     @pytest.mark.parametrize("fails", [False, True])
     async def test_is_not_lost_by_a_queue_that_does_not_answer(

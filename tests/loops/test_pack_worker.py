@@ -14,7 +14,6 @@ from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.executors.packs import host as host_module
 from support.priced.pack_scenes import CREDIT, FOR_EVER, Scene, check_failed, is_gone, open_scene
 from support.priced.stacks import an_ask, message_of
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
@@ -136,20 +135,17 @@ class TestARunFails:
         async with scene.worker():
             check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", "the pack took longer than 1 s")
 
+    @pytest.mark.steady_time
     async def test_when_its_pack_does_not_mind_the_timebox(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         """PRICED-124: the process is gone before the run has ended."""
         monkeypatch.setattr(host_module, "KILL_SECONDS", 0.3)
-
-        async def play(scale: float) -> None:
-            seconds, begun = int(scale), scene.begun(f"begun-{scale}")
-            run = await scene.submit(f"ignores_cancel {begun}", timebox_sec=seconds)
-            async with scene.worker():
-                check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", f"the pack took longer than {seconds} s")
-                assert begun.exists(), "its time was over before it had begun"
-                assert is_gone(int(begun.read_text()))
-                await scene.settled()
-
-        await unhurried(play)
+        seconds, begun = 1, scene.begun("begun")
+        run = await scene.submit(f"ignores_cancel {begun}", timebox_sec=seconds)
+        async with scene.worker():
+            check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", f"the pack took longer than {seconds} s")
+            assert begun.exists(), "its time was over before it had begun"
+            assert is_gone(int(begun.read_text()))
+            await scene.settled()
 
     async def test_when_its_result_cannot_be_stored(self, scene: Scene) -> None:
         """PRICED-115: after three tries"""
@@ -186,26 +182,23 @@ class TestAMessage:
             assert {arguments[0] for arguments in scene.queue.asked("receive")} == {1}
         assert (await scene.row(first)).status is Status.PROCESSING
 
+    @pytest.mark.steady_time
     async def test_that_comes_twice_is_skipped(self, scene: Scene) -> None:
         """PRICED-108, PRICED-112, PRICED-121: while the run is executed, and after it has ended."""
-
-        async def play(scale: float) -> None:
-            acks, starts = len(scene.queue.asked("ack")), scene.stack.points.reached.count("worker.after_start")
-            seconds = int(2 * scale)
-            run = await scene.submit("sleeps", timebox_sec=seconds)
-            copy = encode(message_of(run))
-            async with scene.worker(2) as worker:
-                await eventually(lambda: worker.running == (run.run_id,))
-                await scene.stack.priced.queue.send(copy, f"a copy of {run.run_id}")
-                await eventually(lambda: len(scene.queue.asked("ack")) == acks + 1)
-                assert (await scene.row(run)).status is Status.PROCESSING
-                check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", f"the pack took longer than {seconds} s")
-                await scene.stack.priced.queue.send(copy, f"another copy of {run.run_id}")
-                await eventually(lambda: len(scene.queue.asked("ack")) == acks + 3)
-                await scene.settled()
-            assert scene.stack.points.reached.count("worker.after_start") == starts + 1
-
-        await unhurried(play)
+        acks, starts = len(scene.queue.asked("ack")), scene.stack.points.reached.count("worker.after_start")
+        seconds = 2
+        run = await scene.submit("sleeps", timebox_sec=seconds)
+        copy = encode(message_of(run))
+        async with scene.worker(2) as worker:
+            await eventually(lambda: worker.running == (run.run_id,))
+            await scene.stack.priced.queue.send(copy, f"a copy of {run.run_id}")
+            await eventually(lambda: len(scene.queue.asked("ack")) == acks + 1)
+            assert (await scene.row(run)).status is Status.PROCESSING
+            check_failed(await scene.ended(run), "TIMEBOX_EXCEEDED", f"the pack took longer than {seconds} s")
+            await scene.stack.priced.queue.send(copy, f"another copy of {run.run_id}")
+            await eventually(lambda: len(scene.queue.asked("ack")) == acks + 3)
+            await scene.settled()
+        assert scene.stack.points.reached.count("worker.after_start") == starts + 1
 
     @pytest.mark.parametrize("body", [b"rubbish", b"{}", b"unknown run", b"other tenant"])
     async def test_that_nobody_can_act_on_is_a_dead_letter(self, scene: Scene, body: bytes) -> None:
@@ -264,22 +257,19 @@ class TestAMessage:
         ended = await scene.row(run)
         assert (ended.status, ended.actual_cost_usd_micros) == (Status.COMPLETED, 50_000)
 
+    @pytest.mark.steady_time
     async def test_whose_ack_is_lost_is_skipped_when_it_comes_again(
         self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """PRICED-120"""
-
-        async def play(scale: float) -> None:
-            async with open_scene(request, tmp_path, monkeypatch, int(3 * scale), int(scale)) as scene:
-                scene.queue.down["ack"] = 1
-                run = await scene.submit()
-                async with scene.worker() as worker:
-                    await eventually(lambda: worker.last_status is not None)
-                    assert (await scene.row(run)).status is Status.COMPLETED
-                    await eventually(lambda: len(scene.queue.asked("ack")) == 2)
-                    await scene.settled()
-
-        await unhurried(play)
+        async with open_scene(request, tmp_path, monkeypatch, 3, 1) as scene:
+            scene.queue.down["ack"] = 1
+            run = await scene.submit()
+            async with scene.worker() as worker:
+                await eventually(lambda: worker.last_status is not None)
+                assert (await scene.row(run)).status is Status.COMPLETED
+                await eventually(lambda: len(scene.queue.asked("ack")) == 2)
+                await scene.settled()
 
 
 class TestAPackThatIsNotServed:

@@ -18,7 +18,7 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Reply
 from support.grid.program_stage import Stage, Tally, Workers, a_stage, a_store, cap, recorded_run, submitted
 from support.servers import unique
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -174,16 +174,12 @@ class TestCaps:
             for _ in range(5):
                 await asyncio.gather(*(submitted(backend) for _ in range(100)))
             await eventually(lambda: len(stage.workers.running) == 1)
-
-            async def another() -> None:
-                before = len(stage.workers.running)
-                await submitted(backend, client_id="clientB")
-                await eventually(lambda: len(stage.workers.running) == before + 1)
-                (run_id,) = [key for key, each in stage.workers.running.items() if each.job.client_id == "clientB"]
-                await stage.finish(stage.workers.running[run_id])
-                stage.give(1)
-
-            await soon(another, 10.0)
+            before = len(stage.workers.running)
+            await submitted(backend, client_id="clientB")
+            await eventually(lambda: len(stage.workers.running) == before + 1)
+            (run_id,) = [key for key, each in stage.workers.running.items() if each.job.client_id == "clientB"]
+            await stage.finish(stage.workers.running[run_id])
+            stage.give(1)
             assert stage.workers.tally.most["clientA"] == 1
             await stage.finish(next(iter(stage.workers.running.values())))
 

@@ -13,6 +13,8 @@ from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.programs import Grace, Programs
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Stores:
     """A queue that answers, refuses or is silent, and what was heard of it."""

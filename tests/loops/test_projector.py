@@ -26,6 +26,8 @@ from support.backends import opened_backend
 from support.priced.shown_packs import NOW_US, FewRows, a_pack, a_row, completed, expired, started
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 async def runs(config: NatsBackendConfig) -> AsyncIterator[Runs]:

@@ -21,8 +21,11 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from support.backends import Clock, opened_backend
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
-from support.servers import NatsServer, config_for
+from support.memory_nats import MemoryServer
+from support.servers import config_for
 from support.waiting import eventually
+
+pytestmark = pytest.mark.virtual_time
 
 RETENTION = 1000.0
 CLOCK = Clock()
@@ -147,17 +150,17 @@ async def test_a_record_nobody_can_read_is_told_of_and_stays(
     assert await link.api(f"STREAM.MSG.GET.KV_{bucket}", {"last_by_subj": f"$KV.{bucket}.odd"}, dict[str, object])
 
 
-async def test_it_goes_on_after_an_outage_of_nats(own_nats_server: NatsServer) -> None:
-    config = config_for(own_nats_server.url, workers_retention_sec=RETENTION)
+async def test_it_goes_on_after_an_outage_of_nats(memory_nats_server: MemoryServer) -> None:
+    config = config_for(memory_nats_server.url, workers_retention_sec=RETENTION)
     async with opened_backend(config) as opened:
         backend = replace(opened, clock=CLOCK)
         sweeper = RegistrySweeper(backend, every_seconds=0.02)
         await sweeper.start()
         await backend.registry.announce(seen("w1", RETENTION + 1))
         await eventually(lambda: sweeper.removed == 1)
-        await asyncio.to_thread(own_nats_server.kill)
+        memory_nats_server.kill()
         await eventually(lambda: not backend.is_up())
-        await asyncio.to_thread(own_nats_server.start)
+        memory_nats_server.start()
         await backend.registry.announce(seen("w2", RETENTION + 1))
         await eventually(lambda: sweeper.removed == 2)
         await sweeper.stop()

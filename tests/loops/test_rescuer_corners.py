@@ -31,6 +31,8 @@ from support.backends import ANNA, a_submission, dead_letters, jobs_left, opened
 from support.faulty_ports import Trouble, with_trouble
 from support.waiting import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 QUIET = 0.3
 
 

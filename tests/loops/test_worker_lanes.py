@@ -15,6 +15,8 @@ from pyoco_server.executors.port import Executor
 from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Lane:
     """Something that runs, and says so."""

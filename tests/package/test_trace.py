@@ -28,6 +28,8 @@ from pyoco_server.ports.backend import Backend
 from support.backends import opened_backend, recorded, run_now
 from support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("real_nats")  # records are read with the client of the NATS project
+
 
 @pytest.fixture
 async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:

@@ -9,13 +9,14 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from contracts.backups import StreamsContract
 from pyoco_server.config import grid_from_env
 from pyoco_server.ports.nats.client import QuickClient
 from pyoco_server.ports.nats.grid_resources import ensure_grid
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.redis import link as redis_link
 from support.nats_clients import connected
-from support.servers import config_for, quick_folder, unique
+from support.servers import NatsServer, config_for, quick_folder, unique
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +34,28 @@ def patient_with_redis() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_link, "_PATIENCE_SECONDS", 60)
         yield
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Contract classes over NATS run twice: on a real server, and on the JetStream in memory."""
+    if "nats_url" in metafunc.fixturenames and metafunc.cls is not None and _is_contract(metafunc.cls):
+        metafunc.parametrize("nats_url", ["server", "memory"], indirect=True)
+
+
+def _is_contract(cls: type) -> bool:
+    """StreamsContract needs snapshots, which only a real server makes."""
+    return any(base.__module__.startswith("contracts.") for base in cls.__mro__) and not issubclass(
+        cls, StreamsContract
+    )
+
+
+@pytest.fixture(scope="session")
+def nats_url(request: pytest.FixtureRequest) -> str:
+    """A real server, unless a test is parametrized with "memory"."""
+    if getattr(request, "param", "server") == "memory":
+        return "memory://ports"
+    server: NatsServer = request.getfixturevalue("nats_server")
+    return server.url
 
 
 @pytest.fixture

@@ -183,3 +183,13 @@ async def test_a_network_may_fail_before_or_after_the_change(
     assert await other.balance("t") == 1001
     assert await other.credit("t", 1, "lost reply") == AlreadyApplied()
     assert await other.credit("t", 1, "lost request") == Credited(1002)
+
+
+async def test_entries_expire_by_the_clock_of_the_store(store: MemoryBudgets, clock: Clock) -> None:
+    store.now_ms = clock
+    budget = MemoryBudget(store)
+    run_id = a_run()
+    await budget.credit("anna", 100, "first")
+    assert await budget.reserve("anna", run_id, 60, AT_US) == Reserved(40)
+    clock.ms += RESERVE_KEY_TTL_SECONDS * 1000
+    assert await budget.outcome(run_id) == NotReserved()

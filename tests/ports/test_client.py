@@ -15,7 +15,8 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.client import QuickClient, Raw
-from pyoco_server.ports.nats.link import _within, open_link
+from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.nats.patience import within
 from support.nats_clients import Heard, connected, hear, receive, reconnected, settled
 from support.servers import NatsServer, unique
 from support.waiting import eventually
@@ -271,7 +272,7 @@ async def test_a_connection_that_swallows_the_first_cancel_is_given_up_all_the_s
 
     async with asyncio.timeout(200):
         with pytest.raises(TimeoutError):
-            await _within(stubborn(), 0.05)
+            await within(stubborn(), 0.05)
     assert swallowed == 2
 
 

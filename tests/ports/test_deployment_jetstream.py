@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis.facts import (
-    MISSING,
     Account,
-    Found,
     Keeper,
     Off,
     Orphans,
@@ -32,31 +30,17 @@ from pyoco_server.core.worker_record import WorkerRecord, encode_worker
 from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.grid_resources import ensure_grid, grid_resources
-from pyoco_server.ports.nats.link import Link, open_link
-from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
+from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.wiring import open_deployment
 from support.backends import opened_backend, submitted
 from support.configured_nats import configured_nats
-from support.servers import NatsServer, config_for
+from support.deployment_looks import deployment, patient
+from support.nats_clients import network_client
+from support.servers import config_for
 from support.waiting import eventually
 
-
-@pytest.fixture(autouse=True)
-def patient() -> Iterator[None]:
-    """Who is there is waited for, on a machine as busy as it likes."""
-    with pytest.MonkeyPatch.context() as patch:  # its own: the test's is undone before `config` is
-        patch.setattr(jetstream, "_CONNECT_SECONDS", 60.0)
-        yield
-
-
-@pytest.fixture
-async def deployment(prepared: NatsBackendConfig) -> AsyncIterator[JetStreamDeployment]:
-    """A look at streams that are there, and that nobody uses."""
-    async with open_deployment(prepared) as deployment:
-        assert isinstance(await deployment.reach(), Server)
-        yield deployment
+__all__ = ["deployment", "patient"]
 
 
 async def looked_at(url: str, trouble: Trouble | None = None) -> Server | Unreachable:
@@ -161,132 +145,6 @@ async def test_what_a_user_may_not_ask_is_unknown_with_the_server_s_own_words(tm
     assert "permissions violation" in account.why.lower()
 
 
-# Streams
-
-
-async def test_every_stream_is_shown_as_we_make_it_and_as_it_is(
-    deployment: JetStreamDeployment, prepared: NatsBackendConfig
-) -> None:
-    streams = await deployment.streams()
-    assert [stream.name for stream in streams] == [resource.name for resource in resources_of(prepared)]
-    for stream in streams:
-        assert isinstance(stream.state, Found)
-        assert stream.state.leader
-        assert {key: stream.state.settings[key] for key in stream.wanted} == stream.wanted
-
-
-async def test_a_missing_stream_is_told_from_an_unreadable_one(
-    deployment: JetStreamDeployment, prepared: NatsBackendConfig, link: Link
-) -> None:
-    await link.api(f"STREAM.DELETE.{prepared.work_stream}", {}, dict[str, Any])
-    states = {stream.name: stream.state for stream in await deployment.streams()}
-    assert [name for name, state in states.items() if state is MISSING] == [prepared.work_stream]
-
-
-async def test_where_nothing_is_nothing_is_made(config: NatsBackendConfig, link: Link) -> None:
-    """A look leaves a deployment as it was: no stream, no consumer."""
-    before = await link.api("INFO", {}, dict[str, Any])
-    async with open_deployment(config) as deployment:
-        await deployment.reach()
-        assert all(stream.state is MISSING for stream in await deployment.streams())
-        assert isinstance(await deployment.queue(), Unknown)
-        assert isinstance(await deployment.workers(), Unknown)
-        assert isinstance(await deployment.keeper(), Unknown)
-        assert isinstance(await deployment.clock_ahead(), Unknown)
-        assert all(isinstance(each, Unknown) for each in await deployment.orphans())
-    after = await link.api("INFO", {}, dict[str, Any])
-    assert (after["streams"], after["consumers"]) == (before["streams"], before["consumers"])
-
-
-async def test_a_look_leaves_no_consumer_behind(
-    deployment: JetStreamDeployment, prepared: NatsBackendConfig, link: Link
-) -> None:
-    for look in (deployment.queue, deployment.workers, deployment.keeper, deployment.orphans):
-        await look()
-
-    async def none_left() -> bool:
-        infos = [await link.api(f"STREAM.INFO.{each.name}", {}, dict[str, Any]) for each in resources_of(prepared)]
-        return not any(info["state"]["consumer_count"] for info in infos)
-
-    await eventually(none_left)
-
-
-async def test_a_server_that_stops_answering_leaves_unknowns_and_no_exception(tmp_path: Path) -> None:
-    """Nothing hangs: each look has an end."""
-    with configured_nats(tmp_path) as nats:
-        async with open_deployment(config_for(nats.url)) as deployment:
-            await deployment.reach()
-            nats.freeze()
-            began = time.monotonic()
-            looks: list[Awaitable[object]] = [
-                deployment.account(),
-                deployment.clock_ahead(),
-                deployment.queue(),
-                deployment.workers(),
-                deployment.keeper(),
-                deployment.runs(["r"]),
-            ]
-            streams, *others = await asyncio.gather(deployment.streams(), *looks)
-            assert isinstance(streams, tuple)
-            assert all(isinstance(stream.state, Unknown) for stream in streams)
-            assert all(isinstance(fact, Unknown) for fact in others)
-            assert time.monotonic() - began < 60
-            nats.process.kill()
-
-
-async def test_a_connection_that_is_lost_says_nothing_about_jetstream(tmp_path: Path) -> None:
-    with configured_nats(tmp_path) as nats:
-        async with open_deployment(config_for(nats.url)) as deployment:
-            assert isinstance(deployment, JetStreamDeployment)
-            await deployment.reach()
-            nats.process.kill()
-            await eventually(lambda: not deployment._link.is_up)
-            assert isinstance(await deployment.account(), Unknown)
-
-
-async def test_a_look_that_fails_as_nobody_foresaw_is_unknown_with_the_reason(
-    prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever lies on NATS: the doctor says so, and goes on."""
-
-    async def surprise(*_: object, **__: object) -> object:
-        raise KeyError("no such thing")
-
-    async with open_deployment(prepared) as deployment:
-        with monkeypatch.context() as broken:
-            broken.setattr(Link, "open", surprise)
-            reached = await deployment.reach()
-        assert isinstance(reached, Unreachable)
-        await deployment.reach()
-        for name in ("ask", "api", "insist"):
-            monkeypatch.setattr(Link, name, surprise)
-        facts: list[object] = [
-            await deployment.account(),
-            await deployment.clock_ahead(),
-            await deployment.queue(),
-            await deployment.workers(),
-            await deployment.keeper(),
-            await deployment.runs(["r"]),
-            *[stream.state for stream in await deployment.streams()],
-            *await deployment.orphans(),
-        ]
-        assert set(map(type, facts)) == {Unknown}
-        assert {getattr(fact, "why", "") for fact in facts} == {"KeyError: 'no such thing'"}
-
-
-async def test_the_clocks_of_one_machine_agree(
-    deployment: JetStreamDeployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ahead = await deployment.clock_ahead()
-    assert isinstance(ahead, float)
-    assert abs(ahead) < 10
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() - 100)
-    behind = await deployment.clock_ahead()
-    assert isinstance(behind, float)
-    assert behind == pytest.approx(-100, abs=20)
-
-
 # Work
 
 
@@ -313,7 +171,7 @@ async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
 ) -> None:
     async with opened_backend(prepared) as backend:
         await (await backend.queue.open_intake(["default"], lambda delivery: None)).close()
-    js = link.nc.jetstream()
+    js = network_client(link).jetstream()
     await js.pause_consumer(prepared.work_stream, "pyoco_worker_default", "2099-01-01T00:00:00Z")
     await js.add_consumer(
         prepared.work_stream, durable_name="audit", filter_subject=f"{prepared.work_subject_prefix}.x"
@@ -452,52 +310,3 @@ async def test_a_file_whose_description_is_odd_is_not_taken_for_left_behind(
     else:
         assert isinstance(found, Unknown)
         assert "b2Rk" in found.why
-
-
-async def test_other_settings_of_a_stream_show(link: Link, config: NatsBackendConfig) -> None:
-    await ensure(link, resources_of(replace(config, dlq_max_age_sec=60.0)))
-    async with open_deployment(config) as deployment:
-        await deployment.reach()
-        states = {stream.name: stream for stream in await deployment.streams()}
-    letters = states[config.dlq_stream]
-    assert isinstance(letters.state, Found)
-    assert (letters.wanted["max_age"], letters.state.settings["max_age"]) == (604_800 * 10**9, 60 * 10**9)
-
-
-async def test_streams_of_programs_are_missed_only_where_some_of_them_are(own_nats_server: NatsServer) -> None:
-    """An installation from before programs misses nothing."""
-    config, grid = config_for(own_nats_server.url), GridConfig()
-    link = await open_link(own_nats_server.url, "tests")
-    wanted = [each.name for each in grid_resources(config, grid)]
-    async with open_deployment(config, grid=grid) as deployment:
-        assert isinstance(await deployment.reach(), Server)
-        assert not set(wanted) & {each.name for each in await deployment.streams()}
-        await ensure_grid(link, config, grid)
-        await link.api("STREAM.DELETE.KV_pyoco_exec_slots", {}, dict[str, Any])
-        seen = {each.name: each.state for each in await deployment.streams()}
-    assert [name for name in wanted if not isinstance(seen[name], Found)] == ["KV_pyoco_exec_slots"]
-    await link.close()
-
-
-async def test_streams_of_priced_runs_are_missed_only_where_some_of_them_are(
-    link: Link, prepared: NatsBackendConfig
-) -> None:
-    """Whoever never had a ledger has none of them, and misses nothing."""
-    name = prepared.runs_kv_bucket
-    priced = PricedConfig(
-        pack_stream=f"P_{name}",
-        pack_subject=f"p.{name}",
-        pack_input_bucket=f"i-{name}",
-        results_bucket=f"r-{name}",
-        results_secret="geheim",
-    )
-    wanted = [each.name for each in priced_resources(prepared, priced)]
-    async with open_deployment(prepared, priced) as deployment:
-        assert isinstance(await deployment.reach(), Server)
-        assert not set(wanted) & {each.name for each in await deployment.streams()}
-        await ensure(link, [each for each in priced_resources(prepared, priced) if each.name == f"P_{name}_DLQ"])
-        try:
-            seen = {each.name: each.state for each in await deployment.streams()}
-        finally:
-            await link.api(f"STREAM.DELETE.P_{name}_DLQ", {}, dict[str, Any])
-    assert [each for each in wanted if isinstance(seen[each], Found)] == [f"P_{name}_DLQ"]

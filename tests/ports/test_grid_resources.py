@@ -20,6 +20,7 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import Info, Resource, ensure, resources_of
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS
 from support.configured_nats import configured_nats
+from support.nats_clients import network_client
 from support.servers import NatsServer, quick_folder
 from support.waiting import eventually
 
@@ -80,7 +81,7 @@ async def test_everything_is_made_as_the_contract_says(own: Link) -> None:
 
 async def test_the_library_finds_our_buckets(links: tuple[Link, Link]) -> None:
     """Other tools read them too."""
-    js = links[0].nc.jetstream()
+    js = network_client(links[0]).jetstream()
     await js.key_value("pyoco_exec_slots")
     await js.object_store("pyoco_artifacts")
 

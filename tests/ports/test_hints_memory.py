@@ -94,3 +94,12 @@ async def test_a_refused_request_does_not_delay_the_next_token(hints: Hints, clo
         assert not (await hints.take("t", "get", 1)).allowed
     clock.ms += 1000
     assert (await hints.take("t", "get", 1)).allowed
+
+
+async def test_entries_expire_by_the_clock_of_the_store(store: MemoryHintsStore, clock: Clock) -> None:
+    store.now_ms = clock
+    hints = MemoryHints(store)
+    assert await hints.lock("anna", "key", "first")
+    assert not await hints.lock("anna", "key", "second")
+    clock.ms += IDEM_LOCK_TTL_SECONDS * 1000
+    assert await hints.lock("anna", "key", "second")

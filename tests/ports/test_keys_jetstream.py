@@ -15,6 +15,7 @@ from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from support.nats_clients import network_client
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
 
@@ -37,7 +38,7 @@ async def test_a_key_revoked_while_we_were_away_is_never_taken_for_valid(own_nat
         await keys.add(a_key())
         was_away: list[bool] = []
         for seconds in (1.0, 1.0, 4.0, 16.0):
-            link.nc.options["reconnect_time_wait"] = seconds  # so that the other is back first
+            network_client(link).options["reconnect_time_wait"] = seconds  # so that the other is back first
             own_nats_server.kill()
             await eventually(lambda: not link.is_up)
             with pytest.raises(Unavailable):

@@ -274,3 +274,9 @@ async def test_a_network_that_takes_too_long_is_an_outage(
         await ledger.transact(submit)
     database.network.on_request = database.network.on_reply = plain
     assert await ledger.read(lambda tx: tx.runs.unsettled("anna")) == []
+
+
+async def test_a_database_may_have_a_clock_of_its_own(ledger: SqlLedger, database: MemoryDatabase) -> None:
+    before_us = await ledger.read(lambda tx: tx.now_us())
+    database.skew_us = lambda: 3_600_000_000
+    assert await ledger.read(lambda tx: tx.now_us()) >= before_us + 3_600_000_000

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -18,6 +20,7 @@ from contracts.ledger_places import LEASE, Raw
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable, KeyBusy
 from pyoco_server.ports.ledger import connect, engine, migrate, run_rows, sql
+from pyoco_server.ports.ledger.engine import Lane
 from pyoco_server.ports.ledger.port import Exists, Ledger, LedgerTx, Scan
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.sql import SqlLedger
@@ -25,7 +28,6 @@ from support.priced.ledgers import SPANS, Skew, a_new_run, a_reserved_run, migra
 from support.priced.servers import PostgresServer
 from support.relays import Relay, relayed
 from support.servers import unique
-from support.unhurried import unhurried
 from support.waiting import eventually
 
 
@@ -243,7 +245,8 @@ async def test_connections_that_stand_still_are_given_up_and_the_next_ones_work(
         for ask in (ledger.transact(a_reserved_run), ledger.read(lambda tx: tx.now_us())):
             with pytest.raises(DependencyUnavailable, match="within"):
                 await ask
-        await asyncio.gather(*(_until_given_up(lane) for lane in (ledger._writing, ledger._reading)))
+        lanes = [lane for lane in (ledger._writing, ledger._reading) if isinstance(lane, Lane)]
+        await asyncio.gather(*(_until_given_up(lane) for lane in lanes))
         monkeypatch.setattr(sql, "_WRITE_SECONDS", 60)
         monkeypatch.setattr(sql, "_READ_SECONDS", 60)
         await _all_at_once(ledger, 4)  # one that stood still was enough: nobody waits for the others of its time
@@ -307,29 +310,34 @@ async def test_a_long_line_is_no_fault_of_a_connection(
     url: str, skew: Skew, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has all its time from its beginning: what is done then is done, and the connection stays."""
+    ahead_ns = 0
+    clock = SimpleNamespace(monotonic_ns=lambda: time.monotonic_ns() + ahead_ns)
+    monkeypatch.setattr(engine, "time", clock)
+    monkeypatch.setattr(sql, "_WRITE_SECONDS", 60)
+    async with open_ledger(by_way_of(relay, url), skew, threads=1) as ledger:
+        first, begun, second = threading.Event(), threading.Event(), threading.Event()
+        count = len(await ledger.read(lambda tx: tx.runs.changed_since(0, "", 100)))
+        busy = asyncio.create_task(ledger.transact(lambda _: first.wait(100)))
+        await eventually(lambda: relay.connections == 3)
 
-    async def scene(scale: float) -> None:
-        before = relay.connections
-        monkeypatch.setattr(sql, "_WRITE_SECONDS", 60)
-        async with open_ledger(by_way_of(relay, url), skew, threads=1) as ledger:
-            first, second = threading.Event(), threading.Event()
-            count = len(await ledger.read(lambda tx: tx.runs.changed_since(0, "", 100)))
-            busy = asyncio.create_task(ledger.transact(lambda _: first.wait(100)))
-            await eventually(lambda: relay.connections == before + 3)
-            monkeypatch.setattr(sql, "_WRITE_SECONDS", 0.5 * scale)
-            late = asyncio.create_task(ledger.transact(lambda tx: (second.wait(100), a_reserved_run(tx))))
-            await asyncio.sleep(0.4 * scale)
-            first.set()
-            await busy
-            with pytest.raises(DependencyUnavailable, match="within"):
-                await late
-            second.set()
-            monkeypatch.setattr(sql, "_WRITE_SECONDS", 60)
-            await ledger.transact(lambda tx: tx.now_us())
-            assert len(await ledger.read(lambda tx: tx.runs.changed_since(0, "", 100))) == count + 1
-        assert relay.connections == before + 3
+        def wait_and_write(tx: LedgerTx) -> None:
+            begun.set()
+            second.wait(100)
+            a_reserved_run(tx)
 
-    await unhurried(scene)
+        late = asyncio.create_task(ledger.transact(wait_and_write))
+        await eventually(lambda: isinstance(ledger._writing, engine.Lane) and len(ledger._writing._waiting) == 1)
+        ahead_ns = 61 * 10**9  # its time in the line
+        first.set()
+        await busy
+        assert await asyncio.to_thread(begun.wait, 100)
+        late.cancel()  # as at its caller's timeout, nobody waits for it from here on
+        await asyncio.gather(late, return_exceptions=True)
+        await asyncio.sleep(0.01)  # were its time over, the timer that is due already would cut its connection first
+        second.set()
+        await ledger.transact(lambda tx: tx.now_us())
+        assert len(await ledger.read(lambda tx: tx.runs.changed_since(0, "", 100))) == count + 1
+    assert relay.connections == 3
 
 
 async def test_closing_does_not_wait_for_each_connection_that_stands_still(

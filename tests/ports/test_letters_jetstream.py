@@ -24,7 +24,6 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.servers import NatsServer, config_for
-from support.unhurried import a_world, unhurried
 from support.waiting import eventually
 
 QUICK = 0.05
@@ -86,18 +85,16 @@ class TestLimits:
         await buried(link, few, 7)
         await heard.has(5, 6, 7)
 
-    async def test_letters_that_are_too_old_go(self, link: Link, nats_url: str, following: Any) -> None:
+    async def test_letters_that_are_too_old_go(self, link: Link, prepared: NatsBackendConfig, following: Any) -> None:
         """FLOW-278"""
-
-        async def scene(scale: float) -> None:
-            async with a_world(link, nats_url, dlq_max_age_sec=scale) as backend:
-                heard = following(backend.config)
-                await buried(link, backend.config, 3)
-                await heard.has(1, 2, 3, seconds=scale)  # on a busy machine the first may go before the last has come
-                await heard.has()
-                assert await told(JetStreamLetters(link, backend.config, QUICK), is_true)
-
-        await unhurried(scene)
+        heard = following(prepared)
+        await buried(link, prepared, 3)
+        await heard.has(1, 2, 3)
+        stream = await link.api(f"STREAM.INFO.{prepared.dlq_stream}", {}, dict[str, Any])
+        one_second = stream["config"] | {"max_age": 10**9, "duplicate_window": 10**9}
+        await link.api(f"STREAM.UPDATE.{prepared.dlq_stream}", one_second, dict[str, Any])
+        await heard.has()
+        assert await told(JetStreamLetters(link, prepared, QUICK), is_true)
 
     async def test_a_purge_is_seen(self, link: Link, prepared: NatsBackendConfig, following: Any) -> None:
         heard = following(prepared)
@@ -109,24 +106,28 @@ class TestLimits:
 
 class TestGaps:
     async def test_a_gap_that_closes_while_another_opens_is_seen(
-        self, link: Link, nats_url: str, following: Any
+        self, link: Link, prepared: NatsBackendConfig, following: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As many gaps as before, and yet others: between two looks the first gap went and one came"""
+        looking = asyncio.Lock()
+        look = JetStreamLetters._look
 
-        async def scene(scale: float) -> None:
-            async with a_world(link, nats_url) as backend:
-                heard = following(backend.config, 0.4 * scale)
-                await buried(link, backend.config, 6)
-                letters = JetStreamLetters(link, backend.config)
-                await letters.delete(2)
-                await heard.has(1, 3, 4, 5, 6)
-                count = len(heard)
-                await letters.delete(5)
-                await letters.delete(1)
-                await heard.has(3, 4, 6)
-                assert len(heard) == count + 1, "both were seen in one look, or this test says nothing"
+        async def look_when_allowed(self: JetStreamLetters, sight: Any) -> LetterChanges | None:
+            async with looking:
+                return await look(self, sight)
 
-        await unhurried(scene)
+        monkeypatch.setattr(JetStreamLetters, "_look", look_when_allowed)
+        heard = following(prepared)
+        await buried(link, prepared, 6)
+        letters = JetStreamLetters(link, prepared)
+        await letters.delete(2)
+        await heard.has(1, 3, 4, 5, 6)
+        async with looking:
+            count = len(heard)
+            await letters.delete(5)
+            await letters.delete(1)
+        await heard.has(3, 4, 6)
+        assert len(heard) == count + 1
 
     async def test_nothing_is_told_while_nothing_changes(
         self, link: Link, prepared: NatsBackendConfig, following: Any

@@ -25,6 +25,7 @@ from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, open_link
 from support.configured_nats import configured_nats
 from support.guarded_nats import tls_block
+from support.nats_clients import network_client
 from support.priced.url_sites import Authority
 from support.waiting import eventually
 
@@ -295,7 +296,7 @@ class TestTls:
                 server.process.send_signal(signal.SIGHUP)
                 await eventually(lambda: "Reloaded server configuration" in (tmp_path / "log.txt").read_text())
                 await link.nc.force_reconnect()
-                await eventually(lambda: link.nc.stats["reconnects"] == 1 and link.is_up)
+                await eventually(lambda: network_client(link).stats["reconnects"] == 1 and link.is_up)
                 assert await link.api("INFO", {}, dict[str, Any])
 
     async def test_certificates_that_come_after_the_connection_was_lost_are_read(
@@ -317,7 +318,7 @@ class TestTls:
                 await eventually(lambda: "its certificate is refused" in link._why_not_in)
                 assert caplog.text.count("the certificates cannot be read again") == 1
                 ca.write_bytes(other.ca_file.read_bytes())
-                await eventually(lambda: link.nc.stats["reconnects"] == 1 and link.is_up)
+                await eventually(lambda: network_client(link).stats["reconnects"] == 1 and link.is_up)
                 assert await link.api("INFO", {}, dict[str, Any])
 
 
@@ -344,7 +345,7 @@ class TestUsers:
                 conf = tmp_path / "nats.conf"
                 conf.write_text(conf.read_text().replace(_SECRET, "a-new-one"))
                 os.kill(server.process.pid, signal.SIGHUP)
-                await eventually(lambda: link.nc.stats["reconnects"] > 0 and link.is_up)
+                await eventually(lambda: network_client(link).stats["reconnects"] > 0 and link.is_up)
                 assert await link.api("INFO", {}, dict[str, Any])
 
     async def test_an_inbox_that_is_not_its_own_is_told_of_at_once(

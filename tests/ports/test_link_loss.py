@@ -8,12 +8,13 @@ import pytest
 from nats.aio.client import Client
 
 from pyoco_server.ports.nats.link import Link, NoConnection, Patience, open_link
+from support.nats_clients import network_client
 
 
 async def _lost(url: str) -> Link:
     """The library knows of the loss, and has not told us yet."""
     link = await open_link(url, "t", Patience(down_seconds=0.05))
-    link.nc._status = Client.RECONNECTING
+    network_client(link)._status = Client.RECONNECTING
     return link
 
 
@@ -23,7 +24,7 @@ async def test_nothing_is_sent_before_the_library_has_told_of_the_loss(nats_url:
     with pytest.raises(NoConnection):
         await link.ask("anything", b"")
     assert not link.nc._pending
-    link.nc._status = Client.CONNECTED
+    network_client(link)._status = Client.CONNECTED
     await link.close()
 
 
@@ -34,7 +35,7 @@ async def test_who_waits_goes_on_with_the_next_connection(nats_url: str) -> None
     await link._on_reconnected()  # of the connection before, told late
     await asyncio.sleep(0.01)
     assert not waiting.done()
-    link.nc._status = Client.CONNECTED
+    network_client(link)._status = Client.CONNECTED
     await link._on_reconnected()
     await waiting
     await link.close()

@@ -21,7 +21,6 @@ from pyoco_server.ports.queue import notices as adapter
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Notice, Notices, Queue, Reply
 from support.servers import NatsServer, config_for
-from support.unhurried import a_world, unhurried
 from support.waiting import eventually
 
 ACK_WAIT = 0.5
@@ -76,6 +75,14 @@ async def stirred(notices: Notices, seconds: float = 30.0) -> Notice:
     return found[0]
 
 
+async def shorten_ack_timers(link: Link, stream: str) -> None:
+    """Also of what was delivered before."""
+    listed = await link.api(f"CONSUMER.LIST.{stream}", {}, dict[str, Any])
+    for each in listed["consumers"]:
+        request = {"stream_name": stream, "config": each["config"] | {"ack_wait": int(ACK_WAIT * 10**9)}}
+        await link.api(f"CONSUMER.DURABLE.CREATE.{stream}.{each['name']}", request, dict[str, Any])
+
+
 class TestANotice:
     async def test_comes_at_once_where_a_worker_asks_for_more(self, queue: JetStreamQueue, notices: Notices) -> None:
         """DESIGN 9.8: with no other traffic, and nobody stirs."""
@@ -121,25 +128,34 @@ class TestANotice:
         await later.close()
 
     async def test_is_handed_to_one_keeper_and_again_to_another_when_that_one_dies(
-        self, link: Link, nats_url: str, monkeypatch: pytest.MonkeyPatch
+        self, link: Link, queue: JetStreamQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def scene(scale: float) -> None:
-            monkeypatch.setattr(adapter, "_ACK_WAIT_SECONDS", int(scale))
-            async with a_world(link, nats_url, **_TIMERS) as backend, contextlib.AsyncExitStack() as opened_ones:
-                keepers = [await backend.queue.open_notices() for _ in range(3)]
-                for keeper in keepers:
-                    opened_ones.push_async_callback(keeper.close)
-                await exhaust(backend.queue, a_job())
-                await stirred(keepers[0])  # and it says nothing more
-                others = await asyncio.gather(*(keeper.take(0.3) for keeper in keepers[1:]))
-                assert others == [None, None]
-                again = await asyncio.gather(*(keeper.take(1.2 * scale) for keeper in keepers[1:]))
-                got = [each for each in again if each is not None]
-                assert len(got) == 1
-                await got[0].settle()
-                assert await asyncio.gather(*(keeper.take(1.25 * scale) for keeper in keepers)) == [None] * 3
+        monkeypatch.setattr(adapter, "_ACK_WAIT_SECONDS", 1)
+        async with contextlib.AsyncExitStack() as opened_ones:
+            keepers = [await queue.open_notices() for _ in range(3)]
+            for keeper in keepers:
+                opened_ones.push_async_callback(keeper.close)
+            await exhaust(queue, a_job())
+            first = await stirred(keepers[0])  # and it does not answer
+            found: list[Any] = []
 
-        await unhurried(scene)
+            async def is_handed_on() -> bool:
+                for keeper in keepers[1:]:
+                    found.extend([await keeper.take(0.1)] if not any(found) else [])
+                return any(found)
+
+            await eventually(is_handed_on)
+            (again,) = (each for each in found if each is not None)
+            # Keepers share one consumer: to each of three of their own it would be the first delivery.
+            assert again._delivery.count > first._delivery.count  # type: ignore[attr-defined]
+            await again.settle()
+
+            async def is_settled() -> bool:
+                path = f"CONSUMER.INFO.{queue._config.advisory_stream}.{adapter._CONSUMER}"
+                info = await link.api(path, {}, dict[str, Any])
+                return bool(info["num_ack_pending"] == info["num_pending"] == 0)
+
+            await eventually(is_settled)
 
     async def test_that_is_put_off_comes_again_then(self, queue: JetStreamQueue, notices: Notices) -> None:
         await exhaust(queue, a_job())
@@ -200,32 +216,32 @@ class TestStirring:
         counts = {decode_job(each.data).run_id: each.count for each in reversed(again.deliveries)}
         assert counts == {job.run_id: 2 if job in jobs[:3] else 1 for job in jobs}
 
-    async def test_reaches_a_job_behind_others_that_are_due(self, link: Link, nats_url: str) -> None:
-        async def scene(scale: float) -> None:
-            timers = _TIMERS | {"consumer_ack_wait_sec": ACK_WAIT * scale}
-            async with a_world(link, nats_url, **timers) as backend:
-                queue, last, hand = backend.queue, a_job(), Hand()
-                for _ in range(30):
-                    await queue.put(a_job())
-                async with opened(queue, ["a"], hand) as intake:
-                    await intake.want(30)
-                    await hand.holds(30)
-                    await queue.put(last)
-                    for count in (31, 32):
-                        await intake.want(1)
-                        await hand.holds(count)
-                        if count == 31:
-                            await hand.deliveries[-1].answer(Reply.LATER)
-                await asyncio.sleep(ACK_WAIT * scale)
-                notices = await queue.open_notices()
-                try:
-                    leftover = await (await stirred(notices)).leftover()
-                finally:
-                    await notices.close()
-                assert leftover is not None
-                assert decode_job(leftover.data).run_id == last.run_id
-
-        await unhurried(scene)
+    async def test_reaches_a_job_behind_others_that_are_due(self, link: Link, prepared: NatsBackendConfig) -> None:
+        """The ack timers are too long to end during the deliveries, and are shortened afterwards."""
+        queue, last, hand = (
+            JetStreamQueue(link, replace(_quick(prepared), consumer_ack_wait_sec=3600.0)),
+            a_job(),
+            Hand(),
+        )
+        for _ in range(30):
+            await queue.put(a_job())
+        async with opened(queue, ["a"], hand) as intake:
+            await intake.want(30)
+            await hand.holds(30)
+            await queue.put(last)
+            for count in (31, 32):
+                await intake.want(1)
+                await hand.holds(count)
+                if count == 31:
+                    await hand.deliveries[-1].answer(Reply.LATER)
+        await shorten_ack_timers(link, prepared.work_stream)
+        notices = await queue.open_notices()
+        try:
+            leftover = await (await stirred(notices)).leftover()
+        finally:
+            await notices.close()
+        assert leftover is not None
+        assert decode_job(leftover.data).run_id == last.run_id
 
     async def test_leaves_a_tag_alone_that_a_worker_asks_for(
         self, link: Link, queue: JetStreamQueue, notices: Notices, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.objects import chunks, writer
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue, Stray
+from support.nats_clients import network_client
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
 
@@ -189,7 +190,7 @@ class TestNoStray:
     async def test_is_what_another_client_has_put(
         self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
     ) -> None:
-        theirs = await link.nc.jetstream().object_store(prepared.wheel_object_store_bucket)
+        theirs = await network_client(link).jetstream().object_store(prepared.wheel_object_store_bucket)
         await theirs.put("one", bytes(300_000))
         assert await store.strays(ANY_AGE) == ()
 

@@ -18,10 +18,12 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.queue import intake as intakes
 from pyoco_server.ports.queue import puller
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Queue, Reply
 from support.faults import open_faulty_link
+from support.nats_clients import network_client
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
 
@@ -46,6 +48,11 @@ class TestJetStreamQueue(QueueContract):
     @pytest.fixture
     def queue(self, make_queue: MakeQueue) -> Queue:
         return make_queue(ACK_WAIT_SECONDS)
+
+    async def test_a_parked_pull_brings_a_job_of_every_tag(self, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It expires after the test: no other pull can bring the jobs."""
+        monkeypatch.setattr(intakes, "EXPIRES_SECONDS", 3600.0)
+        await self.test_a_waiting_intake_hears_of_every_tag(queue)
 
 
 class TestPutting:
@@ -86,7 +93,7 @@ async def test_a_dead_letter_is_stored_once_per_id(link: Link, prepared: NatsBac
     for letter_id in ("one", "one", "two"):
         await queue.bury(letter, letter_id)
     assert await messages_of(link, prepared.dlq_stream) == 2
-    found = await link.nc.jetstream().get_last_msg(prepared.dlq_stream, f"{prepared.dlq_subject_prefix}.a")
+    found = await network_client(link).jetstream().get_last_msg(prepared.dlq_stream, f"{prepared.dlq_subject_prefix}.a")
     assert json.loads(found.data or b"") == {
         "timestamp": 1.5,
         "reason": "execution_error",

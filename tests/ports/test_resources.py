@@ -14,6 +14,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, refuse_rollups, resources_of
+from support.nats_clients import network_client
 
 
 async def config_of(link: Link, stream: str) -> dict[str, Any]:
@@ -38,7 +39,7 @@ async def test_everything_is_made_as_the_contract_says(link: Link, prepared: Nat
 
 async def test_the_library_finds_our_buckets(link: Link, prepared: NatsBackendConfig) -> None:
     """Other tools read them too."""
-    js = link.nc.jetstream()
+    js = network_client(link).jetstream()
     bucket = await js.key_value(prepared.runs_kv_bucket)
     await bucket.put("k", b"v")
     assert (await bucket.get("k")).value == b"v"

@@ -25,6 +25,7 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Removed, Runs, Stored, Withdrawn
 from support.faults import FaultyLink, open_faulty_link
+from support.nats_clients import network_client
 from support.servers import NatsServer, config_for, unique
 from support.waiting import eventually
 
@@ -364,7 +365,7 @@ async def test_a_lost_tail_is_noticed_though_others_have_written_since(
 async def test_an_error_of_the_server_is_no_farewell(link: Link, prepared: NatsBackendConfig) -> None:
     """The library hangs up for good; we connect again."""
     before = link.connection
-    await link.nc._process_err("'User Authentication Expired'")
+    await network_client(link)._process_err("'User Authentication Expired'")
     runs = runs_of(link, prepared)
     await stored(runs)
     assert link.connection > before

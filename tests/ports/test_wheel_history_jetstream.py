@@ -20,6 +20,7 @@ from pyoco_server.ports.wheel_history import jetstream
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
 from pyoco_server.ports.wheel_history.port import WheelHistory
 from support.faults import open_faulty_link
+from support.nats_clients import network_client
 from support.servers import NatsServer
 from support.waiting import eventually
 
@@ -49,7 +50,7 @@ async def test_an_event_lies_under_its_time_and_its_id(
 ) -> None:
     """FLOW-222, FLOW-223: as every NATS client reads it."""
     await store.add(an_event(7))
-    theirs = await link.nc.jetstream().key_value(prepared.wheel_history_kv_bucket)
+    theirs = await network_client(link).jetstream().key_value(prepared.wheel_history_kv_bucket)
     [key] = await theirs.keys()
     assert key == "1700000007000_00000000-0000-4000-8000-000000000007"
     assert json.loads((await theirs.get(key)).value or b"") == an_event(7).document()
@@ -75,7 +76,7 @@ async def test_events_that_were_deleted_or_have_expired_leave_no_hole_in_the_ans
     await add_events(store, *events)
     stream = f"KV_{prepared.wheel_history_kv_bucket}"
     await link.api(f"STREAM.PURGE.{stream}", {"seq": 3}, dict[str, Any])  # as the oldest expire
-    theirs = await link.nc.jetstream().key_value(prepared.wheel_history_kv_bucket)
+    theirs = await network_client(link).jetstream().key_value(prepared.wheel_history_kv_bucket)
     for number in (6, 7):
         await theirs.delete(f"{1_700_000_000_000 + number * 1000}_{events[number].event_id}")
     assert await store.newest(3) == [events[5], events[4], events[3]]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["Entry", "format_history"]
+if TYPE_CHECKING:
+    from simulation.loop import SimLoop
+
+__all__ = ["Entry", "format_history", "recorded_logs"]
 
 
 class Entry(NamedTuple):
@@ -33,3 +38,34 @@ def _format_value(value: object) -> str:
     if isinstance(value, set | frozenset):
         return "{" + ", ".join(sorted(map(repr, value))) + "}"
     return repr(value)
+
+
+class _Recorder(logging.Handler):
+    """Log records as events of the history, by the process that wrote them."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(logging.WARNING)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = getattr(record, "pyoco_fields", {})
+        facts = {name: str(value) for name, value in fields.items() if name not in _LONG_FIELDS}
+        self._loop.record("log", level=record.levelname, message=record.getMessage(), **facts)
+
+
+#: Of a log record: texts that say nothing new, or differ between machines.
+_LONG_FIELDS = frozenset({"message", "level", "process", "event", "err_id", "msg_id"})
+
+
+@contextlib.contextmanager
+def recorded_logs(loop: SimLoop) -> Iterator[None]:
+    """Warnings and errors of the product go to the history instead of the terminal."""
+    logger = logging.getLogger("pyoco_server")
+    handler, propagated = _Recorder(loop), logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagated

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from simulation.generators import Generators
 from simulation.history import Entry
-from simulation.process import CURRENT, Process
+from simulation.process import CURRENT, Killed, Process
 from simulation.stuck import SimulationStuck, describe_waiting
 from simulation.tasks import SimFuture, SimHandle, SimTask, SimTimer
 from simulation.timers import Timers
@@ -399,7 +399,7 @@ class SimLoop(LoopWithoutIO):
     # Errors
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if self._is_closed:
+        if self._is_closed or isinstance(context.get("exception"), Killed):
             return
         task = context.get("task") or context.get("future")
         process = context.get("process") or getattr(task, "process", None) or CURRENT.get(self.main)

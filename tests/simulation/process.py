@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simulation.loop import SimLoop
     from simulation.tasks import SimHandle, SimTimer
 
-__all__ = ["CURRENT", "Process", "ProcessDead", "keep_forever"]
+__all__ = ["CURRENT", "Killed", "Process", "ProcessDead", "keep_forever"]
 
 _T = TypeVar("_T")
 
@@ -30,6 +30,11 @@ _PRUNE_TASKS = 64
 
 class ProcessDead(RuntimeError):
     """The test tried to use a process that was killed."""
+
+
+class Killed(BaseException):
+    """Raised by a hook that has killed the process it is called in, so that the code around it does not go on. The task
+    that ends with it is not a failure."""
 
 
 class Process:

@@ -15,7 +15,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.link import Patience, open_link
 from storm.faults.wires import CutWire, FrozenWire, OneWayWire, RelayWire, SlowWire, loop_of_wires
 from storm.port import Fault, Site
-from support.waiting import eventually, soon
+from support.waiting import eventually
 
 _ANSWER_SECONDS = 60.0
 
@@ -168,9 +168,11 @@ async def test_a_slow_wire_is_late_both_ways_and_quick_once_healed(echo: Echo) -
     stream[1].write(b"b" * 1000)
     async with asyncio.timeout(_ANSWER_SECONDS):
         assert await stream[0].readexactly(2000) == b"a" * 1000 + b"b" * 1000
+    echo.wire.slow(2 * _ANSWER_SECONDS, jitter=0.0)
+    await eventually(lambda: echo.wire._delay > _ANSWER_SECONDS)
     echo.wire.heal()
     await eventually(lambda: echo.wire._delay == 0)
-    await soon(lambda: ask(stream, b"quick"), 0.19)
+    await ask(stream, b"quick")  # with the delay it would not be answered in time
 
 
 # The library forgets to close a connection that was accepted and cut before its first word; nobody holds it either.

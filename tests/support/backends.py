@@ -20,12 +20,14 @@ from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience, Rejected
 from pyoco_server.ports.runs.port import Stored
+from support.servers import config_for, forget
 
 __all__ = [
     "ANNA",
     "BERT",
     "Clock",
     "a_submission",
+    "a_world",
     "consumer_state",
     "dead_letters",
     "fields_of",
@@ -56,6 +58,17 @@ class Clock:
 async def opened_backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
     async with wiring.open_backend(config, "tests", Patience(down_seconds=5.0)) as backend:
         yield backend
+
+
+@contextlib.asynccontextmanager
+async def a_world(link: Link, url: str, **settings: Any) -> AsyncIterator[Backend]:
+    """A backend whose streams and buckets nobody else uses; they are deleted afterwards."""
+    config = config_for(url, **settings)
+    try:
+        async with opened_backend(config) as backend:
+            yield backend
+    finally:
+        await forget(link, config)
 
 
 def a_submission(flow_name: str = "flow", tag: str = "default", **more: Any) -> Submission:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,9 +23,13 @@ from pyoco_server.doors.cli.client import cli
 from pyoco_server.doors.cli.shell import outcome
 from support.warm_processes import begun
 
-__all__ = ["COMMAND", "Client", "Ended", "Terminal", "environment", "process", "terminal"]
+__all__ = ["COMMAND", "Client", "Ended", "Terminal", "environment", "own_tag", "process", "terminal"]
 
 COMMAND = str(Path(sys.executable).parent / "pyoco-client")
+
+
+def own_tag() -> str:
+    return f"t{uuid.uuid4().hex[:12]}"
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,7 @@ async def ids(gateway: Gateway, **query: Any) -> list[str]:
 
 def environment(config: NatsBackendConfig) -> dict[str, str]:
     """The variables that make another process use the same settings."""
+    assert not config.nats_url.startswith("memory://"), "another process cannot reach a server in memory: `real_nats`"
     settings = {field.name: getattr(config, field.name) for field in fields(config) if field.name != "work_stream"}
     given = {name: value for name, value in settings.items() if value != getattr(NatsBackendConfig(), name)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}

@@ -8,9 +8,16 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pyoco_server.ports.nats.client import QuickClient, Raw
+from pyoco_server.ports.nats.link import Link
 from support.waiting import eventually
 
-__all__ = ["Heard", "connected", "hear", "receive", "reconnected", "settled"]
+__all__ = ["Heard", "connected", "hear", "network_client", "receive", "reconnected", "settled"]
+
+
+def network_client(link: Link) -> QuickClient:
+    """The client of a link to a real server, with the library's own methods."""
+    assert isinstance(link.nc, QuickClient)
+    return link.nc
 
 
 async def connected(url: str, **more: Any) -> QuickClient:

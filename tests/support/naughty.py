@@ -286,7 +286,14 @@ def second(ctx: Any, first: str, pause: float = 0.0, gate: str = "") -> str:
     return first + " second"
 
 
+def afterwards() -> str:
+    return "started after a cancel"
+
+
 FLOWS["steps"] = Flow(name="steps") >> task(first) >> task(second)
+FLOWS["cancelled_between_steps"] = (
+    Flow(name="cancelled_between_steps") >> task(watches_for_a_cancel) >> task(afterwards)
+)
 
 
 def resolve(flow_name: str) -> Flow:

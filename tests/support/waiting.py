@@ -7,11 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
-__all__ = ["eventually", "soon"]
+__all__ = ["eventually"]
 
 #: How many times slower than a quiet machine a busy one may be. It costs nothing where all is well.
 _PATIENCE = 4
-_TRIES = 5
 #: Between two looks: short at first, and longer for what takes its time, since looks cost the machine something.
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX, _PAUSE_GROWTH = 0.005, 0.05, 1.3
 
@@ -27,16 +26,3 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], seconds: f
         assert time.monotonic() < deadline, f"not true within {seconds} s"
         await asyncio.sleep(pause)
         pause = min(pause * _PAUSE_GROWTH, _PAUSE_SECONDS_MAX)
-
-
-async def soon(work: Callable[[], Awaitable[None]], seconds: float, *, least: float = 0.0) -> None:
-    """Do it, and again if that took `seconds` or more: a busy machine makes anything slow now and then, but not each
-    time. Fails after five times, and when one of them took less than `least`."""
-    for _ in range(_TRIES):
-        began = time.monotonic()
-        await work()
-        took = time.monotonic() - began
-        assert took >= least, f"it took {took} s, and {least} s is the least"
-        if took < seconds:
-            return
-    raise AssertionError(f"it took {took} s the last time, and {seconds} s is the limit")

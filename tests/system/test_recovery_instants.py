@@ -23,7 +23,7 @@ async def test_a_queue_that_is_older_than_the_ledger_lacks_nothing_in_the_end(
 ) -> None:
     """PRICED-108, PRICED-158: NATS alone was lost, and its backup is older. What ended since does not run again, what
     waited then or came since is started once."""
-    async with open_stack(kind, request) as stack:
+    async with open_stack(kind, request, request.getfixturevalue("nats_url")) as stack:
         await stack.credit(DOLLAR)
         config, archive = stack.priced.config, FolderArchive(tmp_path / "backup")
         ended, waited = await stack.submitted(), await stack.submitted()

@@ -44,11 +44,17 @@ def test_everything_that_an_earlier_version_left_behind_reaches_its_end(tmp_path
             check_priced(up, made["priced"])
         check_programs(up, made.get("programs", {}))
         up.until_ended(up.flow())
-        whole = up.output.read_text().rpartition("\n")[0]
-        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        errors = [line for line in lines if line["level"] in {"ERROR", "CRITICAL"}]
-        # The stores are older than a day: an audit before the runs have ended finds their reservations too old.
-        assert [line for line in errors if line.get("alarm") != "old_reservation"] == []
+        check_log(up, made.get("priced", {}))
+
+
+def check_log(up: Everything, priced: Mapping[str, Any]) -> None:
+    """No error, except the alarm of PRICED-50 for runs whose reservation was open when the store was made. That is more
+    than a day ago, so the auditor reports each that it sees before another loop of the keeper has ended the run."""
+    left_open = {run_id for left_as in ("QUEUED", "PROCESSING") for run_id in priced.get(left_as, ())}
+    whole = up.output.read_text().rpartition("\n")[0]
+    lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+    errors = [line for line in lines if line["level"] in {"ERROR", "CRITICAL"}]
+    assert [each for each in errors if each.get("alarm") != "old_reservation" or each["run_id"] not in left_open] == []
 
 
 def check_flows(up: Everything, flows: Mapping[str, Any]) -> None:

@@ -58,7 +58,8 @@ class Pulse(Loop):
         super().__init__(every_seconds=shortest / 4)
         self._shortest, self._early_seconds = shortest, shortest / 8
         self._backend, self._describe = backend, describe
-        self._lives: set[Live] = set()
+        #: In the order in which they began, so that a simulation can be repeated.
+        self._lives: dict[Live, None] = {}
         self._announced_at = 0.0
         self._announcing: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
@@ -67,11 +68,11 @@ class Pulse(Loop):
     def begin(self, delivery: Delivery) -> Live:
         now = time.monotonic()
         live = Live(delivery, held_at=now, beaten_at=now)
-        self._lives.add(live)
+        self._lives[live] = None
         return live
 
     def end(self, live: Live) -> None:
-        self._lives.discard(live)
+        self._lives.pop(live, None)
 
     @property
     def lives(self) -> tuple[Live, ...]:

@@ -228,6 +228,7 @@ def grid(
 ) -> Iterator[Grid]:
     """`variables` are set for every process, as EXEC_DRAIN_SEC="1". A busy machine is no reason for a worker
     to wait for half a minute: its cap is the highest there is, and it waits for half a second."""
+    assert not nats_url.startswith("memory://"), "another process cannot reach a server in memory: `real_nats`"
     config = config or NatsBackendConfig(nats_url=nats_url)
     group = group or unique("g")
     defaults = {

@@ -165,7 +165,7 @@ async def open_scene(
     """Leases are renewed every second. Whatever was done in it, the money is right in the end."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setattr(fitness_module, "_FIRST_PAUSE_SECONDS", 0.05)
-    times = {"priced_lease_ttl_sec": lease_seconds, "priced_heartbeat_sec": heartbeat_seconds}
+    times: dict[str, Any] = {"priced_lease_ttl_sec": lease_seconds, "priced_heartbeat_sec": heartbeat_seconds}
     async with open_stack(SQLITE, request, **times) as stack:
         await stack.credit(CREDIT)
         yield Scene(stack, tmp_path)

@@ -42,6 +42,7 @@ from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import Balances, Ledger, Lost, Spans
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.memory.server import drop_server
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.pack_queue.port import Delivery
@@ -51,6 +52,7 @@ from pyoco_server.ports.redis.link import RedisLink
 from pyoco_server.ports.results.jetstream import JetStreamResults
 from pyoco_server.ports.results.s3 import S3Results
 from pyoco_server.priced_config import AwsSettings, PricedConfig
+from support.memory_nats import new_memory_url
 from support.priced.ledgers import Skew, postgres_ledger, sqlite_ledger
 from support.servers import unique
 
@@ -58,6 +60,7 @@ __all__ = [
     "ACME",
     "ALL_STACKS",
     "BOTH_MODES",
+    "EACH_STACK",
     "POSTGRES",
     "QUICK_SPLIT",
     "SPLIT",
@@ -75,12 +78,14 @@ SQLITE = "sqlite"
 POSTGRES = "postgres"
 #: PostgreSQL, Redis, SQS, S3.
 SPLIT = "split"
-#: The three that races, crashes and whole runs are proved on (PRICED-215).
+#: The three that whole deployments are tested on (PRICED-215).
 ALL_STACKS = (SQLITE, POSTGRES, SPLIT)
 #: SQLite and Redis, JetStream for queue and results: the other mode, without the seconds that emulators take.
 QUICK_SPLIT = "quick_split"
 #: Both modes, for what each action does by itself.
 BOTH_MODES = (SQLITE, QUICK_SPLIT)
+#: For races and crashes: both modes in each run of the suite, the other stores of PRICED-215 in the thorough one.
+EACH_STACK = (*BOTH_MODES, POSTGRES, SPLIT)
 
 ACME = "acme"
 _TRIES = 10
@@ -261,8 +266,11 @@ def message_of(run: PricedRun) -> PackMessage:
 
 
 @contextlib.asynccontextmanager
-async def open_stack(kind: str, request: pytest.FixtureRequest, **settings: Any) -> AsyncIterator[Stack]:
-    """A stack of its own: nothing in it is shared but the servers, which start when the first stack needs them.
+async def open_stack(
+    kind: str, request: pytest.FixtureRequest, nats_url: str | None = None, **settings: Any
+) -> AsyncIterator[Stack]:
+    """A stack of its own: nothing in it is shared but the servers, which start when the first stack needs them. Without
+    `nats_url` its JetStream is in memory.
 
     For a test, or for all tests of a module: emulators take seconds to be made ready. One at a time per process, since
     it empties Redis and the emulators.
@@ -282,7 +290,10 @@ async def open_stack(kind: str, request: pytest.FixtureRequest, **settings: Any)
         else:
             server = request.getfixturevalue("postgres_server")
             ledger = await opened.enter_async_context(postgres_ledger(server, skew, spans_of(config)))
-        link = await opened.enter_async_context(_link(request.getfixturevalue("nats_url")))
+        if nats_url is None:
+            nats_url = new_memory_url()
+            opened.callback(drop_server, nats_url)
+        link = await opened.enter_async_context(_link(nats_url))
         opened.push_async_callback(_delete, link, config)
         ports = _Ports(config, ledger, link)
         if kind not in BOTH_MODES:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from pyoco_server.errors import CATALOGUE, DeploymentRefused, PyocoError, UsageError
+from pyoco_server.one_process import refuse_memory_stores
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -159,6 +160,7 @@ def _shown(example: str) -> str:
 def run(command: click.Command, name: str) -> NoReturn:
     """The whole life of a process: read the arguments, do it, exit with 0, 1 or 130 (FLOW-423 to FLOW-425)."""
     _replace_closed_streams()
+    refuse_memory_stores()
     sys.exit(outcome(command, name))
 
 

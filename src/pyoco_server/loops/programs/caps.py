@@ -129,7 +129,7 @@ class Caps:
         if now - self._glanced_at >= _GLANCE_SECONDS:
             self._glanced_at = now
             self._freed.update(self._full)
-        for client_id in self._freed - self._lent_until.keys():
+        for client_id in sorted(self._freed - self._lent_until.keys()):  # the same order in every process
             retry_at = self._full.get(client_id)
             if retry_at is None:
                 continue

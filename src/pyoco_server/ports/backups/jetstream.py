@@ -111,7 +111,7 @@ class JetStreamStreams:
 
     @property
     def nats_version(self) -> str:
-        return str(self._link.nc._server_info.get("version", "unknown"))
+        return str(self._link.nc.server_info.get("version", "unknown"))
 
     @property
     def names(self) -> tuple[str, ...]:

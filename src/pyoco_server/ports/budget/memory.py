@@ -56,6 +56,8 @@ class MemoryBudgets:
     #: Amounts by the journal's key of the credit.
     credits: dict[str, int] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
+    #: The clock of the server, which may differ from those of its clients.
+    now_ms: Callable[[], int] = _wall_ms
 
 
 #: The stores of `memory://name`.
@@ -67,8 +69,9 @@ class MemoryBudget:
 
     joins_ledger = False
 
-    def __init__(self, store: MemoryBudgets, now_ms: Callable[[], int] = _wall_ms) -> None:
-        self._store, self._now_ms = store, now_ms
+    def __init__(self, store: MemoryBudgets, now_ms: Callable[[], int] | None = None) -> None:
+        """`now_ms`: instead of the clock of the store."""
+        self._store, self._now_ms = store, now_ms or store.now_ms
 
     async def reserve(
         self, tenant_id: str, run_id: str, amount_usd_micros: int, at_us: int

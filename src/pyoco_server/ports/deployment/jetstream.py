@@ -110,7 +110,7 @@ class JetStreamDeployment:
         await self._link.open(access_of(self._config), "pyoco-doctor", _CONNECT_SECONDS)
         seconds = await self._round_trip()
         self._old_trouble = self._link.nc.last_error
-        info: dict[str, Any] = dict(self._link.nc._server_info)  # the library shows little of it
+        info: dict[str, Any] = dict(self._link.nc.server_info)
         return Server(
             name=str(info.get("server_name", "")),
             version=str(info.get("version", "")),

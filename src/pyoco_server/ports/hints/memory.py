@@ -49,6 +49,8 @@ class MemoryHintsStore:
     #: By tenant and name of the bucket.
     buckets: Expiring[tuple[str, str], Bucket] = field(default_factory=Expiring)
     network: Network = field(default_factory=Network)
+    #: The clock of the server, which may differ from those of its clients.
+    now_ms: Callable[[], int] = _wall_ms
 
 
 #: The stores of `memory://name`.
@@ -64,9 +66,10 @@ class MemoryHints:
         *,
         lease_seconds: int = LEASE_TTL_SECONDS,
         mapping_seconds: int = IDEMPOTENCY_MAPPING_TTL_SECONDS,
-        now_ms: Callable[[], int] = _wall_ms,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._store, self._now_ms = store, now_ms
+        """`now_ms`: instead of the clock of the store."""
+        self._store, self._now_ms = store, now_ms or store.now_ms
         self._lease_seconds, self._mapping_seconds = lease_seconds, mapping_seconds
 
     async def lock(self, tenant_id: str, idempotency_key: str, token: str) -> bool:

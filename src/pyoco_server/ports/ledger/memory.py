@@ -39,6 +39,9 @@ class MemoryDatabase:
         self.between_statements: Callable[[str], None] | None = None
         #: Called after the commit of a write transaction and before its caller gets the answer. It may raise.
         self.after_commit: Callable[[], None] | None = None
+        #: What is added to the clock of the calling process. A simulation in which clocks differ gives the database a
+        #: clock of its own with it, as PostgreSQL has one.
+        self.skew_us: Callable[[], int] = lambda: 0
         self._keep_alive = sqlite3.connect(self.uri, uri=True, check_same_thread=False)
 
     def connect(self) -> sqlite3.Connection:

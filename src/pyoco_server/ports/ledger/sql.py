@@ -27,6 +27,7 @@ from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.inline import InlineLane
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
 from pyoco_server.ports.ledger.leases import SqlLeases
+from pyoco_server.ports.ledger.memory import MemoryDatabase
 from pyoco_server.ports.ledger.modes import SqlBudgetModes
 from pyoco_server.ports.ledger.money_tables import SqlMoney
 from pyoco_server.ports.ledger.notes import SqlNotes
@@ -67,6 +68,7 @@ class SqlLedger:
         it is first needed. Raises SettingError.
         """
         self._url, self._where, self._spans, self._skew_us = url, address(url), spans, skew_us
+        self._memory: MemoryDatabase | None = None
         self._make_missing, self._threads = make_missing, threads
         self._known_tenants: set[str] = set()
         self._writing: Lane | InlineLane | None = None
@@ -75,7 +77,8 @@ class SqlLedger:
     async def start(self) -> None:
         """Raises DependencyUnavailable, and LedgerOutdated for tables of another version; may then be tried again."""
         await asyncio.to_thread(self._check_tables)
-        if (memory := memory_of(self._where)) is not None:
+        memory = self._memory = memory_of(self._where)
+        if memory is not None:
             writing, after_commit = engine_for_writing(self._where), memory.call_after_commit
             self._writing = InlineLane("ledger.write", writing, durably, memory, after_commit)
             self._reading = InlineLane("ledger.read", engine_for_reading(self._where), reading, memory)
@@ -120,13 +123,16 @@ class SqlLedger:
         seen: set[str] = set()
 
         def do(connection: Connection) -> T:
-            sql = Sql(connection, self._spans, self._skew_us, self._known_tenants)
+            sql = Sql(connection, self._spans, self._clock_skew_us, self._known_tenants)
             answer = work(_offer(sql))
             seen.update(sql.seen_tenants)
             return answer
 
         answer: T = await lane.ask(Job(do, lambda: self._known_tenants.update(seen), is_soft), seconds)
         return answer
+
+    def _clock_skew_us(self) -> int:
+        return self._skew_us() + (self._memory.skew_us() if self._memory is not None else 0)
 
     def _check_tables(self) -> None:
         found = migrate.status(self._url)

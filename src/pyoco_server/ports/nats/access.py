@@ -45,9 +45,24 @@ class Access:
         """Whoever names certificates wants no connection without them, whatever the address says."""
         return bool(self.tls_ca or self.tls_cert)
 
+    @property
+    def is_memory(self) -> bool:
+        """Whether a part of the address names a server in this process."""
+        return any(part.strip().startswith("memory://") for part in self.url.split(","))
+
+    def _check_memory(self) -> None:
+        if "," in self.url:
+            raise SettingError("PYOCO_NATS_URL: memory://name is one address and stands alone")
+        for name in ("user", "password_file", "creds", "tls_ca", "tls_cert", "tls_key"):
+            if getattr(self, name):
+                variable = _SETTINGS[f"nats_{name}"].variable
+                raise SettingError(f"PYOCO_NATS_URL is {self.url}, which has no users and no TLS; unset {variable}")
+
     def options(self) -> dict[str, Any]:
         """For the library's `connect`. Reads every file that is named, so that what is wrong with one is known before
         anybody is dialled. Raises SettingError, which names the variable."""
+        if self.is_memory:
+            self._check_memory()
         self._check_pairs()
         found: dict[str, Any] = {"inbox_prefix": self.inbox_prefix}
         if self.user:

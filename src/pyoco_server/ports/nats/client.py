@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import nats.errors
 from nats.aio.client import Client, Srv
+from nats.aio.subscription import Subscription as LibrarySubscription
 from nats.aio.transport import TcpTransport
 
 from pyoco_server.logs import get_logger
@@ -55,13 +56,9 @@ class Raw(NamedTuple):
 
 
 class Subscription(Protocol):
-    """What `listen` returns. The private names are the library's."""
-
-    _id: int
+    """What `listen` returns."""
 
     async def unsubscribe(self, limit: int = 0) -> None: ...
-
-    def _stop_processing(self) -> None: ...
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:
@@ -123,7 +120,7 @@ class QuickClient(Client):
         self._sent_at = 0.0
         self._due: asyncio.Handle | None = None
 
-    async def listen(self, subject: str, listener: Callable[[Raw], None]) -> Subscription:
+    async def listen(self, subject: str, listener: Callable[[Raw], None]) -> LibrarySubscription:
         """As `subscribe`, but each message goes straight to `listener`, which must not block."""
         subscription = await self.subscribe(subject, cb=_nobody)
         self._listeners[subscription._id] = listener
@@ -131,21 +128,23 @@ class QuickClient(Client):
 
     def forget(self, subscription: Subscription) -> None:
         """The listener hears nothing more. To be called after the subscription has ended."""
-        self._listeners.pop(subscription._id, None)
+        self._listeners.pop(_own(subscription)._id, None)
 
     async def leave(self, subscription: Subscription) -> asyncio.Future[bool]:
         """Unsubscribe; the listener stays until it is forgotten. The answer is there once the server has confirmed."""
-        await self._send_unsubscribe(subscription._id)
+        number = _own(subscription)._id
+        await self._send_unsubscribe(number)
         await self._flush_pending(force_flush=True)  # a ping goes out at once, and would overtake it
-        self._remove_sub(subscription._id)  # a reconnect does not subscribe to it again
+        self._remove_sub(number)  # a reconnect does not subscribe to it again
         confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         await self._send_ping(confirmed)
         return confirmed
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Forget a subscription that the server has been told to end."""
-        subscription._stop_processing()
-        self._remove_sub(subscription._id)
+        ended = _own(subscription)
+        ended._stop_processing()
+        self._remove_sub(ended._id)
 
     async def _process_pong(self) -> None:
         """A late answer to a ping that nobody waits for any more, after a `flush` that was given up, is no surprise.
@@ -216,6 +215,19 @@ class QuickClient(Client):
         if self._flush_queue is not None and self._flush_queue.empty():
             await self._flush_pending()
 
+    @property
+    def server_info(self) -> Mapping[str, Any]:
+        """What the server says of itself; the library shows little of it."""
+        return self._server_info
+
+    async def send_pending(self) -> None:
+        """Write everything now. The library's flush asks the server before what is pending is sent."""
+        await self._flush_pending(force_flush=True)
+
+    def drop_pending(self) -> None:
+        """Forget what was kept for the next connection."""
+        self._pending, self._pending_data_size = [], 0
+
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         if force_flush:
             self._sent_at = asyncio.get_running_loop().time()
@@ -247,6 +259,11 @@ class QuickClient(Client):
         if pending and self._transport is not None:
             self._transport.writelines(pending)
         return True
+
+
+def _own(subscription: Subscription) -> LibrarySubscription:
+    assert isinstance(subscription, LibrarySubscription)
+    return subscription
 
 
 async def _nobody(message: object) -> None:

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +19,7 @@ from pyoco_server.ports.nats.answers import NEVER, fault_of, read_answer, refusa
 from pyoco_server.ports.nats.client import QuickClient, Raw
 from pyoco_server.ports.nats.faults import BadSubject, Full, Futile, NoConnection, NotPermitted, Rejected, gave_up
 from pyoco_server.ports.nats.memory.client import MemoryClient
+from pyoco_server.ports.nats.patience import Patience, within
 from pyoco_server.ports.nats.refusals import Refusals
 from pyoco_server.ports.store_state import StoreState
 
@@ -51,18 +51,6 @@ _TOLD_MAX = 100
 #: From being deaf to another connection, which may have the rights that this one lacks; then twice as long, to a limit.
 _DEAF_SECONDS, _DEAF_SECONDS_MAX = 5.0, 60.0
 _KIND_TOKENS = 5
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a caller waits for NATS before it is told that NATS is not available."""
-
-    #: While there is no connection. A gateway must answer 503 within 5 s, and may need two writes for it.
-    down_seconds: float = 2.0
-    #: While there is a connection but no answer: an election takes 4 to 9 s.
-    unanswered_seconds: float = 15.0
-    #: For one question, before it is asked again.
-    answer_seconds: float = 5.0
 
 
 class Link:
@@ -99,6 +87,8 @@ class Link:
         self._refusals = Refusals()
         #: Answers that nobody waited for any more.
         self._late = 0
+        #: Called when the connection is lost, in the order in which they were added.
+        self.on_loss: dict[Callable[[], None], None] = {}
         #: Grows with each loss. What was parked at the server over an older connection has died with it.
         self.connection = 0
 
@@ -109,11 +99,11 @@ class Link:
         answers may not reach us."""
         self._access = access if isinstance(access, Access) else Access(url=access)
         self._url = redact_url(self._access.url)
-        if self._access.url.startswith("memory://"):
-            self.nc = MemoryClient()
         options = self._access.options()
+        if self._access.is_memory:
+            self.nc = MemoryClient()
         try:
-            await _within(self._connect(name, options), connect_seconds)
+            await within(self._connect(name, options), connect_seconds)
         except (TimeoutError, OSError, nats.errors.Error) as error:
             said = why_not_in(self.nc.last_error) or self._why_not_in
             with contextlib.suppress(Exception):  # it was never open; there is nothing to lose
@@ -129,7 +119,7 @@ class Link:
         self._inbox_dot = self._inbox + "."
         await self.nc.listen(self._inbox + ".*", self._on_reply)
         with contextlib.suppress(TimeoutError, nats.errors.Error):  # then the first question finds out
-            await self.nc._flush_pending(force_flush=True)  # the library's flush asks before what is pending is sent
+            await self.nc.send_pending()
             await self.nc.flush(2)
         why = self._deaf
         if why is not None:
@@ -173,7 +163,7 @@ class Link:
                 log.warning("closing without a last flush", error=error)
         if not self.nc.is_connected:
             # The library would try to send what it has kept for later, and stop half-way when it cannot.
-            self.nc._pending, self.nc._pending_data_size = [], 0
+            self.nc.drop_pending()
         await self.nc.close()
 
     @property
@@ -183,7 +173,7 @@ class Link:
     @property
     def is_clustered(self) -> bool:
         """Whether NATS has several nodes: what one of them is told, another may learn a moment later."""
-        return bool(self.nc._server_info.get("cluster"))
+        return bool(self.nc.server_info.get("cluster"))
 
     @property
     def store_state(self) -> StoreState:
@@ -380,26 +370,13 @@ class Link:
         for answer, _, _ in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
+        for hear in list(self.on_loss):
+            hear()
 
     async def _on_reconnected(self) -> None:
         self._refusals.forget_all()
         self._up.set()
         log.info("NATS connection restored", url=self._url)
-
-
-async def _within(work: Coroutine[None, None, None], seconds: float) -> None:
-    """As `asyncio.timeout`, for a library that may lose a cancel: before Python 3.12 `wait_for` swallows one that comes
-    at the wrong moment, and the library would try for ever. So it is told until it has heard. Raises TimeoutError."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            raise TimeoutError(f"not within {seconds:g} s")
-        task.result()
-    finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.05)
 
 
 async def open_link(

@@ -30,8 +30,6 @@ _SECOND = 1_000_000_000
 _SILENCE_SECONDS = 3.0
 #: Who reads to a known end waits longer: a new consumer takes its time to be made.
 _WHOLE_SECONDS = 5.0
-#: How soon a reconnect is noticed.
-_LOOK_SECONDS = 0.25
 _BATCH_MAX = 2000
 #: By how much clocks of nodes may differ.
 _SKEW_SECONDS = 2.0
@@ -110,10 +108,19 @@ async def _watch_once(
     link: Link, bucket: Bucket, after: int, info: _StreamInfo, created: str, on_heard: Callable[[], None]
 ) -> AsyncGenerator[Batch, None]:
     """One consumer's life: ends by an exception."""
-    queue: asyncio.Queue[Raw] = asyncio.Queue()
+    queue: asyncio.Queue[Raw | None] = asyncio.Queue()  # None: the connection was lost
+
+    def lose() -> None:
+        queue.put_nowait(None)
+
+    link.on_loss[lose] = None
     inbox = link.nc.new_inbox()
     name = "w" + inbox.rsplit(".", 1)[-1]
-    subscription = await link.nc.listen(inbox, queue.put_nowait)
+    try:
+        subscription = await link.nc.listen(inbox, queue.put_nowait)
+    except nats.errors.Error:
+        del link.on_loss[lose]
+        raise
     try:
         pending = await _make_consumer(link, bucket, name, inbox, after)
         target = info.state.last_seq
@@ -137,6 +144,7 @@ async def _watch_once(
             if behind >= _BEHIND_HEARTBEATS:
                 raise _Gap("the node that we read from lacks what others have; perhaps another one is chosen now")
     finally:
+        del link.on_loss[lose]
         link.nc.forget(subscription)
         with contextlib.suppress(nats.errors.Error):  # the connection may be gone; the server forgets it in 10 s
             await subscription.unsubscribe()
@@ -180,8 +188,8 @@ async def _make_consumer(link: Link, bucket: Bucket, name: str, inbox: str, afte
 class _Reader:
     """Messages of one push consumer: answers flow control, notices gaps and silence."""
 
-    def __init__(self, link: Link, bucket: Bucket, queue: asyncio.Queue[Raw]) -> None:
-        self._link, self._queue, self._connection = link, queue, link.connection
+    def __init__(self, link: Link, bucket: Bucket, queue: asyncio.Queue[Raw | None]) -> None:
+        self._link, self._queue = link, queue
         self._skip = len(bucket.prefix)
         self._delivered = 0
 
@@ -189,7 +197,7 @@ class _Reader:
         """What is at hand, at least one message, and whether the server has nothing more for the moment."""
         messages = [await self._first()]
         while len(messages) < _BATCH_MAX and not self._queue.empty():
-            messages.append(self._queue.get_nowait())
+            messages.append(_heard(self._queue.get_nowait()))
         entries = []
         idle = False
         for message in messages:
@@ -200,15 +208,11 @@ class _Reader:
         return tuple(entries), idle
 
     async def _first(self) -> Raw:
-        silent_since = time.monotonic()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    return await self._queue.get()
-            if self._connection != self._link.connection:
-                raise _Gap("the connection was lost, and perhaps the consumer with it")
-            if time.monotonic() - silent_since > _SILENCE_SECONDS:
-                raise _Gap("no heartbeat")
+        try:
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                return _heard(await self._queue.get())
+        except TimeoutError:
+            raise _Gap("no heartbeat") from None
 
     async def _on_control(self, message: Raw) -> bool:
         """Returns whether this was an idle heartbeat: nothing is waiting to be delivered."""
@@ -236,6 +240,12 @@ class _Reader:
         key = message.subject[self._skip :]
         stored_at = int(tokens[7 + offset]) / _SECOND
         return Entry(key, int(tokens[5 + offset]), None if gone else message.data, stored_at)
+
+
+def _heard(message: Raw | None) -> Raw:
+    if message is None:
+        raise _Gap("the connection was lost, and perhaps the consumer with it")
+    return message
 
 
 async def next_batch(batches: AsyncGenerator[Batch, None], doing: str) -> Batch:

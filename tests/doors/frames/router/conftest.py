@@ -16,11 +16,11 @@ from support.servers import config_for, forget
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def names(nats_url: str) -> AsyncIterator[NatsBackendConfig]:
+async def names(module_nats_url: str) -> AsyncIterator[NatsBackendConfig]:
     """The streams and buckets of all routers here."""
-    config = config_for(nats_url, auth_pepper=PEPPER)
+    config = config_for(module_nats_url, auth_pepper=PEPPER)
     yield config
-    link = await open_link(nats_url, "tests")
+    link = await open_link(module_nats_url, "tests")
     await forget(link, config)
     await link.close()
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pyoco_server.ports.nats.memory.configs import consumer_config, stream_config
 from pyoco_server.ports.nats.memory.consumer import Consumer, Pull
-from pyoco_server.ports.nats.memory.stream import SECOND_NS, Message, Refusal, Stream, instant
+from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, instant
+from pyoco_server.ports.nats.memory.stream import Refusal, Stream
 from pyoco_server.ports.nats.memory.subjects import overlaps
 
 if TYPE_CHECKING:
@@ -20,7 +22,21 @@ __all__ = ["Api"]
 
 _PAGE = 256
 _SUBJECTS_PAGE = 100_000
+_NAMES_PAGE = 1024
 _Body = dict[str, Any]
+#: Answers whose type is not made of the words of the request.
+_KINDS = {"CONSUMER.DURABLE.CREATE": "consumer_create", "INFO": "account_info"}
+#: Settings of a consumer that cannot be changed, and what the server calls them.
+_FIXED = {
+    "deliver_policy": "deliver policy",
+    "opt_start_seq": "start sequence",
+    "opt_start_time": "start time",
+    "ack_policy": "ack policy",
+    "replay_policy": "replay policy",
+    "idle_heartbeat": "heart beats",
+    "flow_control": "flow control",
+    "max_waiting": "max waiting",
+}
 
 
 class Api:
@@ -40,6 +56,7 @@ class Api:
             "CONSUMER.DURABLE.CREATE": self._create_consumer,
             "CONSUMER.INFO": self._consumer_info,
             "CONSUMER.LIST": self._consumer_list,
+            "CONSUMER.NAMES": self._consumer_names,
             "CONSUMER.DELETE": self._delete_consumer,
             "INFO": self._account,
         }
@@ -50,18 +67,22 @@ class Api:
             return
         tokens = path.split(".")
         for size in (3, 2, 1):
-            known = self._calls.get(".".join(tokens[:size]))
-            if known is not None:
-                self._reply(reply, known, tokens[size:], data)
+            name = ".".join(tokens[:size])
+            if name in self._calls:
+                self._reply(reply, name, tokens[size:], data)
                 return
         if reply:
             self._server.status(reply, "503")
 
-    def _reply(self, reply: str, known: Callable[[list[str], _Body], _Body], words: list[str], data: bytes) -> None:
+    def _reply(self, reply: str, name: str, words: list[str], data: bytes) -> None:
+        kind = _KINDS.get(name) or name.lower().replace(".", "_")
+        answer: _Body = {"type": f"io.nats.jetstream.api.v1.{kind}_response"}
         try:
-            answer = known(words, json.loads(data) if data else {})
+            answer |= self._calls[name](words, json.loads(data) if data else {})
         except Refusal as error:
-            answer = {"type": "io.nats.jetstream.api.v1.error", "error": error.as_json()}
+            answer["error"] = error.as_json()
+            if name == "STREAM.INFO":
+                answer |= {"total": 0, "offset": 0, "limit": 0}
         if reply:
             self._server.send(reply, json.dumps(answer).encode())
 
@@ -80,45 +101,48 @@ class Api:
     # Streams.
 
     def _create_stream(self, words: list[str], body: _Body) -> _Body:
-        name, config = words[0], Stream.complete(body)
+        name, config = words[0], stream_config(body)
         existing = self._server.streams.get(name)
         if existing is not None:
             if existing.config != config:
                 raise Refusal(400, 10058, "stream name already in use with a different configuration")
-            return self._described(existing)
-        if config["num_replicas"] > 1:
-            raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
-        taken = [subject for each in self._server.streams.values() for subject in each.config["subjects"]]
-        if any(overlaps(one, other) for one in config["subjects"] for other in taken):
-            raise Refusal(400, 10065, "subjects overlap with an existing stream")
+            return self._described(existing) | {"did_create": True}
+        self._check_stream(name, config)
         return self._described(self._server.make_stream(config)) | {"did_create": True}
 
     def _update_stream(self, words: list[str], body: _Body) -> _Body:
-        stream = self._stream(words[0])
-        if body.get("num_replicas", 1) > 1:
-            raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
-        stream.config = Stream.complete(body)
+        stream, config = self._stream(words[0]), stream_config(body)
+        self._check_stream(stream.name, config)
+        self._server.change_stream(stream, config)
         return self._described(stream)
+
+    def _check_stream(self, name: str, config: _Body) -> None:
+        if config["num_replicas"] > 1:
+            raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
+        others = [each for each in self._server.streams.values() if each.name != name]
+        taken = [subject for each in others for subject in each.config["subjects"]]
+        if any(overlaps(one, other) for one in config["subjects"] for other in taken):
+            raise Refusal(400, 10065, "subjects overlap with an existing stream")
 
     def _stream_info(self, words: list[str], body: _Body) -> _Body:
         stream = self._stream(words[0])
-        answer = self._described(stream)
-        if body.get("deleted_details") and (gone := stream.gaps()):
-            answer["state"]["deleted"] = gone
-        if "subjects_filter" in body:
-            counts = sorted(stream.counts(body["subjects_filter"]).items())
+        state = stream.state(with_deleted=bool(body.get("deleted_details")))
+        answer: _Body = {"total": 0, "offset": 0, "limit": 0} | self._described(stream, state)
+        answer["cluster"] = {"leader": "memory"}  # said without a cluster, too
+        counts = sorted(stream.messages.counts(body["subjects_filter"]).items()) if "subjects_filter" in body else []
+        if counts:
             offset = body.get("offset", 0)
-            page = dict(counts[offset : offset + _SUBJECTS_PAGE])
-            answer["state"]["subjects"] = page or None
+            state["subjects"] = dict(counts[offset : offset + _SUBJECTS_PAGE])
             answer |= {"total": len(counts), "offset": offset, "limit": _SUBJECTS_PAGE}
         return answer
 
-    def _described(self, stream: Stream) -> _Body:
+    def _described(self, stream: Stream, state: _Body | None = None) -> _Body:
+        state = stream.state() if state is None else state
+        state["consumer_count"] = len(self._living(stream.name))
         return {
-            "type": "io.nats.jetstream.api.v1.stream_info_response",
             "config": dict(stream.config),
             "created": instant(stream.created_ns),
-            "state": stream.state() | {"consumer_count": len(self._living(stream.name))},
+            "state": state,
             "ts": instant(time.time_ns()),
         }
 
@@ -141,7 +165,12 @@ class Api:
             if any(overlaps(wanted, subject) for subject in each.config["subjects"])
         )
         offset = body.get("offset", 0)
-        return {"total": len(names), "offset": offset, "limit": 1024, "streams": names[offset : offset + 1024]}
+        return {
+            "total": len(names),
+            "offset": offset,
+            "limit": _NAMES_PAGE,
+            "streams": names[offset : offset + _NAMES_PAGE] or None,
+        }
 
     def _stream_list(self, _: list[str], body: _Body) -> _Body:
         names, offset = sorted(self._server.streams), body.get("offset", 0)
@@ -152,7 +181,7 @@ class Api:
         return {
             "type": "io.nats.jetstream.api.v1.account_info_response",
             "memory": 0,
-            "storage": sum(each.bytes for each in self._server.streams.values()),
+            "storage": sum(each.messages.bytes for each in self._server.streams.values()),
             "streams": len(self._server.streams),
             "consumers": sum(len(self._living(name)) for name in self._server.streams),
             "limits": {"max_memory": -1, "max_storage": -1, "max_streams": -1, "max_consumers": -1},
@@ -162,17 +191,19 @@ class Api:
     # Messages.
 
     def _get_message(self, words: list[str], body: _Body) -> _Body:
-        stream = self._stream(words[0])
+        messages = self._stream(words[0]).messages
         found: Message | None
         if "last_by_subj" in body:
-            found = stream.last(body["last_by_subj"])
+            found = messages.last(body["last_by_subj"])
         elif "next_by_subj" in body:
-            found = stream.next(body["next_by_subj"], body.get("seq", 1))
+            found = messages.next(body["next_by_subj"], body.get("seq", 1))
         elif "start_time" in body:
-            since = datetime.fromisoformat(body["start_time"])
-            found = stream.since_time(int(since.timestamp() * SECOND_NS))
+            since_ns = int(datetime.fromisoformat(body["start_time"]).timestamp() * SECOND_NS)
+            found = next((each for each in messages.since(0) if each.time_ns >= since_ns), None)
+        elif body.get("seq"):
+            found = messages.get(body["seq"])
         else:
-            found = stream.messages.get(body.get("seq", 0))
+            raise Refusal(400, 10003, "bad request")
         if found is None:
             raise Refusal(404, 10037, "no message found")
         message: _Body = {"subject": found.subject, "seq": found.seq, "time": instant(found.time_ns)}
@@ -186,6 +217,10 @@ class Api:
         stream = self._stream(words[0])
         if stream.config["deny_delete"]:
             raise Refusal(500, 10057, "message delete not permitted")
+        if body["seq"] > stream.messages.last_seq:
+            raise Refusal(500, 10057, "stream store EOF")
+        if body["seq"] < stream.messages.first_seq:
+            raise Refusal(500, 10057, "no message found")
         if not stream.remove(body["seq"]):
             raise Refusal(400, 10043, f"sequence {body['seq']} not found")
         return {"success": True}
@@ -199,9 +234,9 @@ class Api:
         return found
 
     def _create_consumer(self, words: list[str], body: _Body) -> _Body:
-        stream = self._stream(words[0])
-        config = Consumer.complete(body["config"])
-        name = config.get("durable_name") or config.get("name") or words[1]
+        stream, given = self._stream(words[0]), body["config"]
+        name = given.get("durable_name") or given.get("name") or words[1]
+        config = consumer_config(given, name)
         living = self._living(stream.name)
         existing = living.get(name)
         if existing is not None:
@@ -222,17 +257,22 @@ class Api:
     def _change_consumer(existing: Consumer, config: _Body, action: str) -> _Body:
         if action == "create" and existing.config != config:
             raise Refusal(400, 10148, "consumer already exists")
-        existing.config |= config
+        for key, text in _FIXED.items():
+            if existing.config.get(key) != config.get(key):
+                raise Refusal(500, 10012, f"{text} can not be updated")
+        if existing.config != config:
+            existing.change(config)
         return existing.info()
 
     @staticmethod
     def _check_unique(living: dict[str, Consumer], config: _Body) -> None:
-        if config.get("ack_policy") != "explicit":
-            raise Refusal(400, 10098, "workqueue stream requires explicit ack")
-        mine = config.get("filter_subject") or ">"
-        for each in living.values():
-            if overlaps(mine, each.filter):
-                raise Refusal(400, 10100, "filtered consumer not unique on workqueue stream")
+        if config["ack_policy"] != "explicit":
+            raise Refusal(400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream")
+        mine = config.get("filter_subject")
+        if not mine and living:
+            raise Refusal(400, 10099, "multiple non-filtered consumers not allowed on workqueue stream")
+        if any(overlaps(mine or ">", each.filter) for each in living.values()):
+            raise Refusal(400, 10100, "filtered consumer not unique on workqueue stream")
 
     def _consumer_info(self, words: list[str], _: _Body) -> _Body:
         return self._consumer(words[0], words[1]).info()
@@ -241,6 +281,11 @@ class Api:
         living, offset = self._living(self._stream(words[0]).name), body.get("offset", 0)
         page = [living[name].info() for name in sorted(living)[offset : offset + _PAGE]]
         return {"total": len(living), "offset": offset, "limit": _PAGE, "consumers": page}
+
+    def _consumer_names(self, words: list[str], body: _Body) -> _Body:
+        names, offset = sorted(self._living(self._stream(words[0]).name)), body.get("offset", 0)
+        page = names[offset : offset + _NAMES_PAGE]
+        return {"total": len(names), "offset": offset, "limit": _NAMES_PAGE, "consumers": page}
 
     def _delete_consumer(self, words: list[str], _: _Body) -> _Body:
         consumer = self._consumer(words[0], words[1])

@@ -27,16 +27,13 @@ _Callback = Callable[[], Awaitable[None]]
 
 
 class MemorySubscription:
-    """One subscription of one client. `_id` is its number, as in the library."""
+    """One subscription of one client, with its number there."""
 
     def __init__(self, client: MemoryClient, number: int, subject: str) -> None:
-        self._client, self._id, self.subject = client, number, subject
+        self._client, self.number, self.subject = client, number, subject
 
     async def unsubscribe(self, limit: int = 0) -> None:
         self._client.unsubscribe(self)
-
-    def _stop_processing(self) -> None:
-        """As in the library: nothing is under way that would have to be stopped."""
 
 
 class MemoryClient:
@@ -50,7 +47,9 @@ class MemoryClient:
         self.max_payload = MAX_PAYLOAD_BYTES
         self.is_connected = False
         self.is_closed = False
-        self._server_info: dict[str, Any] = {"version": _VERSION, "max_payload": MAX_PAYLOAD_BYTES, "jetstream": True}
+        #: How many there have been. What was under way over an earlier one is lost.
+        self.connections = 0
+        self.server_info: Mapping[str, Any] = {"version": _VERSION, "max_payload": MAX_PAYLOAD_BYTES, "jetstream": True}
         self._server: MemoryNats | None = None
         self._prefix = "_INBOX"
         self._nuid = NUID()
@@ -59,19 +58,20 @@ class MemoryClient:
         self._listeners: dict[int, Callable[[Raw], None]] = {}
         #: What was said while there was no connection, and its size.
         self._pending: list[tuple[str, str, bytes, bytes]] = []
-        self._pending_data_size = 0
+        self._pending_bytes = 0
         self._callbacks: dict[str, _Callback] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, servers: list[str], inbox_prefix: str = "_INBOX", **options: Any) -> None:
         """To the first of `servers`; raises NoServersError when it takes no connections."""
-        self._loop, self._context = asyncio.get_running_loop(), contextvars.copy_context()
+        self._loop, self.context = asyncio.get_running_loop(), contextvars.copy_context()
         self._prefix = inbox_prefix
         self._callbacks = {name: options[name] for name in ("disconnected_cb", "reconnected_cb") if name in options}
         self._server = server_at(servers[0])
-        if not self._server.is_up:
+        if not self._server.accepts(self):
             raise nats.errors.NoServersError
         self._server.connect(self)
+        self.connections += 1
         self.is_connected = True
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class MemoryClient:
     def call_soon(self, act: Callable[[], None]) -> None:
         """In the loop and the context of this connection; a loop that has ended hears nothing more."""
         if not self._loop.is_closed():
-            self._loop.call_soon(act, context=self._context)
+            self._loop.call_soon(act, context=self.context)
 
     # What is heard.
 
@@ -105,11 +105,11 @@ class MemoryClient:
 
     def forget(self, subscription: Subscription) -> None:
         """The listener hears nothing more."""
-        self._listeners.pop(subscription._id, None)
+        self._listeners.pop(_number(subscription), None)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Nothing more is sent to it. What is under way still reaches the listener, until it is forgotten."""
-        number = subscription._id
+        number = _number(subscription)
         self._subjects.pop(number, None)
         server = self._server
         if self.is_connected and server is not None:
@@ -140,10 +140,10 @@ class MemoryClient:
             self._publish(subject, reply, data, head)
             return
         size = len(head) + len(data)
-        if self._pending_data_size + size > _PENDING_BYTES_MAX:
+        if self._pending_bytes + size > _PENDING_BYTES_MAX:
             raise nats.errors.OutboundBufferLimitError
         self._pending.append((subject, reply, data, head))
-        self._pending_data_size += size
+        self._pending_bytes += size
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: Mapping[str, str] | None = None
@@ -174,8 +174,12 @@ class MemoryClient:
         server.wire.up(self, lambda: server.wire.down(self, pong))
         return answered
 
-    async def _flush_pending(self, force_flush: bool = False) -> None:
+    async def send_pending(self) -> None:
         """Nothing is kept back while there is a connection."""
+
+    def drop_pending(self) -> None:
+        """Forget what was kept for the next connection."""
+        self._pending, self._pending_bytes = [], 0
 
     # Losses.
 
@@ -188,7 +192,7 @@ class MemoryClient:
         if self.is_closed or not self.is_connected:
             return
         self.is_connected = False
-        task = self._loop.create_task(self._reconnect(), context=self._context)
+        task = self._loop.create_task(self._reconnect(), context=self.context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -197,15 +201,16 @@ class MemoryClient:
         assert self._server is not None
         while not self.is_closed:
             await asyncio.sleep(_RECONNECT_SECONDS)
-            if self._server.is_up and not self.is_closed:
+            if self._server.accepts(self) and not self.is_closed:
                 break
         else:
             return
         self._server.connect(self)
+        self.connections += 1
         for number, subject in self._subjects.items():
             self._server.subscribe(self, number, subject)
         self.is_connected = True
-        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
         for said in pending:
             self._publish(*said)
         await self._call_back("reconnected_cb")
@@ -214,3 +219,8 @@ class MemoryClient:
         callback = self._callbacks.get(name)
         if callback is not None:
             await callback()
+
+
+def _number(subscription: Subscription) -> int:
+    assert isinstance(subscription, MemorySubscription)
+    return subscription.number

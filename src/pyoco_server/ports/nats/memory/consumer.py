@@ -1,9 +1,8 @@
 """Consumers: pulls with acknowledgements, and pushes to a subject.
 
-What the server does and our code has to live with is done here, too: an acknowledgement names a message and not a
-delivery, so that of a former holder counts (acks are not fenced); a message whose ack timer ends is delivered again;
-one that was delivered as often as it may be is given up with an advisory, and stays in its stream; and that is noticed
-only when somebody asks for work.
+What the server does and our code has to live with is done here, too: a message whose ack timer ends is delivered
+again; one that was delivered as often as it may be is given up with an advisory, and stays in its stream; and that is
+noticed only when somebody asks for work.
 """
 
 from __future__ import annotations
@@ -14,22 +13,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyoco_server.ports.nats.memory.stream import SECOND_NS, Message, Stream, instant
-from pyoco_server.ports.nats.memory.subjects import matches
+from pyoco_server.ports.nats.memory.configs import consumer_config
+from pyoco_server.ports.nats.memory.deliveries import Deliveries
+from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, instant
+from pyoco_server.ports.nats.memory.stream import Refusal, Stream
+from pyoco_server.ports.nats.memory.subjects import covers, matcher, overlaps
 
 __all__ = ["Consumer", "Outlet", "Pull"]
 
-#: What a consumer that acknowledges explicitly has without settings of its own, as the server shows it.
-_DEFAULTS: dict[str, Any] = {"ack_wait": 30 * SECOND_NS, "max_deliver": -1, "max_ack_pending": 1000, "max_waiting": 512}
+
+_POLICIES = ("all", "new", "by_start_sequence")
 
 
 class Outlet(Protocol):
     """What a consumer needs from the server around it."""
 
-    def deliver(self, to: str, message: Message, reply: str) -> bool:
-        """Send a stored message. False: nobody listens there."""
+    def deliver(self, to: str, message: Message, reply: str) -> None:
+        """Send a stored message."""
 
-    def status(self, to: str, line: str, **headers: object) -> None: ...
+    def status(self, to: str, line: str, headers: Mapping[str, object] | None = None) -> None: ...
 
     def has_interest(self, subject: str) -> bool: ...
 
@@ -39,9 +41,9 @@ class Outlet(Protocol):
         """Call `act` at this time of the server's clock, or soon after."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Pull:
-    """A request for messages that waits at the server."""
+    """A request for messages that waits at the server. `max_bytes` is what is left of it; 0: no limit."""
 
     reply: str
     batch: int
@@ -49,105 +51,127 @@ class Pull:
     no_wait: bool
     max_bytes: int
     heartbeat_ns: int
-    got: int = 0
 
-
-@dataclass
-class _Pending:
-    """A delivered message that nobody has answered for."""
-
-    consumer_seq: int
-    due_ns: int
+    @property
+    def left(self) -> dict[str, object]:
+        return {"Nats-Pending-Messages": self.batch, "Nats-Pending-Bytes": self.max_bytes}
 
 
 class Consumer:
     def __init__(self, stream: Stream, name: str, config: Mapping[str, Any], outlet: Outlet) -> None:
         self.stream, self.name, self.outlet = stream, name, outlet
-        self.config = self.complete(config)
-        self.created_ns = self.active_ns = time.time_ns()
-        self.filter: str = self.config.get("filter_subject") or ">"
-        self.is_push = bool(self.config.get("deliver_subject"))
-        self.is_explicit = self.config.get("ack_policy", "none") == "explicit"
-        start = self.config.get("opt_start_seq", 1)
-        self._next_seq: int = start if self.config.get("deliver_policy") == "by_start_sequence" else 1
-        if self.config.get("deliver_policy") == "new":
-            self._next_seq = stream.last_seq + 1
-        self._consumer_seq = 0
-        self._delivered_seq = 0
-        self.pending: dict[int, _Pending] = {}
-        self._again: list[int] = []
-        self._counts: dict[int, int] = {}
+        self.created_ns = self._active_ns = self._sent_ns = time.time_ns()
+        self.config = consumer_config(config, name)
+        self.is_push = "deliver_subject" in self.config
+        self.is_explicit = self.config["ack_policy"] == "explicit"
+        self.deliveries = Deliveries(self._first_seq())
         self.waiting: list[Pull] = []
-        self._is_deleted = False
-        self._sent_ns = time.time_ns()
+        self.is_deleted = False
+        self._set_filter()
         stream.on_stored.append(self._on_stored)
+        stream.on_ready.append(self._on_ready)
         stream.on_removed.append(self._on_removed)
+        stream.on_purged.append(self._on_purged)
         if self.is_push:
-            self._beat()
-        elif self.config.get("inactive_threshold") and not self.config.get("durable_name"):
+            self._watch_listener()
+        elif "inactive_threshold" in self.config:
             self._watch_activity()
 
-    @staticmethod
-    def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-        """With the server's defaults."""
-        if config.get("ack_policy", "none") != "explicit" or config.get("deliver_subject"):
-            return dict(config)
-        return _DEFAULTS | dict(config)
+    def _first_seq(self) -> int:
+        messages, policy = self.stream.messages, self.config["deliver_policy"]
+        if policy not in _POLICIES:
+            raise Refusal(501, 10003, f"the JetStream in memory has no deliver policy {policy!r}")
+        if policy == "new":
+            return messages.last_seq + 1
+        start = self.config.get("opt_start_seq", 1) if policy == "by_start_sequence" else 1
+        return max(start, messages.first_seq, 1)
+
+    def _set_filter(self) -> None:
+        self.filter: str = self.config.get("filter_subject") or ">"
+        self._matches = matcher(self.filter)
+        self._count_unseen()
+
+    def _count_unseen(self) -> None:
+        """Messages that were never delivered. Each change keeps the number up to date; a purge counts again."""
+        self._unseen = sum(1 for _ in self.stream.messages.since(self.deliveries.next_seq, self.filter))
+
+    def change(self, config: dict[str, Any]) -> None:
+        """New settings, complete."""
+        self.config = config
+        self._set_filter()
+        self.serve()
 
     def delete(self) -> None:
-        self._is_deleted = True
+        self.is_deleted = True
         self.stream.on_stored.remove(self._on_stored)
+        self.stream.on_ready.remove(self._on_ready)
         self.stream.on_removed.remove(self._on_removed)
+        self.stream.on_purged.remove(self._on_purged)
         for pull in self.waiting:
-            self.outlet.status(pull.reply, "409 Consumer Deleted", **_left(pull))
+            self.outlet.status(pull.reply, "409 Consumer Deleted", pull.left)
         self.waiting.clear()
-
-    @property
-    def is_deleted(self) -> bool:
-        return self._is_deleted
 
     # What the stream does.
 
     def _on_stored(self, message: Message) -> None:
-        if matches(self.filter, message.subject):
+        if message.seq >= self.deliveries.next_seq and self._matches(message.subject):
+            self._unseen += 1
+
+    def _on_ready(self, message: Message) -> None:
+        if (self.waiting or self.is_push) and self._matches(message.subject):
             self.serve()
 
     def _on_removed(self, message: Message) -> None:
-        self.pending.pop(message.seq, None)
-        self._counts.pop(message.seq, None)
-        if message.seq in self._again:
-            self._again.remove(message.seq)
+        if message.seq >= self.deliveries.next_seq and self._matches(message.subject):
+            self._unseen -= 1
+        self.deliveries.removed(message)
+
+    def _on_purged(self, pattern: str) -> None:
+        messages = self.stream.messages
+        if overlaps(pattern, self.filter):
+            first = messages.first_seq
+            if pattern != ">" and covers(pattern, self.filter):
+                left = messages.next(self.filter, 0)
+                first = left.seq if left else messages.last_seq + 1
+            self.deliveries.purged(first, lambda seq: seq not in messages)
+        self._count_unseen()
 
     # Pulls.
 
     def ask(self, pull: Pull) -> None:
-        self.active_ns = time.time_ns()
+        self._active_ns = time.time_ns()
         self._drop_dead_pulls()
-        if len(self.waiting) >= self.config.get("max_waiting", _DEFAULTS["max_waiting"]):
+        if len(self.waiting) >= self.config["max_waiting"]:
             self.outlet.status(pull.reply, "409 Exceeded MaxWaiting")
+            return
+        if pull.no_wait and not self._unseen and not self.deliveries.again:
+            self.outlet.status(pull.reply, "404 No Messages")
             return
         self.waiting.append(pull)
         self.serve()
-        if pull in self.waiting:
-            if pull.no_wait:
-                self.waiting.remove(pull)
-                line = "408 Request Timeout" if pull.got else "404 No Messages"
-                self.outlet.status(pull.reply, line, **(_left(pull) if pull.got else {}))
-                return
-            if pull.expires_ns:
-                self.outlet.call_at(pull.expires_ns, lambda: self._expire(pull))
-            if pull.heartbeat_ns:
-                self._beat_for(pull)
+        if pull not in self.waiting:
+            return
+        if pull.no_wait and not self._is_stalled:  # measured: it waits while too much is unanswered
+            self.waiting.remove(pull)
+            self.outlet.status(pull.reply, "404 No Messages")
+            return
+        if pull.expires_ns:
+            self.outlet.call_at(pull.expires_ns, lambda: self._expire(pull))
+        if pull.heartbeat_ns:
+            self._beat_for(pull)
+
+    def _end(self, pull: Pull, line: str) -> None:
+        self.waiting.remove(pull)
+        self.outlet.status(pull.reply, line, pull.left)
 
     def _expire(self, pull: Pull) -> None:
         if pull in self.waiting:
-            self.waiting.remove(pull)
-            self.active_ns = time.time_ns()
-            self.outlet.status(pull.reply, "408 Request Timeout", **_left(pull))
+            self._active_ns = time.time_ns()
+            self._end(pull, "408 Request Timeout")
 
     def _beat_for(self, pull: Pull) -> None:
         def beat() -> None:
-            if pull in self.waiting and not self._is_deleted:
+            if pull in self.waiting and not self.is_deleted:
                 if time.time_ns() - self._sent_ns >= pull.heartbeat_ns:
                     self.outlet.status(pull.reply, "100 Idle Heartbeat")
                 self._beat_for(pull)
@@ -162,149 +186,164 @@ class Consumer:
         if self.is_push:
             self._push()
             return
-        while self.waiting and not self._is_deleted:
-            pull = self.waiting[0]
-            if not self.outlet.has_interest(pull.reply):
-                self.waiting.remove(pull)
-                continue
+        while self.waiting and not self.is_deleted:
             message, count = self._next()
             if message is None:
                 return
-            if pull.max_bytes and message.size > pull.max_bytes:
+            reply = self._reply(message, count)
+            pull = self._next_pull(len(message.subject) + len(reply) + len(message.head) + len(message.data))
+            if pull is None:
                 self._put_back(message, count)
-                self.waiting.remove(pull)
-                self.outlet.status(pull.reply, "409 Message Size Exceeds MaxBytes", **_left(pull))
                 return
-            self._hand_out(pull, message, count)
+            self._send(pull.reply, message, reply)
 
-    def _hand_out(self, pull: Pull, message: Message, count: int) -> None:
-        pull.got += 1
-        pull.batch -= 1
-        if pull.batch <= 0:
-            self.waiting.remove(pull)
-        else:  # the next message goes to the next one who waits
-            self.waiting.append(self.waiting.pop(self.waiting.index(pull)))
-        self._send(pull.reply, message, count)
+    def _next_pull(self, size: int) -> Pull | None:
+        """The request that gets the next message, which has this size with its reply subject."""
+        while self.waiting:
+            pull = self.waiting[0]
+            if not self.outlet.has_interest(pull.reply):
+                del self.waiting[0]
+                continue
+            if 0 < pull.max_bytes < size:
+                self._end(pull, "409 Message Size Exceeds MaxBytes")
+                continue
+            if pull.max_bytes:
+                pull.max_bytes -= size
+                pull.batch = pull.batch if pull.max_bytes else 1
+            pull.batch -= 1
+            del self.waiting[0]
+            if pull.batch > 0:  # the next message goes to the next request
+                self.waiting.append(pull)
+            return pull
+        return None
 
-    def _send(self, to: str, message: Message, count: int) -> None:
-        self._consumer_seq += 1
-        self._delivered_seq = max(self._delivered_seq, message.seq)
+    def _send(self, to: str, message: Message, reply: str) -> None:
         self._sent_ns = time.time_ns()
         if self.is_explicit:
-            self._counts[message.seq] = count
-            self._hold(message.seq)
-        self.outlet.deliver(to, message, self._reply(message, count))
+            due_ns = self._sent_ns + self.config["ack_wait"]
+            self.deliveries.delivered(message.seq, due_ns)
+            self.outlet.call_at(due_ns, lambda: self._overdue(message.seq))
+        else:
+            self.deliveries.delivered_for_good(message.seq)
+        self.outlet.deliver(to, message, reply)
 
     def _reply(self, message: Message, count: int) -> str:
         return (
-            f"$JS.ACK.{self.stream.name}.{self.name}.{count}.{message.seq}.{self._consumer_seq}."
-            f"{message.time_ns}.{self.unseen}"
+            f"$JS.ACK.{self.stream.name}.{self.name}.{count}.{message.seq}.{self.deliveries.number + 1}."
+            f"{message.time_ns}.{self._unseen}"
         )
 
     def _next(self) -> tuple[Message | None, int]:
         """The next message to deliver, and how often it will have been delivered then."""
-        limit = self.config.get("max_deliver", -1)
-        while self._again:
-            seq = self._again.pop(0)
+        held, limit = self.deliveries, self.config["max_deliver"]
+        while held.again:
+            seq, count = held.take_again()
             message = self.stream.messages.get(seq)
-            if message is None or seq not in self.pending:
-                continue
-            count = self._counts.get(seq, 0) + 1
             if 0 < limit < count:
-                del self.pending[seq]
-                self.outlet.advise("MAX_DELIVERIES", self.stream.name, self.name, stream_seq=seq, deliveries=count - 1)
-                continue
-            return message, count
-        if self.is_explicit and len(self.pending) >= self.config["max_ack_pending"] > 0:
+                held.give_up(seq)
+                if count == limit + 1:
+                    facts = {"stream_seq": seq, "deliveries": count - 1}
+                    self.outlet.advise("MAX_DELIVERIES", self.stream.name, self.name, **facts)
+            elif message is None:
+                held.uncount(seq)
+            else:
+                return message, count
+        if self._is_stalled:
             return None, 0
-        message = self.stream.next(self.filter, self._next_seq)
-        if message is None:
+        message = self.stream.messages.next(self.filter, held.next_seq)
+        if message is None:  # nothing that was looked at is looked at again
+            held.next_seq = max(held.next_seq, self.stream.messages.last_seq + 1)
             return None, 0
-        self._next_seq = message.seq + 1
+        held.next_seq = message.seq + 1
+        self._unseen -= 1
         return message, 1
 
+    @property
+    def _is_stalled(self) -> bool:
+        """As many messages as allowed are unanswered: nothing new is delivered."""
+        return self.is_explicit and 0 < int(self.config["max_ack_pending"]) <= len(self.deliveries.unanswered)
+
     def _put_back(self, message: Message, count: int) -> None:
-        """At the end of the line, and without counting a delivery."""
-        if count == 1 and message.seq not in self.pending:
-            self._next_seq = message.seq
+        if count == 1:
+            self.deliveries.next_seq = message.seq
+            self._unseen += 1
         else:
-            self._again.append(message.seq)
+            self.deliveries.put_back(message.seq)
 
-    # Answers. None of them is checked against the delivery that it answers.
+    # Answers.
 
-    def answer(self, seq: int, word: bytes) -> None:
-        self.active_ns = time.time_ns()
+    def answer(self, seq: int, number: int, word: bytes) -> None:
+        """`number`: of the delivery that is answered, as its reply subject says."""
+        self._active_ns = time.time_ns()
         if word in (b"", b"+ACK") or word.startswith(b"+TERM"):
-            self.pending.pop(seq, None)
-            self._counts.pop(seq, None)
-            if seq in self._again:
-                self._again.remove(seq)
-            if self.stream.is_work_queue:
+            if self.deliveries.settle(seq) and self.stream.is_work_queue:
                 self.stream.remove(seq)
             self.serve()
         elif word.startswith(b"-NAK"):
-            self._refuse(seq, word[4:].strip())
-        elif word == b"+WPI" and seq in self.pending:
-            self._hold(seq)
+            self._refuse(seq, number, word[4:].strip())
+        elif word == b"+WPI" and seq in self.deliveries.unanswered:
+            self._hold(seq, self.config["ack_wait"])
 
-    def _refuse(self, seq: int, options: bytes) -> None:
-        held = self.pending.get(seq)
-        if held is None:
+    def _refuse(self, seq: int, number: int, options: bytes) -> None:
+        if not self.deliveries.is_refusable(seq, number):
             return
         delay_ns = int(json.loads(options)["delay"]) if options else 0
         if delay_ns > 0:
+            self.deliveries.again.pop(seq, None)
             self._hold(seq, delay_ns)
-        elif seq not in self._again:
-            self._again.append(seq)
+        else:
+            self.deliveries.again.setdefault(seq)
             self.serve()
 
-    def _hold(self, seq: int, ns: int | None = None) -> None:
-        if ns is None:
-            ns = self.config["ack_wait"]
-            held = self.pending.get(seq)
-            consumer_seq = self._consumer_seq if held is None or seq not in self._again else held.consumer_seq
-        else:
-            consumer_seq = self.pending[seq].consumer_seq
-        due = time.time_ns() + ns
-        self.pending[seq] = _Pending(consumer_seq, due)
-        if seq in self._again:
-            self._again.remove(seq)
-        self.outlet.call_at(due, lambda: self._overdue(seq))
+    def _hold(self, seq: int, ns: int) -> None:
+        due_ns = time.time_ns() + ns
+        self.deliveries.unanswered[seq].due_ns = due_ns
+        self.outlet.call_at(due_ns, lambda: self._overdue(seq))
 
     def _overdue(self, seq: int) -> None:
-        held = self.pending.get(seq)
-        if self._is_deleted or held is None or held.due_ns > time.time_ns() or seq in self._again:
+        held = self.deliveries.unanswered.get(seq)
+        if self.is_deleted or held is None or held.due_ns > time.time_ns():
             return
-        self._again.append(seq)
+        if seq not in self.stream.messages:
+            self.deliveries.settle(seq)
+        else:
+            self.deliveries.again.setdefault(seq)
         self.serve()
+
+    def expire_all(self) -> None:
+        """End every ack timer now, as a server does that has lost its timers."""
+        for held in self.deliveries.unanswered.values():
+            held.due_ns = 0
+        for seq in list(self.deliveries.unanswered):
+            self._overdue(seq)
 
     # Pushes.
 
     def _push(self) -> None:
         to = self.config["deliver_subject"]
-        while self.outlet.has_interest(to) and not self._is_deleted:
-            message = self.stream.next(self.filter, self._next_seq)
+        while self.outlet.has_interest(to) and not self.is_deleted:
+            message, count = self._next()
             if message is None:
                 return
-            self._next_seq = message.seq + 1
-            self.active_ns = time.time_ns()
-            self._send(to, message, 1)
+            self._active_ns = time.time_ns()
+            self._send(to, message, self._reply(message, count))
 
-    def _beat(self) -> None:
-        """Once in each heartbeat: says that nothing is there, or goes when nobody has listened for too long."""
+    def _watch_listener(self) -> None:
+        """Once in each heartbeat: says that nothing is there, or deletes a consumer that nobody has heard for long."""
         every_ns = self.config.get("idle_heartbeat") or SECOND_NS
 
         def beat() -> None:
-            if self._is_deleted:
+            if self.is_deleted:
                 return
             now = time.time_ns()
             to = self.config["deliver_subject"]
             if self.outlet.has_interest(to):
-                self.active_ns = now
-                if self.config.get("idle_heartbeat") and now - self._sent_ns >= every_ns // 2:
-                    last = {"Nats-Last-Consumer": self._consumer_seq, "Nats-Last-Stream": self._delivered_seq}
-                    self.outlet.status(to, "100 Idle Heartbeat", **last)
-            elif self.is_idle(now):
+                self._active_ns = now
+                if "idle_heartbeat" in self.config and now - self._sent_ns >= every_ns // 2:
+                    held = self.deliveries
+                    last = {"Nats-Last-Consumer": held.number, "Nats-Last-Stream": held.last_seq}
+                    self.outlet.status(to, "100 Idle Heartbeat", last)
+            elif self._is_idle(now):
                 self.delete()
                 return
             self.outlet.call_at(now + every_ns, beat)
@@ -313,48 +352,41 @@ class Consumer:
 
     def _watch_activity(self) -> None:
         def look() -> None:
-            if self._is_deleted:
+            if self.is_deleted:
                 return
             now = time.time_ns()
             self._drop_dead_pulls()
             if self.waiting:
-                self.active_ns = now
-            if self.is_idle(now):
+                self._active_ns = now
+            if self._is_idle(now):
                 self.delete()
             else:
                 self.outlet.call_at(now + self.config["inactive_threshold"], look)
 
         self.outlet.call_at(time.time_ns() + self.config["inactive_threshold"], look)
 
-    def is_idle(self, now_ns: int) -> bool:
+    def _is_idle(self, now_ns: int) -> bool:
         """Whether nobody has used it for as long as it was made to be kept."""
         threshold = self.config.get("inactive_threshold", 0)
-        return bool(threshold) and now_ns - self.active_ns >= threshold
+        return bool(threshold) and now_ns - self._active_ns >= threshold
 
     # What is shown.
 
-    @property
-    def unseen(self) -> int:
-        """Messages that were never delivered."""
-        return sum(1 for _ in self.stream.since(self._next_seq, self.filter))
-
     def info(self) -> dict[str, Any]:
         self._drop_dead_pulls()
-        floor = min(self.pending) - 1 if self.pending else self._next_seq - 1
+        held = self.deliveries
+        number, seq = held.floor
         return {
             "stream_name": self.stream.name,
             "name": self.name,
             "created": instant(self.created_ns),
-            "config": self.config,
-            "delivered": {"consumer_seq": self._consumer_seq, "stream_seq": self._next_seq - 1},
-            "ack_floor": {"consumer_seq": self._consumer_seq - len(self.pending), "stream_seq": floor},
-            "num_ack_pending": len(self.pending),
-            "num_redelivered": sum(1 for seq, count in self._counts.items() if count > 1 and seq in self.pending),
+            "config": dict(self.config),
+            "delivered": {"consumer_seq": held.number, "stream_seq": held.last_seq},
+            "ack_floor": {"consumer_seq": number, "stream_seq": seq},
+            "num_ack_pending": len(held.unanswered),
+            # Measured: what was given up is counted, too, but nothing where one delivery is all.
+            "num_redelivered": len(held.repeats) if self.config["max_deliver"] != 1 else 0,
             "num_waiting": len(self.waiting),
-            "num_pending": self.unseen,
+            "num_pending": self._unseen,
             "ts": instant(time.time_ns()),
         }
-
-
-def _left(pull: Pull) -> dict[str, object]:
-    return {"Nats-Pending-Messages": pull.batch, "Nats-Pending-Bytes": 0}

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import heapq
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.memory.api import Api
 from pyoco_server.ports.nats.memory.consumer import Consumer
-from pyoco_server.ports.nats.memory.stream import SECOND_NS, Message, Refusal, Stream, instant
-from pyoco_server.ports.nats.memory.subjects import is_pattern, matches
+from pyoco_server.ports.nats.memory.messages import Message, instant
+from pyoco_server.ports.nats.memory.stream import Refusal, Stream
+from pyoco_server.ports.nats.memory.subjects import SubjectTable, is_pattern
+from pyoco_server.ports.nats.memory.timer import Timer
 
 if TYPE_CHECKING:
     from pyoco_server.ports.nats.memory.client import MemoryClient
 
-__all__ = ["MAX_PAYLOAD_BYTES", "MemoryNats", "Wire", "drop_server", "server_at"]
+__all__ = ["MAX_PAYLOAD_BYTES", "MemoryNats", "Wire", "drop_server", "put_server", "server_at"]
 
 #: The default of nats-server.
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -39,46 +38,6 @@ class Wire:
         client.call_soon(act)
 
 
-class _Clock:
-    """Calls at times of `time.time_ns`, by one timer of the running loop.
-
-    A server may outlive the loop it was made in, as when several commands use it one after another. Its timer is set
-    again by whoever uses it next.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = count()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_ns = 0
-        self._context = contextvars.copy_context()
-
-    def call_at(self, ns: int, act: Callable[[], None]) -> None:
-        heapq.heappush(self._calls, (ns, next(self._numbers), act))
-        self.arm()
-
-    def arm(self) -> None:
-        if not self._calls:
-            return
-        loop = asyncio.get_running_loop()
-        due = self._calls[0][0]
-        if self._timer is not None and self._loop is loop and self._due_ns <= due:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._loop, self._due_ns = loop, due
-        seconds = max(0.0, (due - time.time_ns()) / SECOND_NS)
-        self._timer = loop.call_later(seconds, self._ring, context=self._context)
-
-    def _ring(self) -> None:
-        self._timer = None
-        now = time.time_ns()
-        while self._calls and self._calls[0][0] <= now:
-            heapq.heappop(self._calls)[2]()
-        self.arm()
-
-
 class MemoryNats:
     """One server without a cluster. Everything happens in the thread of the event loop that uses it."""
 
@@ -87,19 +46,20 @@ class MemoryNats:
         self.streams: dict[str, Stream] = {}
         self.consumers: dict[str, dict[str, Consumer]] = {}
         self._clients: dict[MemoryClient, dict[int, str]] = {}
-        #: Literal subjects are looked up; patterns are tried one by one.
+        #: Subscriptions by subject; one is known by the numbers of its connection and itself.
         self._literal: dict[str, dict[tuple[int, int], MemoryClient]] = {}
-        self._patterns: dict[str, dict[tuple[int, int], MemoryClient]] = {}
+        self._patterns: SubjectTable[tuple[int, int], MemoryClient] = SubjectTable()
+        self._stream_table: SubjectTable[str, Stream] = SubjectTable()
         self._numbers = count(1)
         self._ids: dict[MemoryClient, int] = {}
-        self._clock = _Clock()
+        self._timer = Timer()
         self._api = Api(self)
         self.is_up = True
 
     # Connections.
 
     def connect(self, client: MemoryClient) -> None:
-        self._clock.arm()
+        self._timer.arm()
         self._clients[client] = {}
         self._ids[client] = next(self._numbers)
 
@@ -117,39 +77,42 @@ class MemoryNats:
         if client not in self._clients:
             return
         self._clients[client][number] = subject
-        table = self._patterns if is_pattern(subject) else self._literal
-        table.setdefault(subject, {})[self._ids[client], number] = client
+        key = self._ids[client], number
+        if is_pattern(subject):
+            self._patterns.add(subject, key, client)
+        else:
+            self._literal.setdefault(subject, {})[key] = client
 
     def unsubscribe(self, client: MemoryClient, number: int) -> None:
         subject = self._clients.get(client, {}).pop(number, None)
         if subject is None:
             return
-        table = self._patterns if is_pattern(subject) else self._literal
-        listeners = table.get(subject, {})
-        listeners.pop((self._ids[client], number), None)
+        key = self._ids[client], number
+        if is_pattern(subject):
+            self._patterns.remove(subject, key)
+            return
+        listeners = self._literal[subject]
+        del listeners[key]
         if not listeners:
-            table.pop(subject, None)
+            del self._literal[subject]
 
     def _listeners(self, subject: str) -> list[tuple[int, MemoryClient]]:
         found = [(number, client) for (_, number), client in self._literal.get(subject, {}).items()]
-        for pattern, listeners in self._patterns.items():
-            if matches(pattern, subject):
-                found += [(number, client) for (_, number), client in listeners.items()]
-        return found
+        return found + [(number, client) for (_, number), client in self._patterns.find(subject)]
 
     def has_interest(self, subject: str) -> bool:
-        return bool(self._literal.get(subject)) or any(matches(pattern, subject) for pattern in self._patterns)
+        return subject in self._literal or self._patterns.has(subject)
 
     # Messages.
 
     def publish(self, client: MemoryClient | None, subject: str, reply: str, data: bytes, head: bytes) -> None:
         """A message from a client, or from the server itself."""
-        self._clock.arm()
+        self._timer.arm()
         if subject.startswith("$JS.API."):
             self._api.call(subject[8:], reply, data)
             return
         if subject.startswith("$JS.ACK."):
-            self._answer(subject, data)
+            self._answer(subject, reply, data)
             return
         listeners = self._listeners(subject)
         self._send(listeners, Raw(subject, reply, data, head))
@@ -162,38 +125,43 @@ class MemoryNats:
             self.wire.down(client, lambda number=number, client=client: client.hear(number, message), message.subject)  # type: ignore[misc]
 
     def _store(self, subject: str, reply: str, data: bytes, head: bytes) -> bool:
-        stream = next((each for each in self.streams.values() if each.covers(subject)), None)
+        _, stream = next(self._stream_table.find(subject), (None, None))
         if stream is None:
             return False
-        headers = Raw(subject, reply, data, head).headers if head else {}
+        message: Message | None = None
         try:
-            seq, is_duplicate = stream.store(subject, data, headers, head)
+            message, seq = stream.store(subject, data, Raw(subject, reply, data, head).headers if head else {}, head)
         except Refusal as error:
             answer: dict[str, object] = {"error": error.as_json(), "stream": stream.name, "seq": 0}
         else:
-            answer = {"stream": stream.name, "seq": seq} | ({"duplicate": True} if is_duplicate else {})
+            answer = {"stream": stream.name, "seq": seq} | ({} if message else {"duplicate": True})
         if reply and not stream.config.get("no_ack"):
             self.send(reply, json.dumps(answer).encode())
+        if message is not None:
+            stream.announce(message)
         return True
 
-    def _answer(self, subject: str, word: bytes) -> None:
-        _, _, stream, name, _, seq, *_ = subject.split(".")
+    def _answer(self, subject: str, reply: str, word: bytes) -> None:
+        _, _, stream, name, _, seq, number, *_ = subject.split(".")
         consumer = self.consumers.get(stream, {}).get(name)
-        if consumer is not None:
-            consumer.answer(int(seq), word)
+        if consumer is None or consumer.is_deleted or not consumer.is_explicit:
+            if reply:
+                self.status(reply, "503")
+            return
+        consumer.answer(int(seq), int(number), word)
+        if reply:
+            self.send(reply, b"")
 
     def send(self, subject: str, data: bytes) -> None:
         self._send(self._listeners(subject), Raw(subject, "", data, b""))
 
     # What consumers need.
 
-    def deliver(self, to: str, message: Message, reply: str) -> bool:
-        listeners = self._listeners(to)
-        self._send(listeners, Raw(message.subject, reply, message.data, message.head))
-        return bool(listeners)
+    def deliver(self, to: str, message: Message, reply: str) -> None:
+        self._send(self._listeners(to), Raw(message.subject, reply, message.data, message.head))
 
-    def status(self, to: str, line: str, **headers: object) -> None:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    def status(self, to: str, line: str, headers: Mapping[str, object] | None = None) -> None:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._send(self._listeners(to), Raw(to, "", b"", f"NATS/1.0 {line}\r\n{lines}\r\n".encode()))
 
     def advise(self, kind: str, stream: str, consumer: str, **facts: object) -> None:
@@ -208,20 +176,30 @@ class MemoryNats:
         self.publish(None, subject, "", json.dumps(body).encode(), b"")
 
     def call_at(self, ns: int, act: Callable[[], None]) -> None:
-        self._clock.call_at(ns, act)
+        self._timer.call_at(ns, act)
 
     # Streams.
 
     def make_stream(self, config: dict[str, Any]) -> Stream:
-        made = Stream(config, lambda due: self._clock.call_at(due, made.expire))
+        made = Stream(config, lambda due: self._timer.call_at(due, made.expire))
         self.streams[made.name] = made
         self.consumers[made.name] = {}
+        for subject in made.config["subjects"]:
+            self._stream_table.add(subject, made.name, made)
         return made
+
+    def change_stream(self, stream: Stream, config: dict[str, Any]) -> None:
+        for subject in stream.config["subjects"]:
+            self._stream_table.remove(subject, stream.name)
+        stream.change(config)
+        for subject in stream.config["subjects"]:
+            self._stream_table.add(subject, stream.name, stream)
 
     def delete_stream(self, name: str) -> None:
         for consumer in list(self.consumers.pop(name, {}).values()):
             consumer.delete()
-        del self.streams[name]
+        for subject in self.streams.pop(name).config["subjects"]:
+            self._stream_table.remove(subject, name)
 
     # Faults, for tests and the simulator.
 
@@ -239,6 +217,10 @@ class MemoryNats:
     def start(self) -> None:
         self.is_up = True
 
+    def accepts(self, client: MemoryClient) -> bool:
+        """Whether this client could connect now."""
+        return self.is_up
+
 
 _SERVERS: dict[str, MemoryNats] = {}
 
@@ -246,6 +228,11 @@ _SERVERS: dict[str, MemoryNats] = {}
 def server_at(url: str) -> MemoryNats:
     """The server of this process with that address, `memory://<name>`; made when it is asked for first."""
     return _SERVERS.setdefault(url.removeprefix(_SCHEME), MemoryNats())
+
+
+def put_server(url: str, server: MemoryNats) -> None:
+    """Serve this address by `server`, as the simulator does."""
+    _SERVERS[url.removeprefix(_SCHEME)] = server
 
 
 def drop_server(url: str) -> None:

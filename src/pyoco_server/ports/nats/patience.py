@@ -1,0 +1,36 @@
+"""How long to wait for NATS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+__all__ = ["Patience", "within"]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a caller waits for NATS before it is told that NATS is not available."""
+
+    #: While there is no connection. A gateway must answer 503 within 5 s, and may need two writes for it.
+    down_seconds: float = 2.0
+    #: While there is a connection but no answer: an election takes 4 to 9 s.
+    unanswered_seconds: float = 15.0
+    #: For one question, before it is asked again.
+    answer_seconds: float = 5.0
+
+
+async def within(work: Coroutine[None, None, None], seconds: float) -> None:
+    """As `asyncio.timeout`, for a library that may lose a cancel: before Python 3.12 `wait_for` swallows one that comes
+    at the wrong moment, and the library would try for ever. So it is told until it has heard. Raises TimeoutError."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise TimeoutError(f"not within {seconds:g} s")
+        task.result()
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.05)

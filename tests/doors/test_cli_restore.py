@@ -1,0 +1,224 @@
+"""`pyoco-server-admin restore` as a process: confirmation, interruption, and the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import signal
+import sqlite3
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli.admin import cli
+from pyoco_server.doors.cli.shell import outcome
+from pyoco_server.ports.nats.resources import resources_of
+from support.backup_commands import RESOURCES, Admin, admin, write_fact
+from support.waiting import eventually
+from support.warm_processes import WarmProcess, started
+
+__all__ = ["admin"]
+
+
+def facts_in(ledger: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(ledger)) as opened:
+        return [fact for (fact,) in opened.execute("SELECT fact FROM facts ORDER BY rowid")]
+
+
+async def test_replacing_asks_first_and_nobody_to_ask_is_an_error(admin: Admin) -> None:
+    await admin("backup", "--to", "monday")
+    await admin.write("newer")
+    refused = await admin("restore", "--from", "monday")
+    assert (refused.code, refused.out) == (1, "")
+    assert "--replace removes that first, for good" in refused.err
+    unasked = await admin("restore", "--from", "monday", "--replace")
+    assert unasked.code == 1
+    assert "KV_pyoco_runs: 1 messages" in unasked.err
+    assert "ERR-PYOCO-0018: --replace asks before" in unasked.err
+    assert await admin.keys() == {"newer"}
+    done = await admin("restore", "--from", "monday", "--replace", "--yes", "--only", "KV_pyoco_runs", "--json")
+    assert [stream["name"] for stream in json.loads(done.out)["streams"]] == ["KV_pyoco_runs"]
+    assert await admin.keys() == set()
+
+
+@contextlib.asynccontextmanager
+async def asked(admin: Admin) -> AsyncIterator[tuple[WarmProcess, int, bytearray]]:
+    """A restore on a terminal that waits for an answer; the terminal's other end; and what is on the screen."""
+    await admin("backup", "--to", "monday")
+    await admin.write("newer")
+    ours, theirs = pty.openpty()
+    process = await started(
+        admin.arguments("restore", "--from", "monday", "--replace"),
+        stdin=theirs,
+        stderr=theirs,
+        cwd=admin.folder,
+        env={**admin.environment, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    said = bytearray()
+    asyncio.get_running_loop().add_reader(ours, lambda: said.extend(_read(ours)))
+    try:
+        await eventually(lambda: b"[y/N]" in said)
+        # A signal just before it reads would be heard only after the answer: Python looks for signals before that.
+        await eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
+        yield process, ours, said
+    finally:
+        asyncio.get_running_loop().remove_reader(ours)
+        said += _read(ours)
+        os.close(ours)
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, {"newer"}), ("y", 0, set())])
+async def test_a_person_on_a_terminal_is_asked_and_sees_bars(
+    admin: Admin, answer: str, code: int, left: set[str]
+) -> None:
+    async with asked(admin) as (process, terminal, said):
+        os.write(terminal, answer.encode() + b"\n")
+        ended = await admin.end(process)
+    assert ended.code == code
+    assert await admin.keys() == left
+    assert (b"\x1b[" in said) == (code == 0)  # the bars
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_who_is_asked_may_just_as_well_end_it(admin: Admin, number: signal.Signals) -> None:
+    """FLOW-425: at once, and nothing is touched."""
+    async with asked(admin) as (process, _, said):
+        process.send_signal(number)
+        ended = await admin.end(process)
+    assert (ended.code, ended.out) == (130, "")
+    assert b"Traceback" not in said
+    assert await admin.keys() == {"newer"}
+
+
+async def test_under_nohup_a_closed_terminal_ends_nothing(admin: Admin) -> None:
+    for _ in range(100):
+        await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
+    pipe = asyncio.subprocess.PIPE
+    command = ["nohup", *admin.command("backup", "--to", "monday")]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=admin.folder, env=admin.environment
+    )
+    folder = admin.folder / "monday"
+    signs = (folder / "OBJ_pyoco_wheels" / "stream.tar.s2.part", folder / "backup.json")
+    await eventually(lambda: any(sign.exists() for sign in signs))
+    with contextlib.suppress(ProcessLookupError):  # on a busy machine we may look too late
+        process.send_signal(signal.SIGHUP)
+    assert (await admin.end(process)).code == 0
+    assert (admin.folder / "monday" / "backup.json").is_file()
+
+
+async def test_a_stream_that_is_not_there_is_told_of(admin: Admin) -> None:
+    """By each command that reads or writes the backup: who restores it must know."""
+    await admin.link.api("STREAM.DELETE.PYOCO_WORK", {}, dict[str, Any])
+    made = await admin("backup", "--to", "monday", "--json")
+    assert made.code == 0
+    assert made.err == "not on this NATS server, and so not in the backup: PYOCO_WORK\n"
+    assert json.loads(made.out)["missing"] == ["PYOCO_WORK"]
+    whole = await admin("backup", "verify", "--from", "monday")
+    assert "PYOCO_WORK: not there when it was made" in whole.out
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 100_000)
+    except OSError:  # the other end is closed, or says nothing
+        return b""
+
+
+async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
+    """FLOW-425"""
+    for _ in range(100):
+        await admin.link.store("$O.pyoco_wheels.C.one", os.urandom(500_000))
+    await admin.write("kept")
+    await admin("backup", "--to", "monday")
+
+    async def is_in_the_middle() -> bool:
+        names = (await admin.link.api("STREAM.NAMES", {}, dict[str, Any]))["streams"] or []
+        return "KV_pyoco_receipts" in names
+
+    for _ in range(10):
+        await admin.forget()
+        process = await admin.start("restore", "--from", "monday")
+        await eventually(is_in_the_middle)
+        ended = await admin.interrupt(process, signal.SIGINT)
+        if ended.code != 0:
+            break  # otherwise we looked too late, on a busy machine
+    assert ended.code == 130
+    assert "not restored: " in ended.err
+    assert "Start nothing yet: the same restore, run again, goes on from here." in ended.err
+    again = await admin("restore", "--from", "monday")
+    assert again.code == 0, again.err
+    assert "restored before, and left as it is: PYOCO_DLQ" in again.err
+    assert await admin.keys() == {"kept"}
+
+
+async def test_the_ledger_is_in_the_backup_and_comes_back(admin: Admin) -> None:
+    """PRICED-5: a backup without the rows would bring back messages of runs that nobody knows."""
+    told = json.loads((await admin("backup", "--to", "monday", "--json")).out)
+    assert told["ledger"] == {"bytes": (admin.folder / "monday" / "ledger" / "ledger.db").stat().st_size}
+    write_fact(admin.ledger, "later")
+    await admin.forget(with_ledger=False)
+    refused = await admin("restore", "--from", "monday")
+    assert refused.code == 1
+    assert f"there is already a ledger at {admin.ledger}; --no-ledger leaves it as it is" in refused.err
+    unasked = await admin("restore", "--from", "monday", "--replace")
+    assert "This removes the ledger that is there, with every money fact in it" in unasked.err
+    assert facts_in(admin.ledger) == ["first", "later"]
+    done = await admin("restore", "--from", "monday", "--replace", "--yes")
+    assert done.code == 0, done.err
+    assert facts_in(admin.ledger) == ["first"]
+    assert stat.S_IMODE(admin.ledger.stat().st_mode) == 0o600
+    assert list(admin.ledger.parent.glob("*.restoring")) == []
+
+
+async def test_a_ledger_that_was_not_lost_stays_as_it_is(admin: Admin) -> None:
+    """It knows more than the backup does: to put an older one back would forget money."""
+    await admin.write("kept")
+    await admin("backup", "--to", "monday")
+    write_fact(admin.ledger, "later")
+    await admin.forget(with_ledger=False)
+    done = await admin("restore", "--from", "monday", "--no-ledger", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["ledger"] is None
+    assert (await admin.keys(), facts_in(admin.ledger)) == ({"kept"}, ["first", "later"])
+
+
+def test_a_ledger_that_is_both_wanted_and_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FLOW-426: of no names all would be restored, the ledger included."""
+    words = ["restore", "--from", str(tmp_path), "--only", "ledger", "--no-ledger"]
+    assert outcome(cli, "pyoco-server-admin", words) == 1
+    assert "--no-ledger leaves the ledger as it is, and --only names it: say one of them" in capsys.readouterr().err
+
+
+async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
+    """Nobody should take a backup without the money for a whole one."""
+    admin.ledger.unlink()
+    ended = await admin("backup", "--to", "monday")
+    assert (ended.code, "\n  ledger " in ended.out) == (0, False)
+    assert f"there is no ledger at {admin.ledger}, and so none in the backup" in ended.err
+    ended = await admin("backup", "--to", "tuesday", PYOCO_LEDGER_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert ended.code == 0
+    assert "the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump" in ended.err
+
+
+async def test_where_there_are_no_priced_runs_nothing_of_theirs_is_missed(admin: Admin) -> None:
+    """A script for cron says nothing unless something is wrong."""
+    for resource in RESOURCES[len(resources_of(NatsBackendConfig())) :]:
+        await admin.link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
+    process = await started(
+        admin.arguments("backup", "--to", "monday", "--json"),
+        cwd=admin.folder,
+        env={name: value for name, value in admin.environment.items() if name != "PYOCO_LEDGER_URL"},
+    )
+    ended = await admin.end(process)
+    assert (ended.code, ended.err, json.loads(ended.out)["missing"]) == (0, "", [])

@@ -1,0 +1,1 @@
+"""Flows in a simulation."""

@@ -1,0 +1,160 @@
+"""Defects that this project once had, put back into the product for the time of a simulation.
+
+Each is a context manager. The simulator has to find every one of them (`test_defects.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pyoco_server.actions import beat, claim, rescue, submit
+from pyoco_server.actions.beat import Standing
+from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.finish import Fenced, Unwritten
+from pyoco_server.core.job import Job, job_of
+from pyoco_server.core.run import Owner, Run
+from pyoco_server.core.run import claim as begin
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import Unavailable
+from pyoco_server.loops import crew
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Reply
+from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
+from pyoco_server.ports.receipts.port import Receipt
+from pyoco_server.ports.runs.port import Lost, Stored
+
+__all__ = ["DEFECTS"]
+
+
+@contextmanager
+def fenced_worker_acknowledges() -> Iterator[None]:
+    """A worker that lost its run acknowledges the delivery, which is the new owner's by then."""
+    with patch.dict(crew.REPLIES, {Fenced: Reply.ACK}):
+        yield
+
+
+@contextmanager
+def unwritten_end_is_acknowledged() -> Iterator[None]:
+    """The job leaves the queue although the terminal record was not written."""
+    with patch.dict(crew.REPLIES, {Unwritten: Reply.ACK}):
+        yield
+
+
+async def _write_blindly(backend: Backend, run: Run) -> Stored | Lost:
+    """Write over whatever is there, as code without compare-and-set does."""
+    for _ in range(20):
+        found = await backend.runs.find(run.run_id)
+        if isinstance(found, Stored):
+            written = await backend.runs.replace(run, found.revision)
+            if isinstance(written, Stored):
+                return written
+    raise Unavailable("no write without a condition went through")
+
+
+@contextmanager
+def claim_without_revision() -> Iterator[None]:
+    """A claim overwrites whatever was written since the run was read."""
+    real: Callable[..., Any] = claim._claim_once
+
+    async def blind(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Any:
+        found = await backend.runs.find(job.run_id)
+        if not isinstance(found, Stored) or found.run.status is not RunState.PENDING:
+            return await real(backend, job, me, attempt_id)
+        written = await _write_blindly(backend, begin(found.run, me, attempt_id, backend.clock()))
+        assert isinstance(written, Stored)
+        return Held(written.run, written.revision, attempt_id)
+
+    async def first(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> Any:
+        return await claim_run(backend, job, me, first_delivery=False)
+
+    with patch.object(claim, "_claim_once", blind), patch.object(crew, "claim_run", first):
+        yield
+
+
+@contextmanager
+def heartbeat_overwrites_cancel() -> Iterator[None]:
+    """A heartbeat that lost its write writes again, over the request to cancel that it lost to."""
+
+    async def write(backend: Backend, held: Held, run: Run) -> Standing:
+        written = await _write_blindly(backend, run)
+        assert isinstance(written, Stored)
+        held.run, held.revision = written.run, written.revision
+        return Standing.OURS
+
+    with patch.object(beat, "_write", write):
+        yield
+
+
+@contextmanager
+def keeper_trusts_its_own_clock() -> Iterator[None]:
+    """A keeper compares heartbeats with its own time of day, and asks nobody whether the worker lives."""
+
+    async def life_seconds(backend: Backend, found: Stored) -> float:
+        if found.run.attempt_id is None:
+            return 0.0
+        return found.run.heartbeat_at + backend.config.worker_disconnect_timeout_sec - time.time()
+
+    with (
+        patch.object(rescue, "life_seconds", life_seconds),
+        patch("pyoco_server.actions.give_up.life_seconds", life_seconds),
+    ):
+        yield
+
+
+@contextmanager
+def claim_ignores_signs_of_life() -> Iterator[None]:
+    """A second delivery takes a run over although its worker shows signs of life; and the old one is not told."""
+    with patch.object(claim, "alive_seconds", lambda *_: 0.0), patch.dict(crew.REPLIES, {Fenced: Reply.ACK}):
+        yield
+
+
+@contextmanager
+def submit_ignores_a_failed_publish() -> Iterator[None]:
+    """A submission is answered with success although its job may not be stored."""
+
+    async def careless(backend: Backend, run: Run, ask: Any) -> Stored | Lost:
+        stored = await backend.runs.create(run)
+        if isinstance(stored, Stored):
+            try:
+                await backend.queue.put(job_of(run, ask, stored.revision))
+            except Unavailable:
+                return stored
+        return stored
+
+    with (
+        patch.object(submit, "record_and_queue", careless),
+        patch("pyoco_server.actions.submit_once.record_and_queue", careless),
+    ):
+        yield
+
+
+@contextmanager
+def receipt_is_overwritten() -> Iterator[None]:
+    """The receipt of an idempotency key is written over the one that was there first."""
+
+    async def claim_receipt(self: JetStreamReceipts, key: str, run_id: str, fingerprint: str) -> Receipt:
+        entry = await self._bucket.get(key)
+        return await self.replace(key, run_id, Receipt(run_id, fingerprint, entry.revision if entry else 0))
+
+    with patch.object(JetStreamReceipts, "claim", claim_receipt):
+        yield
+
+
+#: By name: how to put it back.
+DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    each.__name__: each
+    for each in (
+        fenced_worker_acknowledges,
+        unwritten_end_is_acknowledged,
+        claim_without_revision,
+        heartbeat_overwrites_cancel,
+        keeper_trusts_its_own_clock,
+        claim_ignores_signs_of_life,
+        submit_ignores_a_failed_publish,
+        receipt_is_overwritten,
+    )
+}

@@ -1,0 +1,1 @@
+"""Priced runs in a simulation."""

@@ -1,0 +1,1 @@
+"""Programs (runs of kind exec) in a simulation."""

@@ -1,0 +1,233 @@
+"""Defects of the handling of programs, put into the product for the time of a simulation.
+
+Each is a context manager. The simulator has to find every one of them (`test_defects.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from pyoco_server.actions.programs import beat, claim, finish, settle, submit
+from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
+from pyoco_server.actions.programs.sweep import mend
+from pyoco_server.core.programs import moves
+from pyoco_server.core.programs.budget import Why
+from pyoco_server.core.programs.job import ProgramJob
+from pyoco_server.core.programs.report import Report
+from pyoco_server.core.run import Run
+from pyoco_server.core.states import RunState
+from pyoco_server.loops.programs import holdings, sweeper
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery, Reply
+from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.slots.jetstream import JetStreamSlots
+from pyoco_server.ports.slots.port import Slot
+
+__all__ = ["DEFECTS"]
+
+
+@contextmanager
+def slot_is_freed_without_its_revision() -> Iterator[None]:
+    """A process that lost a slot frees it all the same, under its new holder."""
+    real = JetStreamSlots.free
+
+    async def free(self: JetStreamSlots, slot: Slot) -> bool:
+        entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
+        return entry is not None and await real(self, replace(slot, revision=entry.revision))
+
+    with patch.object(JetStreamSlots, "free", free):
+        yield
+
+
+@contextmanager
+def slot_is_freed_before_the_end_is_written() -> Iterator[None]:
+    """The slot of an attempt is given back when its program ends, before its result is recorded."""
+
+    async def early(
+        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+    ) -> Settlement:
+        on_closed()
+        return await finish_job(backend, attempt, report, outputs)
+
+    with patch.object(holdings, "finish_job", early):
+        yield
+
+
+@contextmanager
+def cap_is_checked_in_memory_only() -> Iterator[None]:
+    """A slot that looks free to this process is written over, whoever has taken it since."""
+
+    async def take(self: JetStreamSlots, slot: Slot) -> Slot | None:
+        entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
+        return await self._write(slot, entry.revision if entry is not None else 0)
+
+    with patch.object(JetStreamSlots, "take", take):
+        yield
+
+
+@contextmanager
+def program_claim_without_revision() -> Iterator[None]:
+    """A claim overwrites whatever was written since the record was read."""
+
+    def read(delivery: Delivery) -> ProgramJob:
+        return replace(_read(delivery), revision=None)
+
+    async def attempt(made: Any, found: Stored, now: float, *, was_lost: bool) -> Any:
+        again = await made.backend.runs.find(found.run.run_id)
+        if isinstance(again, Stored):
+            found = Stored(found.run, again.revision)
+        return await _attempt(made, found, now, was_lost=was_lost)
+
+    _read, _attempt = claim._read, claim._attempt
+    with patch.object(claim, "_read", read), patch.object(claim, "_attempt", attempt):
+        yield
+
+
+@contextmanager
+def program_claim_ignores_the_lease() -> Iterator[None]:
+    """A second delivery is claimed although the attempt before is alive."""
+    with patch.object(moves, "is_fresh", lambda *_: False):
+        yield
+
+
+@contextmanager
+def finish_does_not_check_the_token() -> Iterator[None]:
+    """The result of an attempt is recorded although a newer one has begun."""
+
+    async def reread(backend: Backend, attempt: Attempt) -> bool:
+        found = await backend.runs.find(attempt.run.run_id)
+        if not isinstance(found, Stored) or found.run.is_terminal:
+            return False
+        attempt.run, attempt.revision = found.run, found.revision
+        return True
+
+    with patch.object(finish, "_reread", reread):
+        yield
+
+
+@contextmanager
+def heartbeat_does_not_check_the_token() -> Iterator[None]:
+    """An attempt that was taken over renews the lease of its successor, and goes on."""
+
+    async def refresh(backend: Backend, attempt: Attempt) -> bool:
+        found = await backend.runs.find(attempt.run.run_id)
+        if not isinstance(found, Stored) or found.run.status not in {RunState.RUNNING, RunState.CANCELLING}:
+            return False
+        attempt.run, attempt.revision = found.run, found.revision
+        return True
+
+    with patch.object(beat, "refresh", refresh):
+        yield
+
+
+@contextmanager
+def program_heartbeat_overwrites_cancel() -> Iterator[None]:
+    """A heartbeat that lost its write writes again, over the request to cancel that it lost to."""
+
+    async def refresh(backend: Backend, attempt: Attempt) -> bool:
+        found = await backend.runs.find(attempt.run.run_id)
+        if not isinstance(found, Stored) or found.run.attempt_id != attempt.token or found.run.is_terminal:
+            return False
+        attempt.revision = found.revision
+        return True
+
+    with patch.object(beat, "refresh", refresh):
+        yield
+
+
+@contextmanager
+def sweeper_puts_live_jobs_back() -> Iterator[None]:
+    """A sweep writes PENDING over a job that is being run, whatever its lease says."""
+
+    async def careless(backend: Backend, run_id: str) -> bool:
+        found = await backend.runs.find(run_id)
+        if isinstance(found, Stored) and found.run.is_exec and found.run.status is RunState.RUNNING:
+            now = backend.clock()
+            waiting = moves.put_back(found.run, Why.HOLDER_LOST, now, now)
+            return isinstance(await backend.runs.replace(waiting, found.revision), Stored)
+        return await mend(backend, run_id)
+
+    with patch.object(sweeper, "mend", careless):
+        yield
+
+
+@contextmanager
+def acknowledged_before_the_end_is_written() -> Iterator[None]:
+    """The message leaves the queue when the program has ended, before its result is recorded."""
+
+    async def early(
+        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+    ) -> Settlement:
+        if attempt.delivery is not None:
+            await attempt.delivery.answer(Reply.ACK)
+        return await finish_job(backend, attempt, report, outputs, on_closed)
+
+    with patch.object(holdings, "finish_job", early):
+        yield
+
+
+@contextmanager
+def stale_result_is_acknowledged() -> Iterator[None]:
+    """An attempt whose result came too late acknowledges the message, which another process needs by then."""
+
+    async def acknowledging(
+        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+    ) -> Settlement:
+        settlement = await finish_job(backend, attempt, report, outputs, on_closed)
+        if settlement is Settlement.STALE and attempt.delivery is not None:
+            await attempt.delivery.answer(Reply.ACK)
+        return settlement
+
+    with patch.object(holdings, "finish_job", acknowledging):
+        yield
+
+
+@contextmanager
+def letter_is_written_after_the_message_is_gone() -> Iterator[None]:
+    """The message leaves the queue before the dead letter is written, so that a crash in between loses the letter."""
+
+    async def acknowledging(backend: Backend, stored: Stored, delivery: Delivery | None) -> None:
+        if delivery is not None:
+            await delivery.answer(Reply.ACK)
+        await _bury(backend, stored, delivery)
+
+    _bury = settle._bury
+    with patch.object(settle, "_bury", acknowledging):
+        yield
+
+
+@contextmanager
+def job_id_conflict_is_accepted() -> Iterator[None]:
+    """Another job under the id of an earlier one is answered as if it were the same."""
+
+    def check(run: Run, *_: object) -> None:
+        del run
+
+    with patch.object(submit, "_check_same", check):
+        yield
+
+
+#: By name: how to put it back.
+DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    each.__name__: each
+    for each in (
+        slot_is_freed_without_its_revision,
+        slot_is_freed_before_the_end_is_written,
+        cap_is_checked_in_memory_only,
+        program_claim_without_revision,
+        program_claim_ignores_the_lease,
+        finish_does_not_check_the_token,
+        heartbeat_does_not_check_the_token,
+        program_heartbeat_overwrites_cancel,
+        sweeper_puts_live_jobs_back,
+        acknowledged_before_the_end_is_written,
+        stale_result_is_acknowledged,
+        letter_is_written_after_the_message_is_gone,
+        job_id_conflict_is_accepted,
+    )
+}

@@ -1,0 +1,162 @@
+"""Simulated programs: they take virtual time, exit with a code, leave outputs, fail to start or ignore SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyoco_server.core.programs.report import ErrorCode, Report
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import NotFound, PyocoError
+from pyoco_server.executors.program.port import ArchiveFile, ProgramExecution, ProgramOutcome, ProgramWork
+
+__all__ = ["Behaviour", "SimulatedExecutor", "SimulatedProgram"]
+
+#: Seconds between SIGTERM and the end of a program, without and with a SIGKILL.
+_TERM_SECONDS, _KILL_SECONDS = 0.05, 5.0
+_PIECES = 4
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a program does. It travels as the only argument of the job."""
+
+    #: Makes the job different from every other.
+    name: str
+    seconds: float = 0.0
+    #: `complete`, `fail`, `signal`, `missing` (no such program), `broken` (the worker fails each time) or `flaky` (it
+    #: fails the first time).
+    end: str = "complete"
+    ignores_term: bool = False
+    #: Bytes of standard output and of the archive.
+    stdout_bytes: int = 0
+    archive_bytes: int = 0
+    #: How long the archive takes to be read.
+    archive_seconds: float = 0.0
+
+    def args(self) -> tuple[str, ...]:
+        return (json.dumps(asdict(self)),)
+
+    @classmethod
+    def of(cls, args: tuple[str, ...] | list[str]) -> Behaviour:
+        return cls(**json.loads(args[0]))
+
+    def report(self, attempt: int) -> Report:
+        """How the attempt with this number ends by itself."""
+        if self.end == "broken" or (self.end == "flaky" and attempt == 1):
+            return Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="simulated worker error")
+        if self.end == "missing":
+            return Report(status=RunState.FAILED, error_code=ErrorCode.EXEC_NOT_FOUND, error="no such program")
+        stdout = b"x" * self.stdout_bytes
+        if self.end == "fail":
+            code = ErrorCode.EXIT_NONZERO
+            return Report(status=RunState.FAILED, error_code=code, error="exit 3", exit_code=3, stdout=stdout)
+        if self.end == "signal":
+            code = ErrorCode.SIGNALED
+            return Report(status=RunState.FAILED, error_code=code, error="signal 9", exit_code=-9, stdout=stdout)
+        return Report(status=RunState.COMPLETED, exit_code=0, stdout=stdout, run_seconds=self.seconds)
+
+
+class _Archive(ArchiveFile):
+    """An archive in memory."""
+
+    def __init__(self, data: bytes, seconds: float) -> None:
+        super().__init__(Path("archive.zip"), len(data), hashlib.sha256(data).hexdigest())
+        object.__setattr__(self, "_data", data)
+        object.__setattr__(self, "_seconds", seconds)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        data: bytes = vars(self)["_data"]
+        size = -(-len(data) // _PIECES)
+        for begin in range(0, len(data), size):
+            await asyncio.sleep(vars(self)["_seconds"] / _PIECES)
+            yield data[begin : begin + size]
+
+    def discard(self) -> None:
+        """Nothing is on disk."""
+
+
+class SimulatedProgram:
+    """One attempt."""
+
+    def __init__(self, work: ProgramWork, on_end: Callable[[], None]) -> None:
+        self._work, self._on_end = work, on_end
+        self._behaviour = Behaviour.of(list(work.args))
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[ProgramOutcome] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading = self._loop.create_task(self._start())
+
+    async def _start(self) -> None:
+        """Read the inputs, then run."""
+        try:
+            for file in self._work.files:
+                digest = hashlib.sha256()
+                async for piece in file.open():
+                    digest.update(piece)
+                if digest.hexdigest() != file.sha256:
+                    self._end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="wrong input"))
+        except NotFound:
+            self._end(Report(status=RunState.FAILED, error_code=ErrorCode.INPUT_MISSING, error="inputs are gone"))
+        except PyocoError as error:
+            self._end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error=str(error)))
+        else:
+            if not self._ended.done():
+                self._timer = self._loop.call_later(self._behaviour.seconds, self._finish)
+
+    def _finish(self) -> None:
+        report, size = self._behaviour.report(self._work.attempt), self._behaviour.archive_bytes
+        has_archive = size and report.error_code is not ErrorCode.WORKER_ERROR
+        self._end(report, _Archive(b"z" * size, self._behaviour.archive_seconds) if has_archive else None)
+
+    def _end(self, report: Report, archive: ArchiveFile | None = None) -> None:
+        if not self._ended.done():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._ended.set_result(ProgramOutcome(report, archive))
+            self._on_end()
+
+    async def outcome(self) -> ProgramOutcome:
+        return await asyncio.shield(self._ended)
+
+    def cancel(self) -> None:
+        seconds = _KILL_SECONDS if self._behaviour.ignores_term else _TERM_SECONDS
+        report = Report(status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED, exit_code=-15)
+        self._loop.call_later(seconds, self._end, report)
+
+    def kill(self) -> None:
+        self._end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="killed"))
+
+
+class SimulatedExecutor:
+    """`executors/program/port.py` without processes of the operating system."""
+
+    def __init__(self, on_begin: Callable[[str, int], None]) -> None:
+        """`on_begin`: called with the run id and the attempt of each program that is started."""
+        self._on_begin = on_begin
+        self._running: dict[int, SimulatedProgram] = {}
+        self._count = 0
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def stop(self) -> None:
+        for program in list(self._running.values()):
+            program.kill()
+
+    def has(self, exec_name: str) -> bool:
+        return bool(exec_name)
+
+    def begin(self, work: ProgramWork) -> ProgramExecution:
+        self._on_begin(work.run_id, work.attempt)
+        self._count += 1
+        number = self._count
+        program = self._running[number] = SimulatedProgram(work, lambda: self._forget(number))
+        return program
+
+    def _forget(self, number: int) -> None:
+        self._running.pop(number, None)
