@@ -33,7 +33,7 @@ _CLIENT_IDS = ("alice", "bob")
 _EXECS = ("calc", "render")
 #: Above 16 KiB inputs become an object.
 _FILE_BYTES = (0, 0, 0, 200, 20_000)
-_SECONDS = (0.0, 0.0, 0.01, 0.3, 0.3, 1.0, 2.0, 6.0, 25.0)
+_SECONDS = (0.0, 0.01, 0.3, 0.3, 1.0, 2.0, 6.0, 12.0, 25.0)
 _ENDS = ("complete",) * 5 + ("fail", "signal", "missing", "broken", "flaky")
 
 
