@@ -107,11 +107,9 @@ class Books:
         sql = "SELECT tenant_id, sum(reserved_usd_micros) AS held FROM reservations WHERE state = 'OPEN' GROUP BY 1"
         return {each["tenant_id"]: each["held"] for each in self._all(sql)}
 
-    def differences(self) -> int:
-        """How many the last audit has found."""
+    def last_audit(self) -> AuditNote | None:
         found = self._all("SELECT value FROM ledger_settings WHERE name = 'note:last_audit'")
-        note = AuditNote.read(found[0]["value"]) if found else None
-        return 0 if note is None else note.seen_by(None)
+        return AuditNote.read(found[0]["value"]) if found else None
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         return self._connection.execute(sql, values).fetchall()

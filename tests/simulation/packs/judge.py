@@ -27,6 +27,8 @@ from simulation.packs.steps import NEW, READY, step_of, step_problems
 __all__ = ["PackJudge"]
 
 _RUNS, _QUEUE = "KV_pyoco_runs", "DPP_RUNS"
+#: The longest time of an audit, with calls to the ledger that get no answer.
+_AUDIT_US = 60_000_000
 
 
 @dataclass
@@ -72,6 +74,7 @@ class PackJudge:
         self._topups: dict[str, tuple[str, int]] = {}
         self._credits: dict[str, tuple[str, int]] = {}
         self._executed: dict[str, str] = {}
+        self._has_half_a_credit, self._half_a_credit_at = False, 0
         self._ends_read: dict[str, tuple[str, int]] = {}
         #: Tenants of reservations in the budget, by run.
         self._tenants: dict[str, str] = {}
@@ -124,8 +127,7 @@ class PackJudge:
     # What is committed.
 
     def on_commit(self) -> None:
-        if self._books.differences() and not self._has_half_a_credit:
-            self.blame("an audit has found that money does not add up")
+        self._check_audit()
         facts, changed = self._books.new_facts(), self._books.changed_runs()
         if not facts and not changed:
             return
@@ -139,10 +141,20 @@ class PackJudge:
         if self._budgets is None:
             self._check_tables()
 
-    @property
-    def _has_half_a_credit(self) -> bool:
-        """Split mode: a process died between the journal and the budget. The operator repeats the credit."""
-        return self._budgets is not None and any(key not in self._budgets.credits for key in self._topups)
+    def _check_audit(self) -> None:
+        note = self._books.last_audit()
+        if note is not None and note.differences and self._half_a_credit_at < note.at_us - _AUDIT_US:
+            self.blame("an audit has found that money does not add up")
+        self._look_for_half_a_credit()
+
+    def _look_for_half_a_credit(self) -> None:
+        """Split mode: a process died between the journal and the budget, which an audit finds rightly. The operator
+        repeats the credit."""
+        had = self._has_half_a_credit
+        store = self._budgets
+        self._has_half_a_credit = store is not None and any(key not in store.credits for key in self._topups)
+        if had or self._has_half_a_credit:
+            self._half_a_credit_at = self._now_us()
 
     def _change(self, run_id: str, row: Row | None, now_us: int) -> None:
         before = self.rows.pop(run_id, None)
@@ -228,6 +240,7 @@ class PackJudge:
         """Split mode: what a tenant has, holds and has paid is what it was given."""
         store = self._budgets
         assert store is not None
+        self._look_for_half_a_credit()
         totals: defaultdict[str, int] = defaultdict(int, store.balances)
         for run_id, each in store.reservations.items(0):
             self._tenants[run_id] = each.tenant_id
