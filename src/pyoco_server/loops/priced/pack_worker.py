@@ -61,7 +61,7 @@ class PackWorker:
         self._gate = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._lanes: set[asyncio.Task[None]] = set()
-        self._lives: set[Live] = set()
+        self._lives: dict[Live, None] = {}
         #: How the run that was ended here last has ended.
         self.last_status: str | None = None
         #: Those it really executes: all that could be loaded, of those it takes. None while it does not run.
@@ -157,10 +157,10 @@ class PackWorker:
         try:
             delivery = await self._received()
             if delivery is not None:
-                self._lives.add(live)
+                self._lives[live] = None
                 await self._work(crew, delivery, seat, live)
         finally:
-            self._lives.discard(live)
+            self._lives.pop(live, None)
             try:
                 if live.execution is not None:  # over already, unless the lease was lost: then it has its five seconds
                     live.execution.cancel()

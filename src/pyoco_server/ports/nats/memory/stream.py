@@ -91,7 +91,7 @@ class Stream:
         rollup = self._check_rollup(headers)
         if ttl_ns == _INVALID:
             raise Refusal(400, 10165, "invalid per-message TTL")
-        if ttl_ns and ttl_ns < self._marker_ns:
+        if ttl_ns and ttl_ns < self._marker_ns and self.config["max_msgs_per_subject"] != 1:
             ttl_ns, head = self._marker_ns, _with_ttl(head, self._marker_ns)
         self._check_room(subject, stored_size(subject, head, data))
         message = self._append(subject, data, head, now)
@@ -178,7 +178,7 @@ class Stream:
         self.keep_limits(*self.messages.counts(">"))
         if self.config["max_age"] and not 0 < old_age <= self.config["max_age"]:
             for message in self.messages.since(0):
-                self._expire_later(message, 0)
+                self._expire_later(message, self.config["max_age"])
 
     # Expiry.
 
@@ -274,7 +274,8 @@ def _ttl_ns(text: str | None) -> int | None:
 
 
 def _with_ttl(head: bytes, ns: int) -> bytes:
-    """Measured: a time to live below that of the stream's markers is raised to it, in the stored headers, too."""
+    """Measured: a time to live below that of the stream's markers is raised to it, in the stored headers, too; unless the
+    stream keeps one message for each subject."""
     return _TTL_LINE.sub(b"", head)[:-2] + b"Nats-TTL: %d\r\n\r\n" % (ns // SECOND_NS)
 
 
