@@ -4,9 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 TSC    := tools/js/node_modules/typescript/bin/tsc
-# Tests wait for servers part of their time, so there is one process more for every two cores. A single file is
-# quicker with PYTEST_ARGS="tests/core -n0".
-PARALLEL    := -n $(shell $(PYTHON) -c 'import os; n = len(os.sched_getaffinity(0)); print(n + (n + 1) // 2)') --dist worksteal
+# Tests wait for servers and processes half of their time, so there are two test processes for each core. A single file
+# is quicker with PYTEST_ARGS="tests/core -n0".
+PARALLEL    := -n $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))') --dist worksteal
 PYTEST_ARGS ?= $(PARALLEL) -m "not thorough"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
