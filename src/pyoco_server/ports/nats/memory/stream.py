@@ -274,8 +274,8 @@ def _ttl_ns(text: str | None) -> int | None:
 
 
 def _with_ttl(head: bytes, ns: int) -> bytes:
-    """Measured: a time to live below that of the stream's markers is raised to it, in the stored headers, too; unless the
-    stream keeps one message for each subject."""
+    """Measured: a time to live below that of the stream's markers is raised to it, in the stored headers, too. Streams
+    that keep one message for each subject do not raise it."""
     return _TTL_LINE.sub(b"", head)[:-2] + b"Nats-TTL: %d\r\n\r\n" % (ns // SECOND_NS)
 
 
