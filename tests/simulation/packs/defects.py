@@ -24,12 +24,12 @@ from pyoco_server.ports.budget.port import Closed, NoReserve, OpenReservation
 from pyoco_server.ports.ledger import ends, leases
 from pyoco_server.ports.ledger.dialect import clock
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
-from pyoco_server.ports.ledger.port import LedgerTx, Lost
+from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.rows import COLUMNS
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.sql import SqlLedger
-from pyoco_server.ports.ledger.steps import bound, step_update
+from pyoco_server.ports.ledger.steps import bound
 from pyoco_server.ports.ledger.types import RunId
 from pyoco_server.ports.priced import Priced
 from simulation.process import CURRENT
@@ -219,33 +219,6 @@ def missing_refund_in_journal() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def heartbeat_that_revives_a_lease() -> Iterator[None]:
-    """T5 renews a lease that has ended."""
-
-    def beat(on_postgres: bool) -> Update:
-        is_own = runs.c.lease_token == bound(runs.c.lease_token)
-        end = {"lease_expires_at": clock("_lease_end", on_postgres=on_postgres)}
-        return step_update("T5", is_own, on_postgres=on_postgres, also=end)
-
-    statements = {on_postgres: beat(on_postgres) for on_postgres in (False, True)}
-    with mock.patch.object(leases, "_heartbeat", statements.__getitem__):
-        yield
-
-
-@contextlib.contextmanager
-def reserve_without_its_condition() -> Iterator[None]:
-    """Split mode: the budget takes the money again when a reservation is repeated."""
-    original = MemoryBudget._reserve
-
-    def reserve(self: MemoryBudget, wanted: OpenReservation) -> Any:
-        self._store.reservations.drop(wanted.run_id)
-        return original(self, wanted)
-
-    with mock.patch.object(MemoryBudget, "_reserve", reserve):
-        yield
-
-
-@contextlib.contextmanager
 def sweeper_that_sends_nothing_again() -> Iterator[None]:
     """A run whose gateway died before it was sent is not sent again: it waits until it is given up."""
 
@@ -282,24 +255,6 @@ def key_without_its_payload() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def unknown_commit_taken_for_lost() -> Iterator[None]:
-    """Split mode: a submit whose T2 got no answer gives the reservation back at once."""
-    original = SqlLedger.transact
-
-    async def transact(self: SqlLedger, work: Callable[[LedgerTx], Any]) -> Any:
-        try:
-            return await original(self, work)
-        except DependencyUnavailable:
-            if "_confirm" in work.__code__.co_names:
-                return Lost()
-            raise
-
-    assert "_confirm" in vars(place_split)
-    with mock.patch.object(SqlLedger, "transact", transact):
-        yield
-
-
 #: By name.
 DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     each.__name__: each
@@ -313,11 +268,8 @@ DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
         keeper_with_its_own_clock,
         answer_before_the_commit,
         missing_refund_in_journal,
-        heartbeat_that_revives_a_lease,
-        reserve_without_its_condition,
         sweeper_that_sends_nothing_again,
         reconciler_that_does_nothing,
         key_without_its_payload,
-        unknown_commit_taken_for_lost,
     )
 }

@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
-from pyoco_server.actions.programs import beat, claim, finish, settle, submit
+from pyoco_server.actions.programs import beat, finish, submit
 from pyoco_server.actions.programs.attempt import Attempt
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
 from pyoco_server.actions.programs.sweep import mend
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why
-from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.programs import holdings, sweeper
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.queue.port import Delivery, Reply
+from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.jetstream import JetStreamSlots
 from pyoco_server.ports.slots.port import Slot
@@ -67,24 +65,6 @@ def cap_is_checked_in_memory_only() -> Iterator[None]:
         return await self._write(slot, entry.revision if entry is not None else 0)
 
     with patch.object(JetStreamSlots, "take", take):
-        yield
-
-
-@contextmanager
-def program_claim_without_revision() -> Iterator[None]:
-    """A claim overwrites whatever was written since the record was read."""
-
-    def read(delivery: Delivery) -> ProgramJob:
-        return replace(_read(delivery), revision=None)
-
-    async def attempt(made: Any, found: Stored, now: float, *, was_lost: bool) -> Any:
-        again = await made.backend.runs.find(found.run.run_id)
-        if isinstance(again, Stored):
-            found = Stored(found.run, again.revision)
-        return await _attempt(made, found, now, was_lost=was_lost)
-
-    _read, _attempt = claim._read, claim._attempt
-    with patch.object(claim, "_read", read), patch.object(claim, "_attempt", attempt):
         yield
 
 
@@ -188,20 +168,6 @@ def stale_result_is_acknowledged() -> Iterator[None]:
 
 
 @contextmanager
-def letter_is_written_after_the_message_is_gone() -> Iterator[None]:
-    """The message leaves the queue before the dead letter is written, so that a crash in between loses the letter."""
-
-    async def acknowledging(backend: Backend, stored: Stored, delivery: Delivery | None) -> None:
-        if delivery is not None:
-            await delivery.answer(Reply.ACK)
-        await _bury(backend, stored, delivery)
-
-    _bury = settle._bury
-    with patch.object(settle, "_bury", acknowledging):
-        yield
-
-
-@contextmanager
 def job_id_conflict_is_accepted() -> Iterator[None]:
     """Another job under the id of an earlier one is answered as if it were the same."""
 
@@ -219,7 +185,6 @@ DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         slot_is_freed_without_its_revision,
         slot_is_freed_before_the_end_is_written,
         cap_is_checked_in_memory_only,
-        program_claim_without_revision,
         program_claim_ignores_the_lease,
         finish_does_not_check_the_token,
         heartbeat_does_not_check_the_token,
@@ -227,7 +192,6 @@ DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         sweeper_puts_live_jobs_back,
         acknowledged_before_the_end_is_written,
         stale_result_is_acknowledged,
-        letter_is_written_after_the_message_is_gone,
         job_id_conflict_is_accepted,
     )
 }
