@@ -8,7 +8,7 @@ from typing import Any
 
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Run
+from pyoco_server.core.run import KEEPER, Run
 from pyoco_server.core.snapshot import read_snapshot
 from pyoco_server.core.states import MOVES, RunState
 from pyoco_server.ports.nats.memory.messages import Message
@@ -19,6 +19,8 @@ from simulation.network import WatchedNats
 
 __all__ = ["FlowJudge"]
 
+#: Less than the time after which a worker counts as gone (20 s), and more than between two heartbeats (1 s).
+_ALIVE_SECONDS = 15.0
 _RUNS, _WORK = "KV_pyoco_runs", "PYOCO_WORK"
 
 
@@ -29,6 +31,8 @@ class _Known:
     run: Run
     revision: int
     is_withdrawn: bool = False
+    #: When its worker last showed a sign of life, in virtual seconds.
+    beaten_at: float = -1000.0
     attempts: set[str] = field(default_factory=set)
 
 
@@ -80,6 +84,10 @@ class FlowJudge:
             return
         for problem in _problems(before, run):
             self.blame(problem, run_id)
+        if run.ended_by == KEEPER and self._loop.elapsed() - before.beaten_at < _ALIVE_SECONDS:
+            self.blame("a keeper ended a run whose worker showed signs of life", run_id)
+        if run.attempt_id is not None and run.heartbeat_at > before.run.heartbeat_at:
+            before.beaten_at = self._loop.elapsed()
         if run.attempt_id is not None:
             before.attempts.add(run.attempt_id)
         before.run, before.revision = run, message.seq
