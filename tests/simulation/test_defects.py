@@ -1,4 +1,4 @@
-"""Proof that the simulator finds defects: each that the project once had is put back, and has to be noticed."""
+"""Proof that the simulator finds defects: each is put into the product, and has to be noticed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from simulation.many import DEFECTS, find_failure
 
-#: The rarest needs two faults to meet within a second or two.
+#: Most are found within ten; some need two faults to meet.
 _SEEDS_MAX = 10_000
 
 

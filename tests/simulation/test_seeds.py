@@ -1,4 +1,4 @@
-"""Whole deployments under faults: a fixed set of seeds, each of which once took a different way."""
+"""Whole deployments under faults: a fixed set of seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulation.run import KINDS, kinds_of, shrink, simulate
 
 #: `make simulate` and the nightly run draw fresh ones.
 SEEDS = range(16)
-#: Its faults make a worker lose its run; found by `test_defects.py`.
+#: Its faults make a worker lose its run.
 _FENCED_SEED = 8
 _ALL_KINDS_SEED = 7
 #: Prints the digest of one history.

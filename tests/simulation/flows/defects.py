@@ -1,4 +1,4 @@
-"""Defects that this project once had, put back into the product for the time of a simulation.
+"""Defects that a queue like this one can have, put into the product for the time of a simulation.
 
 Each is a context manager. The simulator has to find every one of them (`test_defects.py`).
 """

@@ -113,14 +113,10 @@ async def _watch_once(
     def lose() -> None:
         queue.put_nowait(None)
 
-    link.on_loss[lose] = None
     inbox = link.nc.new_inbox()
     name = "w" + inbox.rsplit(".", 1)[-1]
-    try:
-        subscription = await link.nc.listen(inbox, queue.put_nowait)
-    except nats.errors.Error:
-        del link.on_loss[lose]
-        raise
+    subscription = await link.nc.listen(inbox, queue.put_nowait)
+    link.on_loss[lose] = None  # after the last await before `try`: a cancelled watch must not stay registered
     try:
         pending = await _make_consumer(link, bucket, name, inbox, after)
         target = info.state.last_seq
