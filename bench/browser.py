@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 __all__ = ["Wire", "bare_site", "open_browser", "opening", "press", "scroll"]
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_NAMES = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SWITCHES = ("--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions")
 
 #: In the page, before anything of it runs: when the first element came that is looked for.

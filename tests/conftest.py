@@ -6,13 +6,15 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
@@ -20,10 +22,17 @@ from pyoco_server.executors.wheels import pip
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from support import warm_processes
+from support.collection import import_share, without_garbage_collector
+from support.order import shared_out
 from support.priced.servers import Aws, MotoServer, PostgresServer, ValkeyServer
 from support.servers import NatsServer, config_for, forget, quick_folder
+from support.thorough import is_thorough
 from support.warm_processes import WarmProcess, started
-from thorough import is_thorough
+
+# A shell starts background jobs with SIGINT ignored, and they would pass that on to the processes of tests. What has a
+# handler is reset to the default in a new process.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Most gateways of most tests need no ledger, and to make one takes longer than many a test. Tests of priced runs bring
 # theirs; processes that tests start have one, as a user's have.
@@ -37,24 +46,34 @@ os.environ.setdefault("EXEC_QUEUE_MAX_BYTES", str(64 * 2**20))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+_PROFILE = os.environ.get("PYOCO_TEST_PROFILE", "suite")
+
 # A deadline for one example would depend on the load of the machine. `make thorough` runs every property test with all
 # of its examples; the suite runs the same ones each time, and fewer.
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200, print_blob=True)
-hypothesis.settings.load_profile(os.environ.get("PYOCO_TEST_PROFILE", "suite"))
+hypothesis.settings.load_profile(_PROFILE)
+if _PROFILE == "suite":
+    # Hypothesis also draws constants from the source of every local module that is imported by then. With them, the
+    # examples of a test depend on which other tests were collected, and each test process reads all modules again.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
-#: Whole deployments, which wait most of their time: one test process begins with them, while the others keep the
-#: processors busy. At the end of a suite nobody would.
-_FIRST = ("tests/system/", "tests/grid/")
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    with without_garbage_collector():
+        import_share(session.config)
+        return (yield)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     for item in items:
         if is_thorough(item.nodeid):
             item.add_marker("thorough")
-    items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
+    yield  # pytest applies `-m`
+    if processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        items[:] = shared_out(items, processes)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -62,6 +81,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     again: that is half a second each time."""
     gc.collect()
     gc.freeze()
+    # A full collection visits what tests import later and keep, a tenth of a second each time.
+    gc.set_threshold(*gc.get_threshold()[:2], 50)
     if not session.config.option.collectonly and {"support.chaos", "support.grid.processes"} & sys.modules.keys():
         warm_processes.prepare()  # somebody will ask, and must not wait
 

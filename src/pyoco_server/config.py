@@ -192,7 +192,13 @@ class NatsBackendConfig:
 
     # Who may come in, and what they see.
     http_auth_mode: Literal["none", "api_key"] = declare(
-        "none", choice("none", "api_key"), "G", "`api_key`: every request needs a key. `none`: open to everyone."
+        "none",
+        choice("none", "api_key"),
+        "G",
+        (
+            "`api_key`: every request needs a key. `none`: open to everyone but for priced runs and budgets; a valid "
+            "key counts as with `api_key`, any other is ignored."
+        ),
     )
     http_api_key_header: str = declare("X-API-Key", HEADER, "GC", "Header that carries the API key.")
     http_hosts: tuple[str, ...] = declare(

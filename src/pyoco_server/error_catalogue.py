@@ -219,5 +219,11 @@ CATALOGUE: dict[int, Text] = {
             "ポートが誰でも接続できる状態になります",
             "Set EXEC_AUTH=api_key, ask for client certificates, or say --insecure.",
         ),
+        Text(
+            48,
+            "The reservation is below the price.",
+            "予約額が料金を下回っています",
+            "Reserve at least `price_usd` of the answer.",
+        ),
     )
 }

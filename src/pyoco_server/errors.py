@@ -29,6 +29,7 @@ PyocoError
 │   ├── NotOfThisKind     a run of another kind cannot do this
 │   ├── RunNotEnded       what is asked for is there when the run has ended
 │   └── KeyBusy           the same idempotency key is being submitted right now
+├── BelowPrice            the reservation does not cover the price known from the inputs (422)
 ├── OverBudget            the tenant's money does not cover the run (402)
 ├── RunExpired            the run is past its retention (410)
 ├── ArtifactExpired       the files of a program are no longer kept (410)
@@ -67,6 +68,7 @@ __all__ = [
     "CATALOGUE",
     "ArtifactExpired",
     "BackupFailed",
+    "BelowPrice",
     "CallableRefused",
     "Conflict",
     "Corrupt",
@@ -405,6 +407,19 @@ class LedgerOutdated(PyocoError):
 
     number = 43
     phrase = "ledger has to be migrated"
+
+
+class BelowPrice(PyocoError):
+    """The reservation is below the price that is known from the inputs. Nothing changed; the key is free."""
+
+    number = 48
+    phrase = "reservation below the price"
+
+    def __init__(self, price_usd: str) -> None:
+        problem = Problem(("reservation", "max_cost_usd"), f"must be at least {price_usd}, the price of these inputs")
+        super().__init__(f"max_cost_usd is below {price_usd}, the price of these inputs", problems=(problem,))
+        #: The least reservation that is accepted, with four decimals.
+        self.price_usd = price_usd
 
 
 class OverBudget(PyocoError):

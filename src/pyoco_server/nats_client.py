@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyoco_server import wiring
-from pyoco_server.actions.read import read_run
+from pyoco_server.actions.read import find_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.names import tag_problem
@@ -56,7 +56,7 @@ class PyocoNatsClient:
 
     async def get_run(self, run_id: str) -> dict[str, Any]:
         """The latest snapshot, task records included. Raises RunNotFound."""
-        return shown_snapshot((await read_run(self._backend, _NOBODY, run_id)).run)
+        return shown_snapshot((await find_run(self._backend, run_id)).run)
 
     async def close(self) -> None:
         """Hang up. Calling it twice is harmless."""

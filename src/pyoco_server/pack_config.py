@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
+from pyoco_server.core.packs.prices import Prices, Tariff
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.errors import SettingError
 from pyoco_server.settings import FLAG, Kind, check_all, choice, declare, values_in, whole
@@ -102,12 +103,12 @@ class PackConfig:
         "YAML file with what the OCR profiles P1, P2A, P2B and P3 select. Unset: what comes with it.",
     )
 
-    price_url_base_usd_micros: int = declare(5_000, _PRICE, "W", "Of a url run, whatever it fetches.")
-    price_url_each_usd_micros: int = declare(2_000, _PRICE, "W", "Of each URL to which a connection was attempted.")
-    price_ocr_page_usd_micros: int = declare(10_000, _PRICE, "W", "Of each page that ocr processed.")
-    price_compliance_usd_micros: int = declare(20_000, _PRICE, "W", "Of a compliance run.")
-    price_eval_base_usd_micros: int = declare(5_000, _PRICE, "W", "Of an eval run, whatever it has to judge.")
-    price_eval_case_usd_micros: int = declare(100, _PRICE, "W", "Of each case of an eval run.")
+    price_url_base_usd_micros: int = declare(5_000, _PRICE, "GW", "Of a url run, whatever it fetches.")
+    price_url_each_usd_micros: int = declare(2_000, _PRICE, "GW", "Of each URL to which a connection was attempted.")
+    price_ocr_page_usd_micros: int = declare(10_000, _PRICE, "GW", "Of each page that ocr processed.")
+    price_compliance_usd_micros: int = declare(20_000, _PRICE, "GW", "Of a compliance run.")
+    price_eval_base_usd_micros: int = declare(5_000, _PRICE, "GW", "Of an eval run, whatever it has to judge.")
+    price_eval_case_usd_micros: int = declare(100, _PRICE, "GW", "Of each case of an eval run.")
 
     def __post_init__(self) -> None:
         check_all(self)
@@ -118,6 +119,16 @@ class PackConfig:
                         f"PYOCO_{name.upper()} is needed with PYOCO_DECISION_ANSWERER=openai; "
                         f"example: PYOCO_{name.upper()}={example}"
                     )
+
+    @property
+    def prices(self) -> Prices:
+        """The same in a gateway, which refuses reservations below them, and in a worker, which charges them."""
+        return Prices(
+            compliance=Tariff(self.price_compliance_usd_micros),
+            eval=Tariff(self.price_eval_base_usd_micros, self.price_eval_case_usd_micros),
+            url=Tariff(self.price_url_base_usd_micros, self.price_url_each_usd_micros),
+            ocr=Tariff(0, self.price_ocr_page_usd_micros),
+        )
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Self:

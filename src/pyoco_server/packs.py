@@ -6,6 +6,7 @@ Importing this is cheap: gateways import specs to check inputs.
 
 from __future__ import annotations
 
+from pyoco_server.core.packs.prices import Prices
 from pyoco_server.core.packs.spec import Check, Here, Member, Members, PackSpec, choice, flag, is_pack_name, text, whole
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.errors import Problem
@@ -21,6 +22,7 @@ __all__ = [
     "PackError",
     "PackResult",
     "PackSpec",
+    "Prices",
     "Problem",
     "choice",
     "flag",

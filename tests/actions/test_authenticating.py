@@ -66,11 +66,21 @@ async def test_no_key_is_missing(backend: GatewayBackend, plain: str | None) -> 
         await authenticate(backend, plain)
 
 
-async def test_when_keys_are_off_nobody_is_told_apart(backend: GatewayBackend) -> None:
-    """FLOW-266"""
+async def test_in_mode_none_a_valid_key_counts_and_an_invalid_one_is_ignored(backend: GatewayBackend) -> None:
+    """FLOW-266 as SAFE-5 changes it"""
     opened = replace(backend, config=replace(backend.config, http_auth_mode="none"))
-    for plain in (None, "nonsense", (await a_key(backend))[0]):
-        assert await authenticate(opened, plain) == NOBODY
+    plain, caller = await a_key(backend)
+    for nothing in (None, "", "nonsense", plain + "x"):
+        assert await authenticate(opened, nothing) == NOBODY
+    assert await authenticate(opened, plain) == caller
+
+
+async def test_in_mode_none_a_key_that_cannot_be_checked_is_not_ignored(backend: GatewayBackend) -> None:
+    """SAFE-5: its caller would act without its tenant, and not know it."""
+    opened = replace(backend, config=replace(backend.config, http_auth_mode="none"))
+    plain, _ = await a_key(backend)
+    with pytest.raises(Unavailable):
+        await authenticate(with_trouble(opened, Trouble({"keys.find": [BEFORE]}), "keys"), plain)
 
 
 @pytest.mark.parametrize("mode", ["none", "api_key"])

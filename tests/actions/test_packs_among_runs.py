@@ -31,7 +31,7 @@ from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.trend import Trend
 from pyoco_server.core.waiting import WaitReason
 from pyoco_server.core.worker_record import WorkerRecord
-from pyoco_server.errors import NotOfThisKind
+from pyoco_server.errors import NotOfThisKind, RunNotFound
 from pyoco_server.loops.canceller import Canceller
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.rescuer import Rescuer
@@ -51,6 +51,7 @@ OPEN = [a_row(), started(a_row())]
 ENDED = [completed(started(a_row())), failed(a_row())]
 LONG_AGO = 1_000.0
 NOBODY = Caller()
+ACME = Caller("acme", "key-1")
 
 
 async def shown(backend: Backend, pack: Run) -> Stored:
@@ -92,9 +93,14 @@ class TestNothingWrites:
         found = await shown(gateway, a_pack(row))  # type: ignore[arg-type]  # a table of rows
         run_id = found.run.run_id
         with pytest.raises(NotOfThisKind, match=INSTEAD[found.run.status]):
-            await cancel(gateway, NOBODY, run_id, "why not")
+            await cancel(gateway, ACME, run_id, "why not")
         with pytest.raises(NotOfThisKind):
-            await rerun(gateway, NOBODY, run_id, UNCHANGED)
+            await rerun(gateway, ACME, run_id, UNCHANGED)
+        for stranger in (NOBODY, Caller("other", "key-2")):
+            with pytest.raises(RunNotFound):
+                await cancel(gateway, stranger, run_id, None)
+            with pytest.raises(RunNotFound):
+                await rerun(gateway, stranger, run_id, UNCHANGED)
         assert await gateway.runs.find(run_id) == found
 
     async def test_of_many_those_that_are_asked_for_fail_and_others_are_passed_over(
@@ -106,9 +112,12 @@ class TestNothingWrites:
         everything = await cancel_many(gateway, NOBODY, Selection(limit=100), None)
         assert (everything.asked, everything.failed, everything.matched) == (1, 0, 1)
         ids = tuple(pack.run.run_id for pack in packs)
-        assert (await cancel_many(gateway, NOBODY, Selection(run_ids=ids, limit=100), None)).failed == 2
+        assert (await cancel_many(gateway, ACME, Selection(run_ids=ids, limit=100), None)).failed == 2
         asked = Selection(wanted=RunFilter(kind="pack"), limit=100)
-        assert (await cancel_many(gateway, NOBODY, asked, None)).failed == 2
+        assert (await cancel_many(gateway, ACME, asked, None)).failed == 2
+        named = await cancel_many(gateway, NOBODY, Selection(run_ids=ids, limit=100), None)
+        assert (named.not_found, named.matched) == (2, 0)
+        assert (await cancel_many(gateway, NOBODY, asked, None)).matched == 0
         assert [await gateway.runs.find(run_id) for run_id in ids] == packs
 
     async def test_a_job_that_names_a_pack_is_dropped(self, gateway: GatewayBackend, link: Link) -> None:
@@ -258,7 +267,7 @@ class TestWaiting:
         for message in (wait.message, wait.message_ja):
             assert "pyoco-server-admin budget resolve" in message
         with pytest.raises(NotOfThisKind, match="an operator ends it"):
-            await cancel(gateway, NOBODY, found.run.run_id, None)
+            await cancel(gateway, ACME, found.run.run_id, None)
 
     async def test_one_that_was_started_waits_for_nothing(self, gateway: GatewayBackend) -> None:
         found = await shown(gateway, a_pack(started(a_row())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -144,8 +145,8 @@ def test_each_answer_of_the_budget_has_one_meaning(
     assert judge(a_row(intent, money), answer, outcome) == verdict
 
 
-async def claimed_by_worker(stack: Stack, *, usd_micros: int = 250_000) -> PricedRun:
-    run = await stack.started(await stack.submitted(an_ask(usd_micros=usd_micros)))
+async def claimed_by_worker(stack: Stack, **ask: Any) -> PricedRun:
+    run = await stack.started(await stack.submitted(an_ask(**ask)))
     intent = intents.success(run, 50_000, await stack.upload(run), tokens_consumed=7)
     claimed = await claim_end(stack.priced, run, Basis.LEASE, Actor.WORKER, intent, run.lease_token)
     assert isinstance(claimed, PricedRun)
@@ -170,7 +171,7 @@ async def test_a_success_is_charged_its_cost_and_published(stack: Stack) -> None
 
 async def test_a_cost_above_the_reservation_is_capped(stack: Stack) -> None:
     """PRICED-8, PRICED-38"""
-    ended = await finish(stack.priced, await claimed_by_worker(stack, usd_micros=10_000), Actor.WORKER)
+    ended = await finish(stack.priced, await claimed_by_worker(stack, usd_micros=10_000, pack_type="ocr"), Actor.WORKER)
     assert isinstance(ended, Finished)
     assert ended.run.actual_cost_usd_micros == 10_000
     await stack.check_money()

@@ -248,12 +248,9 @@ async def test_many_submits_of_one_key_make_one_run(stack: Stack, other: Stack, 
 async def test_a_nearly_empty_budget_is_never_overdrawn(stack: Stack, other: Stack) -> None:
     """PRICED-228, PRICED-191: 64 at once with money for ten"""
     tenant_id = await stack.tenant(10 * EACH + EACH // 2)
-    ends = await all_at_once(
-        *(
-            submit(stack.priced if number % 2 else other.priced, an_ask(usd_micros=EACH, tenant_id=tenant_id))
-            for number in range(64)
-        )
-    )
+    asks = [an_ask(usd_micros=EACH, tenant_id=tenant_id, pack_type="ocr") for _ in range(64)]
+    sides = [stack.priced, other.priced] * 32
+    ends = await all_at_once(*(submit(side, ask) for side, ask in zip(sides, asks, strict=True)))
     assert Counter(type(end) for end in ends) == {Accepted: 10, OverBudget: 54}, ends
     assert min(end.balance_usd_micros for end in ends) == await stack.balance(tenant_id) == EACH // 2
     rows = [row for row in await stack.rows() if row.tenant_id == tenant_id]

@@ -90,8 +90,8 @@ async def test_a_heartbeat_after_the_look_defeats_the_claim(stack: Stack) -> Non
 
 
 async def test_the_minimum_fee_is_at_most_what_is_reserved(stack: Stack) -> None:
-    """PRICED-38, PRICED-39"""
-    run = await stack.started(await stack.submitted(an_ask(usd_micros=1_000)))
+    """PRICED-38, PRICED-39: of a run that was stored before SAFE-1; since then no reservation is below the fee"""
+    run = await stack.started(await stack.stored_without_floor(an_ask(usd_micros=1_000)))
     stack.skew.move(121)
     ended = await reap(stack.priced, run)
     assert isinstance(ended, Finished)
@@ -128,7 +128,7 @@ async def test_one_row_that_fails_does_not_keep_the_others(joint: Stack, monkeyp
 
 async def test_with_the_budget_away_few_runs_are_claimed(split: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims that cannot be finished would only wait for reconcile."""
-    runs = [await split.started(await split.submitted(an_ask(usd_micros=10_000))) for _ in range(20)]
+    runs = [await split.started(await split.submitted(an_ask(usd_micros=10_000, pack_type="ocr"))) for _ in range(20)]
     split.skew.move(121)
     away = with_trouble(split.priced, Trouble({"budget.settle": [BEFORE] * 999}))
 

@@ -156,4 +156,4 @@ async def test_two_operators_resolve_it_once(joint: Stack) -> None:
         await resolve(joint.priced, run.run_id, Refund(), "second")
     await joint.check_money()
     assert await joint.balance() == DOLLAR - 1
-    await joint.submitted(an_ask(usd_micros=1_000))
+    await joint.submitted(an_ask(usd_micros=50_000))

@@ -360,10 +360,10 @@ async def test_a_rate_limit_that_cannot_be_asked_lets_pass(split: Stack) -> None
 async def test_every_call_of_a_submit_may_fail(stack: Stack, fate: str) -> None:
     """PRICED-104, PRICED-193: each call in turn, before or after it took effect; keepers and a repeat mend it"""
     watch = Trouble()
-    await submit(with_trouble(stack.priced, watch), an_ask(usd_micros=10_000))
+    await submit(with_trouble(stack.priced, watch), an_ask(usd_micros=10_000, pack_type="ocr"))
     await stack.work()
     for number, name in enumerate(watch.calls):
-        ask = an_ask(f"key-{number:04d}", 10_000)
+        ask = an_ask(f"key-{number:04d}", 10_000, pack_type="ocr")
         trouble = Trouble(at=number, fate=fate)
         with contextlib.suppress(DependencyUnavailable, SendFailed):
             await submit(with_trouble(stack.priced, trouble), ask)
@@ -376,7 +376,7 @@ async def test_every_call_of_a_submit_may_fail(stack: Stack, fate: str) -> None:
         stack.skew.move(601)
         await stack.keep()
     for number in range(len(watch.calls)):
-        await submit(stack.priced, an_ask(f"key-{number:04d}", 10_000))
+        await submit(stack.priced, an_ask(f"key-{number:04d}", 10_000, pack_type="ocr"))
     await stack.drain()
     rows = await stack.rows()
     assert all(row.has_ended for row in rows)

@@ -116,11 +116,20 @@ class TestRescue:
         assert await rescue(backend, stored.run.run_id, QUIET, submit_seconds=0.0) is None
 
     async def test_a_run_under_way_is_left_alone(self, backend: Backend) -> None:
-        stored = await submit(backend, Caller(), ASK)
-        job = job_of(stored.run, ASK, stored.revision)
-        held = await claim_run(backend, job, Owner("w", "i"), first_delivery=True)
+        """Without a job in the queue and without a worker in the registry: only its last write protects it."""
+        stored = await recorded(backend, 100)
+        run_id = stored.run.run_id
+        held = await claim_run(backend, job_of(stored.run, ASK, stored.revision), Owner("w", "i"), first_delivery=True)
         assert isinstance(held, Held)
-        assert await rescue(backend, stored.run.run_id, QUIET) is None
+        assert await rescue(backend, run_id, 0.0) is None  # its worker may be alive
+
+        def later(seconds: float) -> Backend:
+            return replace(backend, clock=lambda: held.run.heartbeat_at + seconds)
+
+        assert await rescue(later(QUIET - 1), run_id, QUIET) is None
+        ended = await rescue(later(QUIET + 1), run_id, QUIET)
+        assert ended is not None
+        assert ended.reason == "abandoned"
 
     async def test_the_keeper_finds_it_and_buries_a_letter(self, backend: Backend, tmp_path: Path) -> None:
         lost, waiting = await recorded(backend, 1000, "other"), await submit(backend, Caller(), ASK)

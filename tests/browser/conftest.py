@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page
 
 from support.browsers import Watched, new_context, open_browser
 from support.grid.processes import SAMPLES
+from support.reused_pages import ReusedPage
+from support.routes import Paused, intercept
 from support.stacks import Stack
 
 HERE = Path(__file__).parent
@@ -31,6 +34,7 @@ class Shared:
         self._browser: Browser | None = None
         self._stacks: dict[str, Stack] = {}
         self._first_pages: dict[str, Page] = {}
+        self._reused: dict[str, ReusedPage] = {}
 
     def browser(self) -> Browser:
         if self._browser is None:
@@ -53,9 +57,16 @@ class Shared:
             self._first_pages[stack.address] = bare_page(new_context(self.browser(), stack.address).new_page())
         return self._first_pages[stack.address]
 
+    def reused(self, stack: Stack) -> ReusedPage:
+        found = self._reused.get(stack.address)
+        if found is None or found.page.is_closed():
+            found = self._reused[stack.address] = ReusedPage(self.first_page(stack).context)
+        return found
+
     def close(self) -> None:
         self._browser = None
         self._first_pages.clear()
+        self._reused.clear()
         self._stacks.clear()
         self._open.close()
 
@@ -77,20 +88,23 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.failed and (watched := item.funcargs.get("watched")):  # type: ignore[attr-defined]
         watched.shoot(item.name)
+        watched.distrust()
     return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = f"{HERE}{os.sep}"
     for item in items:
-        if HERE in item.path.parents and isinstance(item, pytest.Function):
+        if str(item.path).startswith(here) and isinstance(item, pytest.Function):
             assert not inspect.iscoroutinefunction(item.function), f"{item.nodeid} is async: see tests/browser/conftest"
 
 
 @pytest.fixture
 def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     """The pages of this test. In the end it fails on a console error or warning, a page error, a violated policy, a
-    request that got no answer, and a 5xx: all that it did not declare with `expects_trouble`."""
-    watched = Watched(SHARED.browser())
+    request that got no answer, and a 5xx, which Chromium writes to the console: all that it did not declare with
+    `expects_trouble`. Requests are noted for tests that take this fixture themselves."""
+    watched = Watched(SHARED.browser(), notes_requests="watched" in inspect.signature(request.function).parameters)
     yield watched
     trouble = watched.settle()
     if trouble:
@@ -156,26 +170,22 @@ def new_page(watched: Watched) -> Callable[..., Page]:
 
 @pytest.fixture
 def own_context() -> None:
-    """For who changes more than one page, as `page.clock` and `page.context` do, or the modules of `module_page`."""
+    """For who changes more than one page, as `page.clock` and `page.context` do, or a page for good, as `page.route`
+    does, or the modules of `module_page`."""
 
 
 @pytest.fixture
 def page(request: pytest.FixtureRequest, stack: Stack, watched: Watched) -> Page:
     """A page for the shared stack, not opened yet: `page.goto("/#/workers")`.
 
-    Nothing is stored of what pages before it have stored; their context it shares, unless somebody asks for
-    `own_context`: the files of the dashboard never change, and are read once.
+    The same for one test after the other, unless somebody asks for `own_context`. What one has changed in it the next
+    does not see (see `support.reused_pages`). The files of the dashboard never change, and are read once.
     """
     if "own_context" in request.fixturenames:
         return watched.new_page(stack.address)
-    first = SHARED.first_page(stack)
-    context = first.context
-    watched.borrow(context, first)
-    page = context.new_page()
-    line = context.new_cdp_session(page)
-    line.send("Storage.clearDataForOrigin", {"origin": stack.address, "storageTypes": "local_storage,cookies"})
-    line.detach()
-    return page
+    reused = SHARED.reused(stack)
+    watched.borrow(reused.page.context, SHARED.first_page(stack), reused)
+    return reused.page
 
 
 @pytest.fixture
@@ -197,10 +207,10 @@ def bare_page(page: Page) -> Page:
         '<!doctype html><html lang="en" data-auth="none" data-version="0"><title>bare</title><body><div id="app"></div>'
     )
 
-    def serve(route: Route) -> None:
+    def serve(route: Paused) -> None:
         policy = route.fetch().headers.get("content-security-policy", "")
         route.fulfill(body=bare, content_type="text/html", headers={"content-security-policy": policy})
 
-    page.route("**/", serve)
+    intercept(page, "**/", serve)
     page.goto("/")
     return page

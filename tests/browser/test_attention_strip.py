@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from support.routes import intercept
 from support.stacks import Stack, until
 
 
@@ -108,7 +109,7 @@ def test_many_findings_are_dangers_first_three_at_a_time_and_stay_while_nobody_a
     expects_trouble("ERR_INTERNET_DISCONNECTED", "ERR_FAILED")
     items: list[Any] = [finding("growing_queue", 60 + n, tag=f"t{n}") for n in range(4)]
     items += [finding("dead_letters", 1234, level="danger"), {"kind": 7}, None, {"kind": "bare"}]
-    page.route("**/attention", lambda route: route.fulfill(body=json.dumps({"at": 1, "items": items})))
+    intercept(page, "**/attention", lambda route: route.fulfill(body=json.dumps({"at": 1, "items": items})))
     page.goto("/#/queues")
     lines = page.locator(".attention-item")
     expect(lines).to_have_count(3)
@@ -132,7 +133,7 @@ def test_many_findings_are_dangers_first_three_at_a_time_and_stay_while_nobody_a
 
 def test_it_is_read_aloud_when_something_came_or_went_and_not_at_each_number(page: Page) -> None:
     items = [finding("growing_queue", 60, tag="t")]
-    page.route("**/attention", lambda route: route.fulfill(body=json.dumps({"at": 1, "items": items})))
+    intercept(page, "**/attention", lambda route: route.fulfill(body=json.dumps({"at": 1, "items": items})))
     page.goto("/#/queues")
     spoken = page.locator(".attention [role=status]")
     expect(spoken).to_contain_text("growing_queue 60")
@@ -155,11 +156,11 @@ def test_it_is_read_aloud_when_something_came_or_went_and_not_at_each_number(pag
 def test_what_the_line_above_says_is_not_said_again(page: Page, expects_trouble: Callable[..., None]) -> None:
     expects_trouble("503")
     items = [finding("nats_down", level="danger"), finding("dead_letters", 1)]
-    page.route("**/attention", lambda route: route.fulfill(json={"at": 1, "items": items}))
+    intercept(page, "**/attention", lambda route: route.fulfill(json={"at": 1, "items": items}))
     page.goto("/#/queues")
     lines = page.locator(".attention-item")
     expect(lines).to_have_count(2)
-    page.route("**/ready", lambda route: route.fulfill(status=503, json={"nats": False}))
+    intercept(page, "**/ready", lambda route: route.fulfill(status=503, json={"nats": False}))
     look_again(page)
     expect(page.locator(".connection")).to_contain_text("NATS")
     expect(lines).to_have_count(1)

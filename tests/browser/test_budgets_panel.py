@@ -10,10 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from support.browsers import Watched, check
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import Paused, intercept
 from support.stacks import Stack
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -55,9 +56,9 @@ class Ledger:
         self.lines = [a_line(number, "RESERVE") for number in range(120, 0, -1)]
         self.steps: list[dict[str, Any]] = []
         self.asked: list[str] = []
-        page.route(re.compile(r"/budgets(/|\?|$)"), self._answer)
+        intercept(page, re.compile(r"/budgets(/|\?|$)"), self._answer)
 
-    def _answer(self, route: Route) -> None:
+    def _answer(self, route: Paused) -> None:
         address = route.request.url
         self.asked.append(address)
         path, _, query = address.partition("?")
@@ -144,10 +145,34 @@ def test_many_tenants_come_page_by_page(page: Page, ledger: Ledger) -> None:
     expect(page.get_by_role("button", name="More tenants")).to_have_count(0)
 
 
-def test_where_nobody_has_money_it_says_how_to_begin(page: Page, ledger: Ledger) -> None:
-    ledger.budgets = []
+def test_without_a_key_it_says_that_one_is_needed_and_takes_it(page: Page, ledger: Ledger) -> None:
+    """SAFE-5: where the server needs no key, the rest of the page is usable without one"""
+    budgets, ledger.budgets = ledger.budgets, []
     page.goto("/#/budgets")
+    expect(page.locator(".nothing")).to_contain_text("A key is needed")
     expect(page.locator(".nothing")).to_contain_text("pyoco-server-admin budget credit --tenant")
+    forget = page.get_by_role("button", name="Forget the key")
+    expect(forget).to_have_count(0)
+    page.get_by_role("button", name="Enter a key").click()
+    prompt = page.locator("dialog.key-prompt")
+    prompt.get_by_label("Key").fill("not-a-key")
+    prompt.get_by_role("button", name="Use this key").click()
+    expect(prompt).to_contain_text("does not accept this key")
+    prompt.get_by_role("button", name="Go on without a key").click()
+    expect(page.locator(".nothing")).to_contain_text("A key is needed")
+    page.get_by_role("button", name="Enter a key").click()
+    page.keyboard.press("Escape")
+    expect(prompt).to_have_count(0)
+    page.get_by_role("button", name="Enter a key").click()
+    ledger.budgets = budgets[:1]
+    prompt.get_by_label("Key").fill("a-key-of-acme")
+    prompt.get_by_role("button", name="Use this key").click()
+    expect(page.locator(".budgets-rows .row")).to_have_count(1)
+    forget.click()
+    ledger.budgets = []
+    prompt.get_by_role("button", name="Go on without a key").click()
+    expect(page.locator(".nothing")).to_contain_text("A key is needed")
+    expect(forget).to_have_count(0)
 
 
 def test_without_a_ledger_the_panel_says_so_and_the_rest_goes_on(
@@ -155,7 +180,7 @@ def test_without_a_ledger_the_panel_says_so_and_the_rest_goes_on(
 ) -> None:
     expects_trouble("503")
     error = {"err_id": "ERR-PYOCO-0036", "detail": "dependency unavailable", "message": "x", "message_ja": "x"}
-    page.route(re.compile(r"/budgets\?"), lambda route: route.fulfill(status=503, json=error))
+    intercept(page, re.compile(r"/budgets\?"), lambda route: route.fulfill(status=503, json=error))
     page.goto("/#/budgets")
     expect(page.locator(".nothing")).to_contain_text("The ledger does not answer")
     page.goto("/#/workers")
@@ -300,7 +325,8 @@ def pretend_pack(page: Page, **more: Any) -> None:
     pretend(page, pack, lambda _: [pack])
     lines = [a_pack(run_id=str(uuid.uuid4()), money_state=state) for state in ("RESERVED", "REFUNDED", "DISPUTED")]
     listed = [{name: value for name, value in each.items() if value is not None} for each in [pack, *lines]]
-    page.route(
+    intercept(
+        page,
         re.compile(r"/runs\?.*kind=pack"),
         lambda route: route.fulfill(json={"items": listed, "next_cursor": None}),
     )
@@ -381,6 +407,19 @@ def test_a_list_shows_the_money_in_words_and_stops_no_pack(page: Page) -> None:
     page.locator(".runs-bulk").get_by_role("button", name="Cancel", exact=True).click()
     expect(page.locator(".toast")).to_contain_text("can neither be cancelled nor run again")
     expect(page.locator("dialog")).to_have_count(0)
+
+
+def test_a_redacted_run_is_a_row_without_money_that_says_why(page: Page) -> None:
+    """SAFE-5"""
+    run = {"run_id": RUN_ID, "kind": "pack", "status": "COMPLETED", "pack_type": "decision", "redacted": True}
+    run |= {"submitted_at": time.time() - 9, "updated_at": time.time() - 3}
+    intercept(page, re.compile(r"/runs\?"), lambda route: route.fulfill(json={"items": [run], "next_cursor": None}))
+    page.goto("/#/runs")
+    row = page.locator(".runs-body .runs-row")
+    expect(row).to_have_count(1)
+    expect(row.locator(".runs-flow-name")).to_have_text("decision")
+    expect(row.locator(".runs-cost")).to_have_text("key needed")
+    expect(row.locator(".runs-money .badge")).to_have_count(0)
 
 
 def test_no_key_comes_into_a_command(stack: Stack, page: Page, watched: Watched) -> None:

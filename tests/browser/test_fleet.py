@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
+from support.routes import Paused, intercept
 from support.stacks import Stack, until
 
 _ODD = ["<img src=x onerror=alert(1)>", "\u202egnidrocca", "🐙" * 60, "w" * 128]
@@ -146,14 +147,14 @@ def test_five_hundred_odd_workers_stay_in_place_while_they_change(page: Page) ->
     """FLOW-259. Rows are kept from one look to the next: focus and what is open survive."""
     turns = 0
 
-    def answer(route: Route) -> None:
+    def answer(route: Paused) -> None:
         nonlocal turns
         turns += 1
         odd = [_worker(name, "STRANGE", tags=[name], versions=7, wheel_sync={"failed": 3}) for name in _ODD]
         many = [_worker(f"w{n:03}", "RUNNING", running=[str(uuid.uuid4())] * (turns % 4)) for n in range(496)]
         route.fulfill(body=json.dumps([*odd, *many][:: (-1) ** turns]), content_type="application/json")
 
-    page.route("**/workers?*", answer)
+    intercept(page, "**/workers?*", answer)
     page.goto("/#/workers")
     expect(page.locator(".row")).to_have_count(500)
     page.get_by_role("button", name="w007", exact=True).click()
@@ -187,6 +188,6 @@ def test_a_queue_that_nobody_serves_says_what_to_do(stack: Stack, page: Page) ->
 
 def test_a_gateway_that_does_not_know_the_question_is_told_of(page: Page, expects_trouble: Callable[..., None]) -> None:
     expects_trouble("404")
-    page.route(re.compile(r"/queues$"), lambda route: route.fulfill(status=404, body='{"detail": "Not Found"}'))
+    intercept(page, re.compile(r"/queues$"), lambda route: route.fulfill(status=404, body='{"detail": "Not Found"}'))
     page.goto("/#/queues")
     expect(page.locator(".nothing")).to_contain_text("The gateway does not answer this question")

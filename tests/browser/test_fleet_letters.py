@@ -7,8 +7,9 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
+from support.routes import Paused, intercept
 from support.stacks import Stack, until
 
 
@@ -210,9 +211,9 @@ def test_what_is_done_to_many_is_done_to_those_of_the_filter_that_was_typed(
 def test_a_command_that_would_be_refused_is_not_shown(page: Page) -> None:
     """The command line takes no empty flow."""
     letter = {"id": "7", "timestamp": 1.0, "reason": "invalid_job", "error": "x"}
-    page.route("**/dlq?*", lambda route: route.fulfill(json={"items": [letter], "next_cursor": None}))
+    intercept(page, "**/dlq?*", lambda route: route.fulfill(json={"items": [letter], "next_cursor": None}))
     group = {"reason": "invalid_job", "flow_name": None, "count": 1, "newest_at": 1.0}
-    page.route("**/dlq/counts", lambda route: route.fulfill(json={"total": 1, "groups": [group]}))
+    intercept(page, "**/dlq/counts", lambda route: route.fulfill(json={"total": 1, "groups": [group]}))
     page.goto("/#/letters")
     command = page.locator(".letters > div > .command")
     expect(command).to_contain_text("dlq counts")
@@ -228,10 +229,10 @@ def test_what_fits_a_filter_is_loaded_page_by_page(stack: Stack, page: Page, lab
     """The page asks for 50 at a time: on the way that becomes 2, and the cursors are the gateway's own."""
     _leave_letters(stack, 5, label)
 
-    def shorten(route: Route) -> None:
+    def shorten(route: Paused) -> None:
         route.continue_(url=route.request.url.replace("limit=50", "limit=2"))
 
-    page.route("**/dlq?*", shorten)
+    intercept(page, "**/dlq?*", shorten)
     page.goto(f"/#/letters?tag={label}")
     expect(page.locator(".letter-rows .row")).to_have_count(2)
     page.get_by_role("button", name="Load more").click()
@@ -271,8 +272,8 @@ def test_a_letter_of_an_address_is_shown_though_the_list_leaves_it_out(stack: St
 
 def test_a_late_answer_does_not_pull_anybody_back(stack: Stack, page: Page, label: str) -> None:
     (run_id,) = _leave_letters(stack, 1, label)
-    held: list[Route] = []
-    page.route("**/dlq/*/redrive", lambda route: held.append(route))  # noqa: PLW0108  (the driver marks what it is given)
+    held: list[Paused] = []
+    intercept(page, "**/dlq/*/redrive", held.append)
     page.goto(f"/#/letters?tag={label}")
     row = page.locator(".letter-rows .row")
     row.get_by_role("button", name="charge_cards").click()

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Locator, Page, Request, Route, expect
+from playwright.sync_api import FilePayload, Locator, Page, Request, expect
 
+from support.routes import Paused, intercept
 from support.stacks import Stack, until
 from support.wheels import build_wheel
 
@@ -96,10 +97,12 @@ def test_files_that_wait_go_out_under_nobody_elses_key(
     ours, theirs = locked.make_key("team-a"), locked.make_key("team-b")
     page = new_page(locked)
     expects_trouble("ERR_ABORTED", "403")
-    held: list[Route] = []
+    held: list[Paused] = []
     sent: list[Request] = []
     page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
-    page.route("**/wheels", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    intercept(
+        page, "**/wheels", lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
+    )
 
     def enter(key: str) -> None:
         page.locator("dialog input").fill(key)

@@ -6,6 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from support.routes import intercept
 from support.stacks import Stack, until
 
 NAMES = [
@@ -102,7 +103,7 @@ def test_the_number_of_a_chart_is_one_of_its_bars(page: Page) -> None:
     """Early on: submitted in the last seconds of a minute, ended in the first of the next."""
     counts = {name: [0, 0] for name in NAMES} | {"submitted": [7, 0], "completed": [0, 7]}
     answer = {"from": 650, "step_seconds": 10, "now": 675, **counts}
-    page.route("**/metrics/recent*", lambda route: route.fulfill(json=answer))
+    intercept(page, "**/metrics/recent*", lambda route: route.fulfill(json=answer))
     page.goto("/#/metrics")
     chart = page.locator("section.chart", has=page.get_by_role("heading", name="Throughput"))
     expect(chart).to_contain_text("7 per minute")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from support.stacks import Stack
 
-OUTAGE = (r"ERR_CONNECTION", r"status of 50[34]", r"response 50[34]", r"ERR_EMPTY_RESPONSE", r"ERR_INCOMPLETE")
+OUTAGE = (r"ERR_CONNECTION", r"status of 50[34]", r"ERR_EMPTY_RESPONSE", r"ERR_INCOMPLETE")
 
 
 @pytest.fixture(scope="module")

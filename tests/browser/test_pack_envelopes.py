@@ -10,11 +10,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from support.browsers import check
 from support.pretended_runs import RUN_ID, a_run, pretend
 from support.priced import pack_envelopes
+from support.routes import Paused, intercept
 from support.stacks import Stack, until
 
 KEY = "pyoco_0123456789abcdef_of-the-tenant"
@@ -60,10 +61,10 @@ class Results:
         """The run, and then what lies beside it: the route that was added last is asked first."""
         pack = a_pack(**run)
         pretend(self.page, pack, lambda _: [pack])
-        self.page.route(re.compile(f"/v1/runs/{RUN_ID}/envelope"), self._answer)
-        self.page.route(re.compile(f"/v1/runs/{RUN_ID}$"), self._tell)
+        intercept(self.page, re.compile(f"/v1/runs/{RUN_ID}/envelope"), self._answer)
+        intercept(self.page, re.compile(f"/v1/runs/{RUN_ID}$"), self._tell)
 
-    def _answer(self, route: Route) -> None:
+    def _answer(self, route: Paused) -> None:
         self.asked += 1
         if route.request.headers.get("x-api-key") != KEY:
             route.fulfill(status=401, json={"reason_code": "AUTH_INVALID", "detail": "A valid API key is needed."})
@@ -73,7 +74,7 @@ class Results:
             body = self.envelope if isinstance(self.envelope, str) else json.dumps(self.envelope)
             route.fulfill(body=body, content_type="application/json; charset=utf-8")
 
-    def _tell(self, route: Route) -> None:
+    def _tell(self, route: Paused) -> None:
         files = [
             {"name": "ocr.md", "presigned_url": "http://127.0.0.1:1/v1/results/a-token"},
             {"name": "ocr.docx", "presigned_url": "https://store.invalid/bucket/ocr.docx?signature=1"},
@@ -82,11 +83,12 @@ class Results:
 
     def open(self, envelope: Any, **run: Any) -> Locator:
         """The section of the page that shows it."""
-        if self.page.url == "about:blank":
+        is_new = RUN_ID not in self.page.url
+        if is_new:
             self.page.add_init_script(f"sessionStorage.setItem('pyoco.key', '{KEY}')")
         self.envelope = envelope
         self.serve(**run)
-        if self.page.url == "about:blank":
+        if is_new:
             self.page.goto(f"/#/runs/{RUN_ID}")
         else:
             self.page.reload()
@@ -298,7 +300,11 @@ def test_a_run_that_failed_says_why_in_words_and_what_it_cost(page: Page, result
     check_for_everybody(page)
 
 
-def test_a_real_result_is_read_with_the_key_of_its_tenant(stack: Stack, page: Page) -> None:
+def test_a_real_result_is_read_with_the_key_of_its_tenant(
+    stack: Stack, page: Page, expects_trouble: Callable[..., None]
+) -> None:
+    """SAFE-5: without it there is no such run"""
+    expects_trouble("404")
     tenant = f"team-{uuid.uuid4().hex[:8]}"
     key = stack.make_key(tenant)
     stack.credit(tenant, "1.0000")
@@ -313,9 +319,15 @@ def test_a_real_result_is_read_with_the_key_of_its_tenant(stack: Stack, page: Pa
         lambda: stack.ask("GET", f"/v1/runs/{run_id}", headers=headers).json()["status"] == "COMPLETED", what="its end"
     )
     page.goto(f"/#/runs/{run_id}")
+    expect(page.locator(".nothing")).to_contain_text("A priced run is shown with an API key of its tenant only.")
+    page.get_by_role("button", name="Enter a key").click()
+    prompt = page.locator("dialog.key-prompt")
+    prompt.get_by_label("Key").fill(f"{key}x")
+    prompt.get_by_role("button", name="Use this key").click()
+    expect(prompt).to_contain_text("does not accept this key")
+    prompt.get_by_label("Key").fill(key)
+    prompt.get_by_role("button", name="Use this key").click()
     section = page.locator(".run-envelope")
-    section.locator("input").fill(key)
-    section.locator("input").press("Enter")
     stored = stack.ask("GET", f"/v1/runs/{run_id}/envelope", headers=headers).json()
     expect(section).to_contain_text(stored["data"]["answer_text"])
     expect(page.locator(".run-pack")).to_contain_text("$0.2500")

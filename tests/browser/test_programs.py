@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from support.browsers import check, only_looks
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import Paused, intercept
 from support.stacks import Stack, until
 
 
@@ -366,7 +367,7 @@ def test_a_job_is_one_however_often_somebody_presses(
     expects_trouble(r"ERR_FAILED|ERR_CONNECTION")
     asked: list[int] = []
 
-    def lose_first(route: Route) -> None:
+    def lose_first(route: Paused) -> None:
         asked.append(1)
         answer = route.fetch()
         if len(asked) == 1:
@@ -374,7 +375,7 @@ def test_a_job_is_one_however_often_somebody_presses(
         else:
             route.fulfill(response=answer)
 
-    page.route("**/jobs", lose_first)
+    intercept(page, "**/jobs", lose_first)
     page.goto("/#/programs")
     page.get_by_role("button", name="Run a program").click()
     form = page.get_by_role("dialog")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import Paused, intercept
 from support.stacks import Stack
 
 LONG = 12345678901234567890123
@@ -20,12 +21,12 @@ def open_dialog(page: Page, run: dict[str, Any], answer: dict[str, Any] | None =
     """The dialog of a pretended run. Gives the bodies that were sent since."""
     sent: list[str] = []
 
-    def again(route: Route) -> None:
+    def again(route: Paused) -> None:
         sent.append(route.request.post_data or "")
         route.fulfill(**(answer or {"json": {"run_id": "new-run", "status": "PENDING"}}))
 
     pretend(page, run, lambda _: [])
-    page.route(re.compile("/rerun$"), again)
+    intercept(page, re.compile("/rerun$"), again)
     page.goto(f"/#/runs/{RUN_ID}")
     page.locator("main").get_by_role("button", name="Run again").click()
     expect(page.get_by_role("dialog")).to_contain_text("pretended")

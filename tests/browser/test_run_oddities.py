@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import Paused, intercept
 from support.stacks import until
 
 LONG = 12345678901234567890123
@@ -20,11 +21,11 @@ def test_a_damaged_run_says_so_and_is_shown_once_it_is_whole(page: Page, expects
     run = a_run(status="COMPLETED")
     damaged = {"err_id": "ERR-PYOCO-0025", "message": "A stored record is damaged.", "message_ja": "壊れています。"}
     address = re.compile(f"/runs/{RUN_ID}(\\?|$)")
-    page.route(address, lambda route: route.fulfill(status=500, json=damaged))
+    intercept(page, address, lambda route: route.fulfill(status=500, json=damaged))
     page.goto(f"/#/runs/{RUN_ID}")
     expect(page.locator("main .nothing")).to_contain_text("A stored record is damaged. (ERR-PYOCO-0025)")
     expect(page.locator("main .skeleton")).to_have_count(0)
-    page.route(address, lambda route: route.fulfill(json=run))  # the newer one counts
+    intercept(page, address, lambda route: route.fulfill(json=run))  # the newer one counts
     expect(page.locator(".run-head .badge.status-completed")).to_be_visible()
     expect(page.locator("main .nothing")).to_have_count(0)
 
@@ -81,8 +82,8 @@ def test_running_again_is_sent_under_one_key_and_pulls_nobody_away(
     """Pressed again after a lost answer it is the same run; who has gone elsewhere meanwhile gets a link."""
     expects_trouble("ERR_FAILED")
     pretend(page, a_run(status="FAILED"), lambda _: [])
-    sent: list[Route] = []
-    page.route(re.compile("/rerun$"), lambda route: sent.append(route))  # noqa: PLW0108  (the driver marks the function)
+    sent: list[Paused] = []
+    intercept(page, re.compile("/rerun$"), sent.append)
     page.goto(f"/#/runs/{RUN_ID}")
     button = page.get_by_role("dialog").get_by_role("button", name="Run again")
 
@@ -122,13 +123,13 @@ def test_why_a_run_waits_is_read_aloud_once(page: Page) -> None:
     run = a_run(status="PENDING", worker_id=None)
     counted = {"answers": 0, "reason": "queue"}
 
-    def tell(route: Route) -> None:
+    def tell(route: Paused) -> None:
         counted["answers"] += 1  # type: ignore[operator]
         words = f"{counted['reason']}, {counted['answers']} ahead"
         route.fulfill(json=run | {"waiting": {"reason": counted["reason"], "message": words}})
 
     pretend(page, run, lambda _: [])
-    page.route(re.compile(f"/runs/{RUN_ID}(\\?|$)"), tell)
+    intercept(page, re.compile(f"/runs/{RUN_ID}(\\?|$)"), tell)
     page.goto(f"/#/runs/{RUN_ID}")
     spoken = page.locator(".run-waiting [role=status]")
     expect(spoken).to_have_text("queue, 1 ahead")

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from support.browsers import Watched
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import stop_intercepting
 from support.stacks import Stack, until
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -156,7 +157,7 @@ def test_a_run_that_is_not_there_or_no_more_says_so(page: Page, expects_trouble:
     expect(page.get_by_role("heading", name="pretended")).to_be_visible()
     expect(page.locator("main time[data-as=span]").first).to_be_visible()
     until(lambda: page.evaluate("1") and connections)
-    page.unroute_all()
+    stop_intercepting(page)
     expect(page.locator(".run-notice")).to_contain_text("This run was removed")
     expect(page.get_by_role("heading", name="pretended")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import intercept
 
 TURNED = "a\u202eb\u2066c"
 
@@ -64,7 +65,7 @@ def test_a_worker_is_called_alive_only_while_that_is_fresh(page: Page) -> None:
     worker = page.locator(".run-head .facts > div").filter(has=page.get_by_role("link", name="w1"))
     expect(worker).to_contain_text("w1 alive")
     expect(worker).not_to_contain_text("heard of")
-    page.route("**/*", lambda _: None)  # no answer comes any more, also none that tells the time
+    intercept(page, "**/*", lambda _: None)  # no answer comes any more, also none that tells the time
     page.clock.run_for(25_000)
     expect(worker).to_contain_text("w1 last heard of")
     expect(worker).not_to_contain_text("alive")

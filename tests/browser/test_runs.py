@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import nats
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from support.browsers import Watched
+from support.routes import Paused, intercept
 from support.servers import unique
 from support.stacks import Stack, aside, until
 
@@ -35,23 +37,18 @@ def asked(watched: Watched, label: str) -> list[dict[str, str]]:
     return [{name: values[0] for name, values in query.items()} for query in queries if query.get("tag") == [label]]
 
 
-def is_seen_running(stack: Stack, page: Page, run_id: str) -> bool:
-    """False: it has ended before the page has looked."""
-    until(lambda: row(page, run_id).count() or stack.status(run_id) == "COMPLETED", 60, "the run")
-    return row(page, run_id).count() > 0
-
-
-def test_a_run_leaves_a_list_of_running_runs_when_it_ends(stack: Stack, page: Page, watched: Watched) -> None:
+def test_a_run_leaves_a_list_of_running_runs_when_it_ends(
+    stack: Stack, page: Page, watched: Watched, tmp_path: Path
+) -> None:
     """FLOW-189, FLOW-190, FLOW-250: by a refresh with 5 seconds of overlap and without the status."""
     label = unique("leaves")
     page.goto(f"/#/runs?tag={label}&status=RUNNING")
     expect(page.locator(".nothing")).to_be_visible()
-    for scale in (15, 75, 375):  # a busy machine may need longer to see it run
-        run_id = stack.submit("resize_images", {"scale": scale}, tags=[label])
-        if is_seen_running(stack, page, run_id):
-            break
-    else:
-        raise AssertionError("nobody has seen it run")
+    gate = tmp_path / "gate"
+    gate.touch()
+    run_id = stack.submit("resize_images", {"while_exists": str(gate)}, tags=[label])
+    expect(row(page, run_id)).to_be_visible(timeout=200_000)
+    gate.unlink()
     expect(row(page, run_id)).to_have_count(0, timeout=200_000)
     assert stack.status(run_id) == "COMPLETED"
     refreshes = [query for query in asked(watched, label) if "updated_after" in query]
@@ -170,7 +167,7 @@ def test_enter_opens_nothing_when_several_runs_match(page: Page) -> None:
     ids = [f"abcd{at:04}-0000-4000-8000-000000000000" for at in range(2)]
     items = [{"run_id": run_id, "status": "PENDING", "submitted_at": 1.0, "updated_at": 1.0} for run_id in ids]
     found = {"items": items, "next_cursor": None}
-    page.route(re.compile(r"/runs\?.*run_id=abcd"), lambda route: route.fulfill(json=found))
+    intercept(page, re.compile(r"/runs\?.*run_id=abcd"), lambda route: route.fulfill(json=found))
     page.clock.install()
     page.goto("/#/runs")
     page.get_by_role("searchbox").fill("abcd")
@@ -220,7 +217,7 @@ def test_one_clock_that_is_fast_does_not_stop_the_list(stack: Stack, page: Page)
     label, ids = waiting(stack, 3)
     shown_by: dict[str, str] = {}
 
-    def ahead(route: Route) -> None:
+    def ahead(route: Paused) -> None:
         answer = route.fetch()
         told = answer.json()
         for item in told["items"]:
@@ -228,7 +225,7 @@ def test_one_clock_that_is_fast_does_not_stop_the_list(stack: Stack, page: Page)
             shown_by.setdefault(item["run_id"], route.request.url)
         route.fulfill(response=answer, json=told)
 
-    page.route(re.compile(rf"/runs\?.*tag={label}"), ahead)
+    intercept(page, re.compile(rf"/runs\?.*tag={label}"), ahead)
     page.goto(f"/#/runs?tag={label}")
     expect(row(page, ids[0])).to_be_visible()
     new = stack.submit("flow_new", tag="nobody", tags=[label])
@@ -237,11 +234,11 @@ def test_one_clock_that_is_fast_does_not_stop_the_list(stack: Stack, page: Page)
 
 
 def test_an_age_goes_on_while_no_answer_comes(page: Page, expects_trouble: Callable[..., None]) -> None:
-    expects_trouble("status of 500", "response 500")
+    expects_trouble("status of 500")
     page.goto("/#/runs")
     age = page.locator(".runs-state time")
     expect(age).to_be_visible()
-    page.route("**/runs?*", lambda route: route.fulfill(status=500, body="{}"))
+    intercept(page, "**/runs?*", lambda route: route.fulfill(status=500, body="{}"))
     expect(age).to_have_text(re.compile(r"^([2-9]|\d\d) s ago"))
     page.evaluate("""() => { window.ages = []; const age = document.querySelector('.runs-state time');
       const how = { childList: true, characterData: true, subtree: true };

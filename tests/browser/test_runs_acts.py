@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from support.browsers import only_looks
+from support.routes import Paused, intercept, stop_intercepting
 from support.servers import unique
 from support.stacks import Stack
 
@@ -66,12 +67,12 @@ def test_a_filter_that_was_typed_is_in_force_before_a_button_is_pressed(stack: S
     of_label(stack, label, 1)
     asked: list[Any] = []
 
-    def cancel(route: Route) -> None:
+    def cancel(route: Paused) -> None:
         asked.append(route.request.post_data_json)
         names = ("matched", "asked", "already_cancelling", "already_ended", "not_found", "failed")
         route.fulfill(body=json.dumps({**dict.fromkeys(names, 0), "more": False}))
 
-    page.route("**/runs/cancel", cancel)  # never for real: were it wrong, it would stop the runs of all tests
+    intercept(page, "**/runs/cancel", cancel)  # never for real: were it wrong, it would stop the runs of all tests
     page.goto("/#/runs")
     button = page.get_by_role("button", name="Cancel all matching")
     expect(button).to_be_visible()
@@ -105,7 +106,7 @@ def test_a_filter_that_was_typed_is_in_force_before_a_button_is_pressed(stack: S
 def test_without_a_filter_it_says_that_it_is_about_all_runs_and_how_many_at_least(stack: Stack, page: Page) -> None:
     asked: list[str] = []
 
-    def many(route: Route) -> None:
+    def many(route: Paused) -> None:
         if "limit=200" not in route.request.url or "status=" not in route.request.url:
             route.continue_()
             return
@@ -113,7 +114,7 @@ def test_without_a_filter_it_says_that_it_is_about_all_runs_and_how_many_at_leas
         route.fulfill(body=json.dumps({"items": [{}] * 200, "next_cursor": "more"}))
 
     of_label(stack, unique("any"), 1)
-    page.route("**/runs?*", many)
+    intercept(page, "**/runs?*", many)
     page.goto("/#/runs")
     page.get_by_role("button", name="Cancel all matching").click()
     dialog = page.locator("dialog")
@@ -131,7 +132,9 @@ def test_selected_runs_are_run_again(stack: Stack, page: Page, expects_trouble: 
     page.goto(f"/#/runs?tag={label}")
     expect(page.locator(".runs-body .runs-row")).to_have_count(6)
     page.get_by_role("checkbox", name="Select all that are loaded").check()
-    page.route(f"**/runs/{ids[2]}/rerun", lambda route: route.fulfill(status=409, body='{"detail": "not this one"}'))
+    intercept(
+        page, f"**/runs/{ids[2]}/rerun", lambda route: route.fulfill(status=409, body='{"detail": "not this one"}')
+    )
     expects_trouble("409")
     page.locator(".runs-bulk").get_by_role("button", name="Run again").click()
     page.locator("dialog").get_by_role("button", name="Run again").click()
@@ -140,7 +143,7 @@ def test_selected_runs_are_run_again(stack: Stack, page: Page, expects_trouble: 
     selected = page.locator(".runs-row[aria-selected=true]")  # to be tried again; the others are done
     expect(selected).to_have_count(1)
     assert selected.get_attribute("data-id") == ids[2]
-    page.unroute(f"**/runs/{ids[2]}/rerun")
+    stop_intercepting(page, f"**/runs/{ids[2]}/rerun")
     page.locator(".runs-bulk").get_by_role("button", name="Run again").click()
     page.locator("dialog").get_by_role("button", name="Run again").click()
     expect(page.locator(".runs-body .runs-row")).to_have_count(12)

@@ -200,7 +200,9 @@ def test_a_slow_question_is_no_outage_while_others_are_answered(module_page: Pag
 
 
 @pytest.mark.usefixtures("own_context")
-def test_who_has_no_key_is_asked_whatever_else_is_away(page: Page, expects_trouble: Callable[..., None]) -> None:
+def test_who_has_no_key_is_asked_whatever_else_is_away(
+    stack: Stack, page: Page, expects_trouble: Callable[..., None]
+) -> None:
     """FLOW-258: the question stays through Escape and through an outage, which is told all the same."""
     expects_trouble(*OFFLINE)
     page.goto("/#/queues")
@@ -216,7 +218,7 @@ def test_who_has_no_key_is_asked_whatever_else_is_away(page: Page, expects_troub
     page.context.set_offline(True)
     expect(page.locator(".connection")).to_contain_text("does not answer")
     expect(prompt).to_be_visible()
-    prompt.locator("input").fill("pyoco_0_0")
+    prompt.locator("input").fill(stack.make_key("team-a"))
     prompt.get_by_role("button").click()
     expect(prompt.get_by_role("alert")).to_contain_text("could not be tried")
     page.context.set_offline(False)

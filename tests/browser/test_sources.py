@@ -12,6 +12,7 @@ from support.stacks import ROOT
 STATIC = ROOT / "src/pyoco_server/doors/dashboard/static"
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 SHEETS = sorted(STATIC.rglob("*.css"))
+PAGES = sorted(STATIC.rglob("*.html"))
 TEXTS = [path for path in SCRIPTS if path.parent.name == "texts" and path.name != "index.js"]
 SPEAKERS = [path for path in SCRIPTS if path.parent.name != "texts"]
 _ENTRY = re.compile(r'^\s*"([\w.-]+)":\s*(".*"),?\s*$', re.MULTILINE)
@@ -90,7 +91,7 @@ def test_a_module_makes_no_markup_and_no_code_of_text(path: Path) -> None:
     assert re.findall(forbidden, path.read_text()) == []
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *SHEETS, STATIC / "index.html", STATIC / "icon.svg"], ids=name_of)
+@pytest.mark.parametrize("path", [*SCRIPTS, *SHEETS, *PAGES, STATIC / "icon.svg"], ids=name_of)
 def test_a_file_is_short_and_knows_no_other_host(path: Path) -> None:
     """The page works without any network but the gateway's."""
     text = path.read_text()
@@ -104,9 +105,10 @@ def test_a_file_is_short_and_knows_no_other_host(path: Path) -> None:
     assert "@import" not in text
 
 
-def test_the_page_itself_has_no_code_and_no_style() -> None:
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_the_page_itself_has_no_code_and_no_style(path: Path) -> None:
     """FLOW-259: the policy allows neither."""
-    page = (STATIC / "index.html").read_text()
+    page = path.read_text()
     assert not re.findall(r"\son\w+=|\sstyle=|<style|javascript:", page)
     assert re.findall(r"<script[^>]*>([^<]*)</script>", page) == [""]
 

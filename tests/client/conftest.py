@@ -10,6 +10,7 @@ import pytest
 from pyoco_server.client import retry, waiting
 from pyoco_server.ports.nats.link import Link
 from support.client_twins import MakeClient, make_async, make_sync
+from support.clocked_clients import MakeClocked, make_clocked
 from support.gateways import Gateway, fresh_gateway, listening
 from support.memory_nats import module_nats_url, nats_url, real_nats
 from support.patient_gateways import impatient_gateways, patient_gateways
@@ -21,6 +22,12 @@ __all__ = ["impatient_gateways", "module_nats_url", "nats_url", "patient_gateway
 def make(request: pytest.FixtureRequest) -> MakeClient:
     """Makes a client; every test that asks for it runs with both."""
     return make_sync if request.param == "sync" else make_async
+
+
+@pytest.fixture(params=["sync", "async"])
+def clocked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MakeClocked:
+    """Makes a client and a scripted gateway with a clock of their own, with each client as `make`."""
+    return make_clocked(request.param, monkeypatch)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from pyoco_server.client import retry
 from pyoco_server.http_client import AnswerDamaged
 from support.client_twins import MakeClient
+from support.clocked_clients import MakeClocked
 from support.scripted_gateway import Scripted, answer, cut, hang, raw, scripted
-from support.stalls import unless_it_stalls
 
 pytestmark = pytest.mark.usefixtures("hurried")
 
@@ -145,16 +145,13 @@ async def test_it_gives_up_after_so_many_tries(make: MakeClient) -> None:
             assert len(server.asked) == 4
 
 
-async def test_a_slow_server_costs_no_more_than_the_time_there_is(make: MakeClient) -> None:
+async def test_a_slow_server_costs_no_more_than_the_time_there_is(clocked: MakeClocked) -> None:
     """The tries share it: three of them do not make three times the timeout"""
-
-    async def call() -> None:
-        async with scripted(*[hang] * 9) as server, make(server.url, timeout=0.3, retry_seconds=0.7) as client:
-            with pytest.raises(httpx.ReadTimeout):
-                await asyncio.wait_for(client.get_run("7"), 120)
-            assert 1 < len(server.asked) < 4, "by the number of tries alone it would be four"
-
-    await unless_it_stalls(call)
+    async with clocked(*[hang] * 9, timeout=0.3, retry_seconds=0.7) as (server, client):
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get_run("7")
+        assert 1 < len(server.asked) < 4, "by the number of tries alone it would be four"
+        assert server.now < 0.7 + 0.3, "the time there is, and one timeout"
 
 
 async def test_the_questions_whether_it_is_there_are_asked_once(make: MakeClient) -> None:

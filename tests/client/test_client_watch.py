@@ -12,14 +12,14 @@ import pytest
 from pyoco_server.client import events, retry, watching
 from pyoco_server.http_client import AnswerDamaged
 from support.client_twins import MakeClient
+from support.clocked_clients import ClockedGateway, MakeClocked, refuse
 from support.scripted_gateway import Scripted, Turn, answer, cut, event, hang, raw, scripted, stream
-from support.stalls import unless_it_stalls
 from support.watched_runs import AWAY, CROWDED, seen
 
 pytestmark = pytest.mark.usefixtures("hurried")
 
 
-def resumed(server: Scripted) -> list[str | None]:
+def resumed(server: Scripted | ClockedGateway) -> list[str | None]:
     return [asked.headers.get("last-event-id") for asked in server.asked]
 
 
@@ -54,17 +54,11 @@ async def test_nothing_is_read_beyond_the_end_of_the_run(make: MakeClient) -> No
     assert len(server.asked) == 1
 
 
-async def test_a_gateway_that_restarts_is_waited_for(make: MakeClient) -> None:
+async def test_a_gateway_that_restarts_is_waited_for(clocked: MakeClocked) -> None:
     turns = [stream(event(3, "RUNNING"), then="cut"), cut, answer(AWAY, 503), hang]
-
-    async def watch() -> None:
-        async with scripted(*turns, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
-            assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
-        assert resumed(server) == [None, *["3"] * 4]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watching, "SILENCE_SECONDS", 0.3)
-        await unless_it_stalls(watch)
+    async with clocked(*turns, stream(event(4, "COMPLETED"))) as (server, client):
+        assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+    assert resumed(server) == [None, *["3"] * 4]
 
 
 async def test_breaks_with_news_in_between_do_not_add_up(make: MakeClient) -> None:
@@ -75,17 +69,13 @@ async def test_breaks_with_news_in_between_do_not_add_up(make: MakeClient) -> No
     assert server.at[-1] - server.at[0] > 0.25
 
 
-async def test_a_silent_connection_is_replaced(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_connection_is_replaced(clocked: MakeClocked) -> None:
     """FLOW-124: a server that is there says something every five seconds"""
-    monkeypatch.setattr(watching, "SILENCE_SECONDS", 0.2)
     silent = stream(event(3, "RUNNING"), then="hang")
-
-    async def watch() -> None:
-        async with scripted(silent, stream(event(4, "COMPLETED"))) as server, make(server.url) as client:
-            assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
-        assert resumed(server) == [None, "3"]
-
-    await unless_it_stalls(watch)
+    async with clocked(silent, stream(event(4, "COMPLETED"))) as (server, client):
+        assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
+    assert resumed(server) == [None, "3"]
+    assert server.at[1] >= watching.SILENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -292,53 +282,35 @@ async def test_a_time_the_server_would_not_take_is_the_servers_to_refuse(make: M
     assert server.asked[0].path == f"/runs/r/watch?timeout_sec={timeout_sec}"
 
 
-async def test_less_than_a_second_is_less_than_a_second(make: MakeClient) -> None:
+async def test_less_than_a_second_is_less_than_a_second(clocked: MakeClocked) -> None:
     """FLOW-449: though the server counts whole ones"""
-    async with scripted(*[stream(event(3, "RUNNING"), then="hang")] * 99) as server, make(server.url) as client:
-
-        async def watch() -> None:
-            began = asyncio.get_running_loop().time()
-            assert await seen(client, timeout_sec=0.15) == [("snapshot", "RUNNING")]
-            assert 0.1 < asyncio.get_running_loop().time() - began < 0.9
-
-        await unless_it_stalls(watch)
+    async with clocked(*[stream(event(3, "RUNNING"), then="hang")] * 99) as (server, client):
+        assert await seen(client, timeout_sec=0.15) == [("snapshot", "RUNNING")]
+        assert server.now == pytest.approx(0.15)
     assert server.asked[0].path == "/runs/r/watch?timeout_sec=1"
 
 
-async def test_time_that_is_up_before_anything_was_heard_is_an_error(make: MakeClient, unused_port: int) -> None:
+@pytest.mark.parametrize(("turn", "why"), [(hang, ""), (refuse, ": .*refused")])
+async def test_time_that_is_up_before_anything_was_heard_is_an_error(
+    clocked: MakeClocked, turn: Turn, why: str
+) -> None:
     """FLOW-416: an end without a word would look like a run without events"""
-    async with scripted(hang) as server, make(server.url, retry_seconds=0) as client:
-        with pytest.raises(TimeoutError, match=r"no event of run r came within 0\.1 s"):
+    async with clocked(*[turn] * 9) as (_, client):
+        with pytest.raises(TimeoutError, match=rf"no event of run r came within 0\.1 s{why}"):
             await seen(client, timeout_sec=0.1)
 
-    async def watch_nobody() -> None:
-        async with make(f"http://127.0.0.1:{unused_port}") as client:
-            with pytest.raises(TimeoutError, match=r"within 0\.1 s: .*(refused|failed)"):
-                await seen(client, timeout_sec=0.1)
 
-    await unless_it_stalls(watch_nobody)
-
-
-async def test_a_reason_that_was_told_until_time_is_up_is_the_error(make: MakeClient) -> None:
+async def test_a_reason_that_was_told_until_time_is_up_is_the_error(clocked: MakeClocked) -> None:
     """FLOW-412, FLOW-126"""
-
-    async def watch() -> None:
-        async with scripted(*[answer(AWAY, 503)] * 9) as server, make(server.url) as client:
-            with pytest.raises(httpx.HTTPStatusError) as raised:
-                await seen(client, timeout_sec=0.3)
-        assert raised.value.response.json() == AWAY
-
-    await unless_it_stalls(watch)
+    async with clocked(*[answer(AWAY, 503)] * 9) as (_, client):
+        with pytest.raises(httpx.HTTPStatusError) as raised:
+            await seen(client, timeout_sec=0.3)
+    assert raised.value.response.json() == AWAY
 
 
-async def test_it_ends_when_its_time_is_up(make: MakeClient) -> None:
+async def test_it_ends_when_its_time_is_up(clocked: MakeClocked) -> None:
     """FLOW-449: whatever the server does"""
     turns = [stream(event(3, "RUNNING"), then="hang"), stream(then="hang"), stream(then="hang")]
-
-    async def watch() -> None:
-        async with scripted(*turns) as server, make(server.url) as client:
-            began = asyncio.get_running_loop().time()
-            assert await seen(client, timeout_sec=0.4) == [("snapshot", "RUNNING")]
-            assert 0.3 < asyncio.get_running_loop().time() - began < watching.SILENCE_SECONDS / 2
-
-    await unless_it_stalls(watch)
+    async with clocked(*turns) as (server, client):
+        assert await seen(client, timeout_sec=0.4) == [("snapshot", "RUNNING")]
+        assert server.now == pytest.approx(0.4)

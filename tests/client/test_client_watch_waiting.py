@@ -9,11 +9,10 @@ import re
 import httpx
 import pytest
 
-from pyoco_server.client import waiting, watching
+from pyoco_server.client import watching
 from support.client_twins import MakeClient
+from support.clocked_clients import MakeClocked
 from support.scripted_gateway import Asked, Turn, answer, cut, event, hang, scripted, stream
-from support.stalls import unless_it_stalls
-from support.waiting import eventually
 from support.watched_runs import AWAY, COMPLETED, CROWDED, SNAPSHOT, seen
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -66,47 +65,34 @@ class TestWaiting:
         async with scripted(*turns) as server, make(server.url) as client:
             assert (await client.wait_run("r"))["status"] == "FAILED"
 
-    async def test_time_runs_out_in_the_middle_of_a_stream(self, make: MakeClient) -> None:
+    async def test_time_runs_out_in_the_middle_of_a_stream(self, clocked: MakeClocked) -> None:
         """FLOW-416"""
         turns = [answer(SNAPSHOT), stream(event(3, "CANCELLING"), then="hang"), *[answer(SNAPSHOT)] * 20]
-
-        async def wait() -> None:
-            async with scripted(*turns) as server, make(server.url) as client:
-                began = asyncio.get_running_loop().time()
-                with pytest.raises(TimeoutError, match=r"still (CANCELLING|RUNNING) after 0.4 s"):
-                    await client.wait_run("r", 0.4)
-                assert 0.3 < asyncio.get_running_loop().time() - began < watching.SILENCE_SECONDS / 2
-                await eventually(lambda: all(each.is_set() for each in server.over))
-
-        await unless_it_stalls(wait)
+        async with clocked(*turns) as (server, client):
+            with pytest.raises(TimeoutError, match=r"still RUNNING after 0.4 s"):
+                await client.wait_run("r", 0.4)
+            assert server.now == pytest.approx(0.4)
+            assert server.open_count == 0
 
     @pytest.mark.parametrize("retries", [0, 3])
-    async def test_a_look_that_hangs_costs_no_more_than_the_time_there_is(self, make: MakeClient, retries: int) -> None:
+    async def test_a_look_that_hangs_costs_no_more_than_the_time_there_is(
+        self, clocked: MakeClocked, retries: int
+    ) -> None:
         """FLOW-416: neither the first look nor a later one, and never a ReadTimeout"""
         silent: list[Turn] = [hang] * 9
         scripts = ((silent, "nothing was heard"), ([answer(SNAPSHOT), answer(CROWDED, 503), *silent], "RUNNING"))
         for turns, told in scripts:
+            async with clocked(*turns, retries=retries) as (server, client):
+                with pytest.raises(TimeoutError, match=f"{told}.* 0.4 s"):
+                    await client.wait_run("r", 0.4)
+                assert 0.4 <= server.now <= 0.5
 
-            async def wait(turns: list[Turn] = turns, told: str = told) -> None:
-                async with scripted(*turns) as server, make(server.url, retries=retries) as client:
-                    began = asyncio.get_running_loop().time()
-                    with pytest.raises(TimeoutError, match=f"{told}.* 0.4 s"):
-                        await client.wait_run("r", 0.4)
-                    took = asyncio.get_running_loop().time() - began
-                    assert 0.3 < took < 15.0  # half of what a call is given otherwise
-
-            await unless_it_stalls(wait)
-
-    async def test_an_outage_until_the_end_is_a_timeout(self, make: MakeClient) -> None:
+    async def test_an_outage_until_the_end_is_a_timeout(self, clocked: MakeClocked) -> None:
         """FLOW-416"""
-        turns = [answer(SNAPSHOT), answer(CROWDED, 503), *[cut] * 99]
-
-        async def wait() -> None:
-            async with scripted(*turns) as server, make(server.url) as client:
-                with pytest.raises(TimeoutError, match=r"still RUNNING after 0.4 s, as far as is known: \w+"):
-                    await asyncio.wait_for(client.wait_run("r", 0.4, patience_sec=math.inf), 120)
-
-        await unless_it_stalls(wait)
+        async with clocked(answer(SNAPSHOT), answer(CROWDED, 503), *[cut] * 99) as (server, client):
+            with pytest.raises(TimeoutError, match=r"still RUNNING after 0.4 s, as far as is known: \w+"):
+                await client.wait_run("r", 0.4, patience_sec=math.inf)
+            assert server.now <= 0.4
 
     async def test_a_server_that_asks_for_a_day_gets_no_more_than_the_time_there_is(self, make: MakeClient) -> None:
         """FLOW-416"""
@@ -125,39 +111,28 @@ class TestWaiting:
             with pytest.raises(httpx.ConnectError):
                 await asyncio.wait_for(client.wait_run("r", patience_sec=math.inf), 120)
 
-    async def test_a_stream_is_tried_once_more_after_a_while(
-        self, make: MakeClient, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Who lost it in an outage does not poll for the rest of the day"""
-        monkeypatch.setattr(waiting.Waiting, "_deaf_seconds", 0.1)
+    async def test_a_stream_is_tried_once_more_after_a_while(self, clocked: MakeClocked) -> None:
+        """A client that lost it in an outage does not poll for the rest of the day"""
+        listened = 0
 
-        async def wait() -> None:
-            listened = 0
+        async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:
+            nonlocal listened
+            if not asked.path.startswith("/runs/r/watch"):
+                return await answer(SNAPSHOT)(asked, writer)
+            listened += 1
+            return await (cut if listened < 5 else stream(event(4, "COMPLETED")))(asked, writer)
 
-            async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:
-                nonlocal listened
-                if not asked.path.startswith("/runs/r/watch"):
-                    return await answer(SNAPSHOT)(asked, writer)
-                listened += 1
-                return await (cut if listened < 5 else stream(event(4, "COMPLETED")))(asked, writer)
-
-            async with scripted(*[by_path] * 99) as server, make(server.url, retry_seconds=0.2) as client:
-                assert (await client.wait_run("r", 60))["status"] == "COMPLETED"
-            told = "".join("w" if "/watch" in asked.path else "." for asked in server.asked)
-            assert re.fullmatch(r"\.ww+(\.+w)+", told), "several tries the first time, one each time afterwards"
-
-        await unless_it_stalls(wait)
+        async with clocked(*[by_path] * 999, retry_seconds=0.2) as (server, client):
+            assert (await client.wait_run("r", 3600))["status"] == "COMPLETED"
+        told = "".join("w" if "/watch" in asked.path else "." for asked in server.asked)
+        assert re.fullmatch(r"\.ww+(\.+w)+", told), "several tries the first time, one each time afterwards"
 
     @pytest.mark.parametrize("turn", [hang, stream(event(3, "RUNNING"), then="hang")])
-    async def test_the_last_thing_is_a_look(self, make: MakeClient, turn: Turn) -> None:
+    async def test_the_last_thing_is_a_look(self, clocked: MakeClocked, turn: Turn) -> None:
         """FLOW-416: a stream that tells nothing until time is up hides no end"""
-
-        async def wait() -> None:
-            async with scripted(answer(SNAPSHOT), turn, answer(COMPLETED)) as server, make(server.url) as client:
-                assert await client.wait_run("r", 0.5) == COMPLETED
-            assert len(server.asked) == 3
-
-        await unless_it_stalls(wait)
+        async with clocked(answer(SNAPSHOT), turn, answer(COMPLETED)) as (server, client):
+            assert await client.wait_run("r", 0.5) == COMPLETED
+        assert len(server.asked) == 3
 
     async def test_no_number_is_no_time(self, make: MakeClient) -> None:
         async with scripted() as server, make(server.url) as client:

@@ -91,18 +91,18 @@ class IndexContract:
         await index.close()
 
     async def test_the_version_is_another_whenever_something_changed(self, index: Index, make_index: MakeIndex) -> None:
-        versions = [index.version()]
+        versions = [await index.version()]
         run = a_run()
         for item in (Stored(run, 1), Stored(run, 2), Removed(run.run_id, 3)):
             await feed(index, item)
-            versions.append(index.version())
+            versions.append(await index.version())
         assert len(set(versions)) == 4
         await index.close()
         async with opened(make_index()) as again:
-            assert again.version() == versions[-1]
+            assert await again.version() == versions[-1]
             await again.reset("another store")
             await again.apply((Stored(run, 3),), Mark("another store", 3))
-            assert again.version() not in versions
+            assert await again.version() not in versions
 
     async def test_a_line_tells_what_the_run_tells(self, index: Index) -> None:
         """FLOW-109"""

@@ -184,6 +184,30 @@ class IndexCountsContract:
         assert (await index.ahead("default", NOW + 1, young.run_id, 9)).count == 1
         assert (await index.ahead("default", NOW, old.run_id, 9)).count == 0
 
+    async def test_the_version_of_a_tenant_depends_on_its_runs_alone(self, index: Index, make_index: MakeIndex) -> None:
+        """SAFE-11. Removing one run and moving others never gives an earlier version of other runs."""
+        mine = [a_run(tenant_id="a") for _ in range(3)]
+        theirs = [a_run(tenant_id="b") for _ in range(3)]
+        for number, run in enumerate(mine, 1):
+            await feed(index, Stored(run, number))
+        before = await index.version("a")
+        for number, run in enumerate(theirs, 11):
+            await feed(index, Stored(run, number))
+        await feed(index, Removed(theirs[0].run_id, 20))
+        assert await index.version("a") == before
+        versions = [before]
+        steps = (Removed(mine[0].run_id, 21), Stored(mine[1], 22), Removed(mine[2].run_id, 23), Stored(mine[0], 24))
+        for step in steps:
+            await feed(index, step)
+            versions.append(await index.version("a"))
+        assert len(set(versions)) == 5
+        await index.close()
+        async with opened(make_index()) as again:
+            assert await again.version("a") == versions[-1]
+            await again.reset("another store")
+            await feed(again, Stored(mine[0], 24))
+            assert await again.version("nobody") != await again.version("a")
+
 
 def _place(run: Run) -> tuple[float, str]:
     return run.submitted_at, run.run_id

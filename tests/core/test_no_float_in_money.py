@@ -17,6 +17,7 @@ PLACES = [
     "core/priced/journal.py",
     "core/priced/states.py",
     "core/priced/run.py",
+    "core/packs/prices.py",
     "ports/ledger/**/*.py",
     "ports/budget/**/*.py",
     "actions/priced/**/*.py",

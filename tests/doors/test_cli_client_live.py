@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from pyoco_server.doors.cli.client.live_list import _page
+from support.client_clocks import client_command
 from support.client_commands import own_tag, process, terminal
 from support.relays import relayed
 from support.sites import Site
-from support.stalls import once_heard
 from support.waiting import eventually
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[39][0-7](?:;\d+)*m")
@@ -80,16 +80,13 @@ def test_a_wait_draws_on_stderr_and_leaves_only_the_result(site: Site, tmp_path:
 def test_time_that_runs_out_is_told_on_a_terminal_too(site: Site, tmp_path: Path) -> None:
     """FLOW-450"""
     run_id = site.submitted("hello", tag=own_tag())
-
-    def wait() -> str:
-        with (
-            (tmp_path / "out").open("wb") as stdout,
-            terminal(site.url, "wait", run_id, "--timeout-sec", "1", stdout=stdout) as screen,
-        ):
-            assert screen.left() == 1
-            return screen.sent
-
-    assert f"run {run_id} is still PENDING after 1 s" in once_heard(wait)
+    words = ("wait", run_id, "--timeout-sec", "1")
+    with (
+        (tmp_path / "out").open("wb") as stdout,
+        terminal(site.url, *words, stdout=stdout, command=client_command()) as screen,
+    ):
+        assert screen.left() == 1
+    assert f"run {run_id} is still PENDING after 1 s" in screen.sent
     assert (tmp_path / "out").read_text() == ""
 
 

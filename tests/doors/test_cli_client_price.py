@@ -12,10 +12,10 @@ import pytest
 
 from pyoco_server.client import pack_waiting
 from pyoco_server.core.priced.reasons import Reason
+from support.client_clocks import client_command
 from support.client_commands import Client, terminal
 from support.priced.gateways import PricedDoor
 from support.priced.price_commands import RUN, SUBMIT, call, client, in_its_loop, url
-from support.stalls import once_heard
 from support.strangers import response, somebody
 from support.waiting import eventually
 
@@ -159,6 +159,10 @@ OPERATOR = "for whoever looks into it: trace id t_9"
             problem("422 Unprocessable", "VALIDATION_FAILED", errors=PLACES),
             ["/reservation/max_cost_usd: must be dollars\\x1b", "the request: is odd", "?"],
         ),
+        (
+            problem("422 Unprocessable", "RESERVATION_BELOW_PRICE", errors=PLACES[1:2], price_usd="0.0500"),
+            ["the request: is odd", "reserve at least the price: --max-cost-usd 0.0500"],
+        ),
         (problem("429 Too Many", "RATE_LIMITED", {"Retry-After": "30"}), ["try again in 30 s"]),
         (problem("503 Away", "DEPENDENCY_UNAVAILABLE", {"Retry-After": "5"}), [AGAIN, OPERATOR]),
         (problem("503 Away", "QUEUE_ENQUEUE_FAILED", {"Retry-After": "5"}), [AGAIN, OPERATOR]),
@@ -234,8 +238,8 @@ BUDGET |= {f"{name}_usd_micros": 0 for name in ("balance", "held", "charged", "c
 @pytest.mark.parametrize(
     ("count", "words", "code", "said"),
     [
-        (0, [], 0, "there is no budget yet"),
-        (0, ["--journal"], 1, "there is no budget yet"),
+        (0, [], 0, "no budget is shown without a key"),
+        (0, ["--journal"], 1, "no budget is shown without a key"),
         (2, ["--journal"], 1, f"say whose journal; example: --journal --tenant {BUDGET['tenant_id']}"),
         (2, ["--output", "table"], 0, ""),
     ],
@@ -263,15 +267,10 @@ def test_a_person_sees_a_table_and_that_something_happens() -> None:
         with terminal(url, "price", "get", "x") as shown:
             assert shown.left() == 0
             assert "money_state" in shown.sent.splitlines()[0]
-
-        def wait() -> str:
-            with terminal(url, "price", "wait", "x", "--timeout-sec", "1") as shown:
-                assert shown.left() == 1
-                return shown.sent
-
-        sent = once_heard(wait)
-        assert "run x is PROCESSING" in sent
-        assert "run x is still PROCESSING after 1 s" in sent
+        with terminal(url, "price", "wait", "x", "--timeout-sec", "1", command=client_command()) as shown:
+            assert shown.left() == 1
+        assert "run x is PROCESSING" in shown.sent
+        assert "run x is still PROCESSING after 1 s" in shown.sent
 
 
 def test_who_looks_for_runs_is_told_where_they_are_listed(client: Client) -> None:

@@ -7,10 +7,10 @@ import uuid
 import pytest
 
 from pyoco_server.http_client import PyocoHttpClient
-from support.client_commands import Client, Ended
+from support.client_clocks import start_when_heard
+from support.client_commands import Client
 from support.client_runs import client, own_tag
 from support.sites import Site
-from support.stalls import once_heard
 
 __all__ = ["client", "own_tag"]
 
@@ -37,30 +37,24 @@ def test_a_status_is_printed_when_it_changes(client: Client, monkeypatch: pytest
     assert client("watch", run_id, "--output", "status").out.split() == [words[0], words[2], words[4], words[5]]
 
 
-def watched(client: Client, *words: str) -> str:
-    """What a watch prints that ends well."""
-    ended: list[Ended] = []
-
-    def watch() -> str:
-        ended.append(client("watch", *words))
-        return ended[-1].err
-
-    assert once_heard(watch) == ""
-    assert ended[-1].code == 0
-    return ended[-1].out
-
-
-def test_a_watch_ends_with_its_time(client: Client, site: Site, own_tag: str) -> None:
+def test_a_watch_ends_with_its_time(client: Client, site: Site, own_tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FLOW-449"""
     run_id = site.submitted("f", tag=own_tag)
-    assert watched(client, run_id, "--timeout-sec", "1", "--output", "status") == "PENDING\n"
+    start_when_heard(monkeypatch.setattr)
+    ended = client("watch", run_id, "--timeout-sec", "1", "--output", "status")
+    assert (ended.code, ended.out, ended.err) == (0, "PENDING\n", "")
 
 
 @pytest.mark.parametrize("output", ["status", "tree"])
-def test_a_watch_may_end_before_a_second_is_over(client: Client, site: Site, own_tag: str, output: str) -> None:
+def test_a_watch_may_end_before_a_second_is_over(
+    client: Client, site: Site, own_tag: str, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FLOW-437, FLOW-449: the server counts whole seconds"""
     run_id = site.submitted("f", tag=own_tag)
-    assert "PENDING" in watched(client, run_id, "--timeout-sec", "0.4", "--output", output)
+    start_when_heard(monkeypatch.setattr)
+    ended = client("watch", run_id, "--timeout-sec", "0.4", "--output", output)
+    assert (ended.code, ended.err) == (0, "")
+    assert "PENDING" in ended.out
 
 
 @pytest.mark.parametrize("command", ["watch", "wait", "get", "tasks", "why", "cancel", "rerun"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from pyoco_server.doors.cli import keeper, server
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli import claims, gateway, keeper, server
 from pyoco_server.doors.cli.shell import Command, outcome
 from pyoco_server.errors import Unavailable, UsageError
 from support.servers import NatsServer
@@ -63,6 +65,7 @@ def _parse(command: click.Command, words: list[str]) -> None:
         (["up", "--port", "70000"], "70000"),
         (["up", "--workers", "-1"], "-1"),
         (["up", "--dashboard-lang", "fr"], "'fr'"),
+        (["--dashboard-lang", "fr"], "'fr'"),
         (["up", "extra"], "extra"),
         (["up", "--nats-url", "nats://127.0.0.1:4222", "--nats-client-port", "4223"], "--nats-url"),
         (["up", "--nats-url", "not an address"], "PYOCO_NATS_URL"),
@@ -81,6 +84,30 @@ def test_a_wrong_command_line_ends_with_1_the_error_id_and_an_example(
     assert wrong in said.err
     assert "example: " in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "language"),
+    [
+        (["--dashboard-lang", "ja"], "ja"),
+        (["--dashboard-lang", "ja", "gateway"], "ja"),
+        (["--dashboard-lang", "ja", "gateway", "--dashboard-lang", "en"], "en"),
+    ],
+)
+def test_the_language_may_stand_before_the_command(
+    arguments: list[str], language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-13: without a command it starts the gateway."""
+    served: list[str] = []
+
+    def serve(config: NatsBackendConfig, listening: socket.socket) -> int:
+        served.append(config.dashboard_lang)
+        return 0
+
+    monkeypatch.setattr(gateway, "serve", serve)
+    monkeypatch.setattr(claims, "open_port", lambda _host, _port: socket.socket())
+    assert outcome(server.cli, "pyoco-server", arguments) == 0
+    assert served == [language]
 
 
 def _command(what: BaseException | int | None) -> click.Command:

@@ -25,6 +25,7 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import recorded
 from support.gateways import Gateway, fresh_gateway, open_gateway
 from support.grid.http_jobs import DONE, begin_job, end_job, submit_job
+from support.http_keys import a_key
 from support.memory_nats import MemoryServer
 from support.servers import config_for, unique
 from support.wheels import build_wheel
@@ -64,7 +65,7 @@ CONTRACT = {
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
 #: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
-ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33, *range(37, 42), 43, 45, 47}
+ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33, *range(37, 42), 43, 45, 47, 48}
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,10 @@ async def _asks_where_no_ledger_is(gateway: Gateway) -> httpx.Response:
 
 async def _cancels_a_priced_run(gateway: Gateway) -> httpx.Response:
     stored, _ = await recorded(gateway.backend)
-    shown = await gateway.backend.runs.replace(replace(stored.run, kind="pack"), stored.revision)
-    assert isinstance(shown, Stored)
-    return await gateway.client.post(f"/runs/{stored.run.run_id}/cancel")
+    headers, key = await a_key(gateway)
+    pack = replace(stored.run, kind="pack", tenant_id=key.tenant_id)
+    assert isinstance(await gateway.backend.runs.replace(pack, stored.revision), Stored)
+    return await gateway.client.post(f"/runs/{stored.run.run_id}/cancel", headers=headers)
 
 
 async def _asks_for_files_that_are_gone(gateway: Gateway) -> httpx.Response:
@@ -204,7 +206,7 @@ OPEN = [
     Provoked(2, 413, "request body too large", sends("POST", "/runs", content=b" " * 2_000_000), "POST /runs"),
     Provoked(2, 404, "not found", sends("GET", "/nothing")),
     Provoked(2, 405, "method not allowed", sends("DELETE", "/runs")),
-    Provoked(2, 403, "cross-site request", sends("POST", "/runs", headers={"Sec-Fetch-Site": "cross-site"})),
+    Provoked(2, 403, "cross-origin request", sends("POST", "/runs", headers={"Sec-Fetch-Site": "cross-site"})),
     Provoked(2, 421, "this name in Host is not answered: PYOCO_HTTP_HOSTS lists those that are", _asks_by_another_name),
     Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}"), "GET /runs/{run_id}"),
     Provoked(5, 404, "run not found", sends("GET", f"/runs/{SOMEONE}/tasks"), "GET /runs/{run_id}/tasks"),

@@ -125,10 +125,11 @@ _MANY = {f"f{number}": "" for number in range(65)}
 @pytest.mark.parametrize(
     ("changes", "code", "names"),
     [
-        ({"JobId": "absent"}, "BAD_JOB_ID", ""),
+        ({"JobId": "absent"}, "BAD_SCHEMA", "JobId"),
         ({"JobId": "abc"}, "BAD_JOB_ID", ""),
+        ({"ExecName": "absent"}, "BAD_SCHEMA", "ExecName"),
         ({"JobId": _NIL_UUID}, "BAD_JOB_ID", ""),
-        ({"JobId": 4}, "BAD_JOB_ID", ""),
+        ({"JobId": 4}, "BAD_SCHEMA", "JobId"),
         ({"ExecName": "calc.A"}, "BAD_EXEC_NAME", ""),
         ({"ExecName": "-calc"}, "BAD_EXEC_NAME", ""),
         ({"ExecName": "calcB"}, "BAD_SUBJECT", ""),
@@ -175,7 +176,7 @@ async def test_a_job_that_is_wrong_is_refused_and_names_what_is_wrong(
         ("job.assign.calcA", "BAD_SUBJECT"),
         ("job.submit.計算", "BAD_EXEC_NAME"),
         ("job.submit.", "BAD_EXEC_NAME"),
-        ("job.submit.a.b", "BAD_EXEC_NAME"),
+        ("job.submit.a.b", "BAD_SUBJECT"),
     ],
 )
 async def test_the_subject_of_a_job_names_its_program(door: OpenDoor, subject: str, code: str) -> None:

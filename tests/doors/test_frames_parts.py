@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -80,6 +81,34 @@ def test_a_seat_that_is_given_back_is_the_next_one_again() -> None:
         seat.give_back()
         assert seats.credits(anna) == 1
     assert served(seats, "a", 3) == ["anna", "bert", None]
+
+
+def test_seats_that_are_given_back_in_any_order_move_no_turn() -> None:
+    """GRID-59, GRID-60: several looks at a lane are under way at once, and the oldest ends first."""
+    for order in itertools.permutations(range(4)):
+        anna, bert = Seat("anna"), Seat("bert")
+        seats = seats_of(anna, bert, credit=5)
+        reserved = [seats.seat_for("a") for _ in range(4)]
+        for index in order:
+            seat = reserved[index]
+            assert seat is not None
+            seat.give_back()
+        assert served(seats, "a", 3) == ["anna", "bert", "anna"]
+
+
+async def test_the_turn_after_a_served_seat_does_not_depend_on_seats_given_back() -> None:
+    """GRID-59"""
+    for order in itertools.permutations(range(1, 4)):
+        anna, bert = Seat("anna"), Seat("bert")
+        seats = seats_of(anna, bert, credit=5)
+        first, *others = (seats.seat_for("a") for _ in range(4))
+        assert first is not None
+        await first.start(cast(Any, None))
+        for index in order:
+            seat = others[index - 1]
+            assert seat is not None
+            seat.give_back()
+        assert served(seats, "a", 3) == ["bert", "anna", "bert"]
 
 
 def test_without_credit_pattern_permission_or_connection_there_is_no_seat() -> None:

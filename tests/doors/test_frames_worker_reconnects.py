@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.frames.codec import Type
-from pyoco_server.core.frames.messages import AssignJob, Heartbeat, HelloWorker
+from pyoco_server.core.frames.messages import AssignJob, ErrorMessage, Heartbeat, HelloWorker
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames import worker_session
 from pyoco_server.errors import Unavailable
@@ -83,13 +83,16 @@ async def test_a_worker_that_comes_back_in_time_goes_on_with_what_it_runs(
 async def test_a_worker_that_says_hello_again_replaces_its_older_connection(
     door: OpenDoor, client: ClientPeer, exec_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """GRID-39"""
+    """GRID-39, SAFE-17: the older one is told why, and when it may come back"""
     caplog.set_level(logging.INFO)
     older = await a_worker(door, exec_name, worker_id="twice")
     await client.accepted(exec_name=exec_name)
     job = await older.assigned()
     async with await a_worker(door, exec_name, credit=0, worker_id="twice") as newer:
-        assert await older.ended() == []
+        (farewell,) = await older.ended()
+        told = ErrorMessage.read(farewell.payload)
+        assert (told.code, told.retry, told.retry_after_ms) == ("TOO_MANY_CONNECTIONS", True, 5_000)
+        assert "worker twice" in told.message
         await older.close()
 
         def closed() -> list[tuple[Any, Any]]:

@@ -75,12 +75,10 @@ async def test_credits_are_forgotten_with_the_connection(door: OpenDoor, client:
 
 async def test_workers_with_credit_get_jobs_in_turn(door: OpenDoor, client: ClientPeer, exec_name: str) -> None:
     """GRID-59"""
-    async with await a_worker(door, exec_name, 3) as anna, await a_worker(door, exec_name, 3) as bert:
-        for _ in range(6):
+    async with await a_worker(door, exec_name, 6) as anna, await a_worker(door, exec_name, 6) as bert:
+        for worker in (anna, bert) * 3:
             await client.accepted(exec_name=exec_name)
-        for worker in (anna, bert):
-            for _ in range(3):
-                await worker.assigned()
+            await worker.assigned()
 
 
 async def test_a_pattern_that_can_match_no_job_is_taken_with_a_warning(door: OpenDoor) -> None:

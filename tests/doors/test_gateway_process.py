@@ -23,8 +23,11 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
         size += len(message.get("body", b""))
         if not message.get("more_body"):
             break
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8")]})
-    await send({"type": "http.response.body", "body": b"%8d" % size})
+    names = b" ".join(name for name, _ in scope["headers"])
+    answer = b"%8d" % size
+    headers = [(b"content-length", b"%d" % len(answer)), (b"x-seen", names)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
 
 
 @pytest.fixture
@@ -37,9 +40,9 @@ async def port() -> AsyncIterator[int]:
     await serving
 
 
-async def ask(port: int, *pieces: bytes) -> bytes:
+async def ask(port: int, *pieces: bytes, size: int = 4096) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    hearing = asyncio.create_task(reader.read(4096))  # before it speaks: who is told off meanwhile is cut off as well
+    hearing = asyncio.create_task(reader.read(size))  # before it speaks: who is told off meanwhile is cut off as well
     try:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
@@ -62,6 +65,19 @@ async def test_a_large_head_and_a_larger_body_are_taken(port: int) -> None:
     answer = await ask(port, head + b"b" * 300_000)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"  300000")
+
+
+@pytest.mark.parametrize("is_in_one_piece", [True, False])
+async def test_trailer_fields_are_never_headers(port: int, is_in_one_piece: bool) -> None:
+    """SAFE-9. The next request on the same connection has its headers."""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: X-API-Key\r\n\r\n"
+    body = b"3\r\nabc\r\n0\r\nX-API-Key: stolen\r\nIdempotency-Key: k\r\n\r\n"
+    after = b"GET / HTTP/1.1\r\nHost: x\r\nX-Next: 1\r\nConnection: close\r\n\r\n"
+    pieces = [head + body + after] if is_in_one_piece else [head, body, after]
+    first, second = (await ask(port, *pieces, size=-1)).split(b"HTTP/1.1 200 ")[1:]
+    assert b"x-seen: host transfer-encoding trailer\r\n" in first
+    assert first.endswith(b"       3")
+    assert b"x-seen: host x-next connection\r\n" in second
 
 
 def test_a_misspelt_setting_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

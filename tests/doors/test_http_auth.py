@@ -250,7 +250,7 @@ class TestEntrance:
             assert (await gateway.client.post("/runs", json={"flow_name": "f"}, headers=headers)).is_client_error
         assert await stock_of(gateway.config, link) == before
 
-    async def test_without_authentication_a_key_is_not_looked_at(
+    async def test_without_authentication_an_invalid_key_is_ignored(
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
         """FLOW-266"""

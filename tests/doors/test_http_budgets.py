@@ -39,7 +39,7 @@ async def a_spender(door: PricedDoor) -> Payer:
 async def test_a_budget_adds_up(priced_door: PricedDoor) -> None:
     """PRICED-16: credits = available + held + charges; exact for programs, four decimals for people"""
     payer = await a_spender(priced_door)
-    answer = await priced_door.client.get(f"/budgets/{payer.tenant_id}")
+    answer = await priced_door.client.get(f"/budgets/{payer.tenant_id}", headers=payer.headers)
     assert answer.status_code == 200
     assert answer.json() == {
         "tenant_id": payer.tenant_id,
@@ -56,22 +56,24 @@ async def test_a_budget_adds_up(priced_door: PricedDoor) -> None:
     }
 
 
-async def test_the_list_is_walked_by_tenant(priced_door: PricedDoor) -> None:
-    tenants = sorted(f"walk-{letter}-{uuid.uuid4().hex[:8]}" for letter in "abc")
-    for tenant_id in tenants:
-        await priced_door.payer("1.0000", tenant_id)
-    first = (await priced_door.client.get("/budgets", params={"after": "walk-", "limit": 2})).json()
-    assert [each["tenant_id"] for each in first["budgets"]] == tenants[:2]
-    assert first["next_after"] == tenants[1]
-    last = (await priced_door.client.get("/budgets", params={"after": tenants[1], "limit": 2})).json()
-    assert tenants[2] in [each["tenant_id"] for each in last["budgets"]]
+async def test_the_list_has_the_tenant_of_the_key_and_nothing_without_one(priced_door: PricedDoor) -> None:
+    """SAFE-5: in mode `none`, too"""
+    anna, bert = [await priced_door.payer("1.0000", f"walk-{name}-{uuid.uuid4().hex[:8]}") for name in "ab"]
+    for payer in (anna, bert):
+        body = (await priced_door.client.get("/budgets", headers=payer.headers)).json()
+        assert [each["tenant_id"] for each in body["budgets"]] == [payer.tenant_id]
+    query = {"after": anna.tenant_id}
+    assert (await priced_door.client.get("/budgets", params=query, headers=anna.headers)).json()["budgets"] == []
+    for nothing in ({}, {"X-API-Key": "nonsense"}):
+        body = (await priced_door.client.get("/budgets", headers=nothing)).json()
+        assert body == {"budgets": [], "next_after": None}
 
 
 async def test_the_journal_shows_every_fact_newest_first(priced_door: PricedDoor) -> None:
     """PRICED-55"""
     payer = await a_spender(priced_door)
     path = f"/budgets/{payer.tenant_id}/journal"
-    whole = (await priced_door.client.get(path)).json()
+    whole = (await priced_door.client.get(path, headers=payer.headers)).json()
     assert [line["kind"] for line in whole["lines"]] == ["RESERVE", "SETTLE", "RESERVE", "TOPUP"]
     assert whole["next_before"] is None
     settle = whole["lines"][1]
@@ -84,7 +86,7 @@ async def test_the_journal_shows_every_fact_newest_first(priced_door: PricedDoor
     pages = []
     query: dict[str, int] = {"limit": 3}
     while True:
-        page = (await priced_door.client.get(path, params=query)).json()
+        page = (await priced_door.client.get(path, params=query, headers=payer.headers)).json()
         pages += page["lines"]
         if page["next_before"] is None:
             break
@@ -97,7 +99,8 @@ async def test_spend_is_shown_over_time(priced_door: PricedDoor) -> None:
     with priced_door.later(7200):
         await priced_door.failed(await priced_door.submitted(payer), Reason.PACK_FAILED)
         query = {"seconds": 10_800, "step": 3600}
-        body = (await priced_door.client.get(f"/budgets/{payer.tenant_id}/spend", params=query)).json()
+        path = f"/budgets/{payer.tenant_id}/spend"
+        body = (await priced_door.client.get(path, params=query, headers=payer.headers)).json()
     assert body["step_seconds"] == 3600
     assert [(each["charged_usd_micros"], each["runs"]) for each in body["steps"]] == [(50_000, 1), (5_000, 1)]
     assert body["steps"][0]["charged_usd"] == "0.0500"

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Send
 
 from pyoco_server.doors.dashboard.page import open_dashboard
+from pyoco_server.doors.http.html_headers import HTML_HEADERS, with_html_headers
 from pyoco_server.ports.nats.link import Link
 from support.gateways import Gateway, error, fresh_gateway, listening, submit
 
 NOT_FOUND, READ_ONLY = error(2, "not found"), error(35, "dashboard is read-only")
 FRESH, FOR_EVER = "no-cache", "public, max-age=31536000, immutable"
 #: As browsers have them, each in another place: over https or on this machine; over plain http; from a page without an
-#: origin; and from an address that somebody typed.
+#: origin; from an address that somebody typed; and from a form over plain http.
 FROM_A_PAGE = [
     {"Sec-Fetch-Site": "same-origin", "Origin": "http://gateway"},
     {"Origin": "http://gateway"},
     {"sec-fetch-site": "same-origin", "origin": "null"},
     {"sec-fetch-site": "none"},
+    {"Referer": "http://gateway/"},
 ]
 
 
@@ -161,7 +168,7 @@ class TestAFile:
 async def test_a_browser_is_told_to_trust_nothing_else(gateway: Gateway) -> None:
     """FLOW-259: what a run says cannot become code, by the browser's own rules"""
     version = gateway.app.state.dashboard.assets.version
-    for path in ("/", "/static/main.js", f"/static/v-{version}/main.js", "/static/icon.svg"):
+    for path in ("/", "/docs", "/static/main.js", f"/static/v-{version}/main.js", "/static/icon.svg"):
         headers = (await gateway.client.get(path)).headers
         assert headers["content-security-policy"].split("; ") == [
             "default-src 'none'",
@@ -185,6 +192,72 @@ async def test_a_browser_is_told_to_trust_nothing_else(gateway: Gateway) -> None
         assert {"camera=()", "geolocation=()", "microphone=()"} <= set(headers["permissions-policy"].split(", "))
         assert "set-cookie" not in headers
         assert "access-control-allow-origin" not in headers
+
+
+class TestTheApisPage:
+    async def test_names_files_of_ours_alone(self, gateway: Gateway) -> None:
+        """SAFE-10: before, it loaded Swagger UI from elsewhere"""
+        page = await plain(gateway, "/docs")
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        files = re.findall(r'(?:src|href)="([^"]*)"', page.text)
+        version = gateway.app.state.dashboard.assets.version
+        ours = [name for name in files if name.startswith(f"static/v-{version}/")]
+        assert set(files) - set(ours) == {"openapi.json"}
+        assert f"static/v-{version}/docs.js" in ours
+        assert f"static/v-{version}/views/docs_operation.js" in ours, "loaded at once"
+        for name in ours:
+            assert (await gateway.client.get(f"/{name}")).status_code == 200, name
+        assert "<style" not in page.text
+        assert not re.search(r"<script[^>]*>[^<]", page.text)
+
+    async def test_is_the_only_one_about_the_api(self, gateway: Gateway) -> None:
+        for path in ("/redoc", "/docs/oauth2-redirect", "/static/docs.html"):
+            assert (await gateway.client.get(path)).status_code == 404, path
+
+    async def test_that_is_not_installed_is_missed_by_nobody_else(self, gateway: Gateway, tmp_path: Path) -> None:
+        gateway.app.state.dashboard = open_dashboard(gateway.config, "1", tmp_path / "nothing")
+        answer = await gateway.client.get("/docs")
+        assert (answer.status_code, answer.json()) == (404, NOT_FOUND)
+        assert (await gateway.client.get("/openapi.json")).status_code == 200
+
+
+class TestHtmlAnswers:
+    @pytest.mark.parametrize("kind", [b"text/html", b"Text/HTML; charset=utf-8", b"image/svg+xml", b"application/xml"])
+    @pytest.mark.parametrize("status", [200, 404, 500])
+    async def test_each_has_the_headers_whoever_sends_it(self, kind: bytes, status: int) -> None:
+        """SAFE-10: also errors, and files that a pack or a program left. A stricter policy stays beside ours."""
+        own = [(b"content-type", kind), (b"x-frame-options", b"SAMEORIGIN"), (b"content-security-policy", b"sandbox")]
+        sent: list[Message] = []
+        await with_html_headers(_into(sent))({"type": "http.response.start", "status": status, "headers": own})
+        found = httpx.Headers(sent[0]["headers"])
+        assert sent[0]["status"] == status
+        assert found.get_list("content-security-policy") == ["sandbox", HTML_HEADERS["Content-Security-Policy"]]
+        for name, value in HTML_HEADERS.items():
+            assert name == "Content-Security-Policy" or found.get_list(name) == [value]
+
+    @pytest.mark.parametrize("headers", [[], [(b"content-type", b"application/json")]])
+    async def test_others_are_sent_as_they_are(self, headers: list[tuple[bytes, bytes]]) -> None:
+        message = {"type": "http.response.start", "status": 200, "headers": headers}
+        sent: list[Message] = []
+        await with_html_headers(_into(sent))(message)
+        assert sent[0] is message
+
+    async def test_the_guard_adds_them_to_the_answers_of_the_framework(self, gateway: Gateway) -> None:
+        """SAFE-10"""
+
+        async def page(_: Request) -> Response:
+            return HTMLResponse("<p>x", 500)
+
+        gateway.app.router.routes.append(Route("/odd", page))
+        answer = await gateway.client.get("/odd")
+        assert {name: answer.headers.get(name) for name in HTML_HEADERS} == HTML_HEADERS
+
+
+def _into(sent: list[Message]) -> Send:
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    return send
 
 
 class TestReadOnly:
@@ -216,13 +289,13 @@ class TestReadOnly:
     async def test_programs_are_not_meant(self, read_only: Gateway) -> None:
         """What a program sends of itself is not what a browser adds"""
         run_id = await submit(read_only)
-        headers = {"Referer": "http://gateway/", "User-Agent": "Mozilla/5.0", "Sec-Fetch-Mode": "cors"}
+        headers = {"User-Agent": "Mozilla/5.0", "Sec-Fetch-Mode": "cors"}
         answer = await read_only.client.post(f"/runs/{run_id}/cancel", headers=headers)
         assert (answer.status_code, answer.json()["status"]) == (200, "CANCELLING")
 
     async def test_another_sites_page_hears_the_same_as_ever(self, read_only: Gateway) -> None:
         answer = await read_only.client.post("/runs", headers={"Sec-Fetch-Site": "cross-site", "Origin": "http://x"})
-        assert (answer.status_code, answer.json()) == (403, error(2, "cross-site request"))
+        assert (answer.status_code, answer.json()) == (403, error(2, "cross-origin request"))
 
     async def test_unless_it_is_set_a_page_may_act(self, gateway: Gateway) -> None:
         for headers in FROM_A_PAGE:

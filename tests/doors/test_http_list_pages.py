@@ -335,6 +335,22 @@ class TestTenants:
         answers = [await closed.client.get("/runs", headers=key | known) for key in (mine, yours)]
         assert [answer.status_code for answer in answers] == [304, 200]
 
+    async def test_a_list_stays_known_while_only_other_tenants_runs_change(self, closed: Gateway) -> None:
+        """SAFE-11"""
+        mine, yours = await self.key(closed, "a"), await self.key(closed, "b")
+        for headers in (mine, yours):
+            assert (await closed.client.post("/runs", json={"flow_name": "f"}, headers=headers)).status_code == 200
+        for query in ("", "?flow=f&envelope=1"):
+            tag = (await closed.client.get(f"/runs{query}", headers=mine)).headers["ETag"]
+            theirs = await closed.client.post("/runs", json={"flow_name": "f"}, headers=yours)
+            assert (await closed.client.get("/runs", headers=yours)).json()[0]["run_id"] == theirs.json()["run_id"]
+            again = await closed.client.get(f"/runs{query}", headers=mine | {"If-None-Match": tag})
+            assert (again.status_code, again.headers["ETag"]) == (304, tag)
+            assert (await closed.client.post("/runs", json={"flow_name": "f"}, headers=mine)).status_code == 200
+            again = await closed.client.get(f"/runs{query}", headers=mine | {"If-None-Match": tag})
+            assert again.status_code == 200
+            assert again.headers["ETag"] != tag
+
     async def test_a_cursor_of_another_tenant_is_refused(self, closed: Gateway) -> None:
         """FLOW-111, FLOW-274"""
         await put(closed, *(run_at(float(1 + n), n, tenant_id="ab"[n % 2]) for n in range(6)))

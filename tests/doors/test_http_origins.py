@@ -17,41 +17,107 @@ __all__ = ["gateway", "link"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_page_of_another_site_cannot_act(link: Link, nats_url: str, tmp_path: Path) -> None:
-    """Without keys everybody who reaches the port may act; somebody else's web page in a user's browser is nobody."""
+OURS = {"X-Pyoco-Request": "1"}
+NEEDED = "a change from a browser needs a JSON content type or the header X-Pyoco-Request: 1"
+
+
+async def test_only_a_page_of_the_same_origin_can_act(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """SAFE-10: as the browser itself says. Reading needs nothing: the browser keeps the answer from the page."""
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
-        body, headers = {"flow_name": "f"}, {"Sec-Fetch-Site": "cross-site"}
-        assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 403
-        assert (await gateway.client.get("/runs", headers=headers)).status_code == 200
-        headers = {"Sec-Fetch-Site": "same-origin"}
-        assert (await gateway.client.post("/runs", json=body, headers=headers)).status_code == 200
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200), ("x", 403)):
+            headers = {"Sec-Fetch-Site": site}
+            answer = await gateway.client.post("/runs", json={"flow_name": "f"}, headers=headers | OURS)
+            assert answer.status_code == status, site
+            if status == 403:
+                assert answer.json() == error(2, "cross-origin request")
+            assert (await gateway.client.get("/runs", headers=headers)).status_code == 200
 
 
-async def test_a_browser_that_says_only_where_its_page_came_from_is_believed(
+async def test_the_origin_is_judged_by_host_and_port_where_the_browser_says_nothing_else(
     link: Link, nats_url: str, tmp_path: Path
 ) -> None:
-    """Over plain http a browser leaves `Sec-Fetch-Site` out, and sends `Origin` all the same."""
+    """SAFE-10: over plain http a browser leaves `Sec-Fetch-Site` out, and sends `Origin` or `Referer` all the same."""
     cases: list[tuple[dict[str, str], int]] = [
         ({"Origin": "http://elsewhere.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
         ({"Origin": "http://gateway.example.elsewhere.example"}, 403),
         ({"Origin": "http://"}, 403),
         ({"Origin": "http://[::2]", "Host": "[::1]:8000"}, 403),
         ({"Origin": "http://elsewhere.example", "X-Forwarded-Host": "runs.example, elsewhere.example"}, 403),
         ({"Origin": "http://gateway.example"}, 200),
-        ({"Origin": "http://gateway.example:8000"}, 200),
+        ({"Origin": "http://gateway.example:8000"}, 403),
+        ({"Origin": "http://gateway.example", "Host": "gateway.example:8000"}, 403),
+        ({"Origin": "http://gateway.example:8000", "Host": "gateway.example:8000"}, 200),
         ({"Origin": "http://GATEWAY.example", "Host": "Gateway.Example:80"}, 200),
-        ({"Origin": "http://[::1]:3000", "Host": "[::1]:8000"}, 200),
+        ({"Origin": "http://gateway.example", "Host": "gateway.example:443"}, 403),
+        ({"Origin": "http://[::1]:3000", "Host": "[::1]:8000"}, 403),
+        ({"Origin": "http://[::1]:8000", "Host": "[::1]:8000"}, 200),
+        ({"Origin": "http://[::1]", "Host": "[::1]:80"}, 200),
         ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example"}, 200),
         ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example:443"}, 200),
         ({"Origin": "https://runs.example", "X-Forwarded-Host": "runs.example , inner:8080"}, 200),
         ({"Origin": "http://elsewhere.example", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "http://elsewhere.example", "Sec-Fetch-Site": "none"}, 403),
+        ({"Origin": "http://gateway.example", "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://elsewhere.example", "Referer": "http://gateway.example/"}, 403),
+        ({"Referer": "http://gateway.example/x?y=http://elsewhere.example"}, 200),
+        ({"Referer": "http://gateway.example:8000/"}, 403),
+        ({"Referer": "http://elsewhere.example/gateway.example"}, 403),
+        ({"Referer": "http://gateway.example@elsewhere.example/"}, 403),
+        ({"Referer": "about:blank"}, 403),
     ]
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
         for headers, status in cases:
             more = {"Host": "gateway.example", **headers}
             answer = await gateway.client.post("/runs", json={"flow_name": "f"}, headers=more)
             assert answer.status_code == status, headers
+
+
+async def test_a_browser_needs_json_or_our_header_for_every_change(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """SAFE-10: what a form or a fetch without permission can send is refused, whatever the origin is said to be."""
+    cases: list[tuple[dict[str, str], bool]] = [
+        ({"Content-Type": "application/json"}, True),
+        ({"Content-Type": "Application/JSON ; charset=utf-8"}, True),
+        ({"Content-Type": "application/merge-patch+json"}, True),
+        (OURS, True),
+        ({"Content-Type": "text/plain", **OURS}, True),
+        ({}, False),
+        ({"X-Pyoco-Request": "0"}, False),
+        ({"Content-Type": "text/plain"}, False),
+        ({"Content-Type": "text/plain; x=application/json"}, False),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, False),
+        ({"Content-Type": "multipart/form-data; boundary=application/json"}, False),
+    ]
+    asks = [
+        ("POST", "/runs"),
+        ("POST", "/runs/yaml"),
+        ("POST", "/runs/x/cancel"),
+        ("DELETE", "/dlq/7"),
+        ("PATCH", "/workers/x"),
+        ("PUT", "/exec/clients/c"),
+        ("POST", "/wheels"),
+        ("POST", "/nothing"),
+        ("POST", "/v1/inputs"),
+        ("POST", "/mcp/"),
+    ]
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        for page in ({"Sec-Fetch-Site": "same-origin"}, {"Origin": "http://gateway"}, {"Referer": "http://gateway/"}):
+            for headers, is_taken in cases:
+                for method, path in asks:
+                    answer = await gateway.client.request(method, path, content=b"{}", headers=page | headers)
+                    assert (answer.status_code == 403) == (not is_taken), (method, path, page, headers)
+                    if not is_taken and not path.startswith(("/v1/", "/mcp/")):
+                        assert answer.json() == error(2, NEEDED)
+        assert (await gateway.client.get("/runs")).json() == []
+
+
+async def test_programs_need_no_header(link: Link, nats_url: str, tmp_path: Path) -> None:
+    """SAFE-10"""
+    async with fresh_gateway(link, nats_url, tmp_path) as gateway:
+        headers = {"Content-Type": "text/plain", "User-Agent": "Mozilla/5.0", "Sec-Fetch-Mode": "cors"}
+        answer = await gateway.client.post("/runs", content=b'{"flow_name": "f"}', headers=headers)
+        assert answer.status_code == 200
 
 
 async def test_a_page_behind_a_proxy_hears_what_the_proxy_must_pass(link: Link, nats_url: str, tmp_path: Path) -> None:
@@ -64,8 +130,8 @@ async def test_a_page_behind_a_proxy_hears_what_the_proxy_must_pass(link: Link, 
             403,
             error(
                 2,
-                "cross-site request: the page came from https://runs.example, but this gateway was asked as "
-                "127.0.0.1:8000; let the proxy pass Host or X-Forwarded-Host",
+                "cross-origin request: the page came from https://runs.example, but this gateway was asked as "
+                "127.0.0.1:8000; let the proxy pass Host, with its port, or X-Forwarded-Host",
             ),
         )
         odd = [(b"Host", b"h\xc3\xa9 <b>" + b"x" * 5000), (b"Origin", b"\xff" * 5000), (b"X-Forwarded-Host", b",,")]
@@ -75,7 +141,7 @@ async def test_a_page_behind_a_proxy_hears_what_the_proxy_must_pass(link: Link, 
         assert len(detail) < 700
         headers |= {"Sec-Fetch-Site": "cross-site"}
         answer = await gateway.client.post("/runs", json=body, headers=headers)
-        assert answer.json() == error(2, "cross-site request")
+        assert answer.json() == error(2, "cross-origin request")
 
 
 async def test_a_name_that_is_not_ours_is_not_answered(link: Link, nats_url: str, tmp_path: Path) -> None:

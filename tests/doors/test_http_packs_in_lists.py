@@ -28,6 +28,18 @@ from support.waiting import eventually
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
+async def a_key(gateway: Gateway, tenant_id: str = "acme") -> dict[str, str]:
+    """The headers of a caller of this tenant."""
+    plain, record = make_key(tenant_id, "", time.time(), secrets.token_hex, secrets.token_urlsafe)
+    assert await gateway.backend.keys.add(record)
+    return {"X-API-Key": plain}
+
+
+@pytest.fixture
+async def acme(gateway: Gateway) -> dict[str, str]:
+    return await a_key(gateway)
+
+
 @pytest.fixture
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
@@ -58,10 +70,10 @@ async def lines(gateway: Gateway, headers: dict[str, str] | None = None, **query
     return found
 
 
-async def test_a_line_says_what_a_pack_is_and_costs(gateway: Gateway) -> None:
+async def test_a_line_says_what_a_pack_is_and_costs(gateway: Gateway, acme: dict[str, str]) -> None:
     row = await show(gateway, failed(started(young(a_row()))))
-    await submit(gateway)
-    [line] = await lines(gateway, kind="pack")
+    await submit(gateway, acme)
+    [line] = await lines(gateway, acme, kind="pack")
     assert line["run_id"] == row.run_id
     assert {name: line[name] for name in ("kind", "status", "flow_name", "priced_status", "money_state")} == {
         "kind": "pack",
@@ -72,21 +84,21 @@ async def test_a_line_says_what_a_pack_is_and_costs(gateway: Gateway) -> None:
     }
     assert (line["pack_type"], line["reason_code"]) == ("decision", "QUEUE_ENQUEUE_FAILED")
     assert line["cost"]["reserved_usd_micros"] == 1_234_500
-    [flow] = await lines(gateway, kind="flow")
+    [flow] = await lines(gateway, acme, kind="flow")
     assert not flow.keys() & {"pack", "pack_type", "cost", "money_state", "priced_status", "reason_code"}
 
 
-async def test_a_list_follows_a_pack_and_ends_with_it(gateway: Gateway) -> None:
+async def test_a_list_follows_a_pack_and_ends_with_it(gateway: Gateway, acme: dict[str, str]) -> None:
     row = await show(gateway, young(a_row()))
     begun = time.time() - 5
     for each, status in ((started(row), "RUNNING"), (completed(started(row)), "COMPLETED")):
         await show(gateway, each)
-        assert [line["status"] for line in await lines(gateway, kind="pack")] == [status]
-    answer = await gateway.client.get("/runs", params={"kind": "pack", "updated_after": begun})
+        assert [line["status"] for line in await lines(gateway, acme, kind="pack")] == [status]
+    answer = await gateway.client.get("/runs", params={"kind": "pack", "updated_after": begun}, headers=acme)
     assert [line["run_id"] for line in answer.json()["items"]] == [row.run_id]
     await show(gateway, expired(completed(started(row))))
-    assert await lines(gateway, kind="pack") == []
-    assert (await gateway.client.get(f"/runs/{row.run_id}")).status_code == 404
+    assert await lines(gateway, acme, kind="pack") == []
+    assert (await gateway.client.get(f"/runs/{row.run_id}", headers=acme)).status_code == 404
 
 
 async def test_pages_of_packs_go_on_where_they_stopped(gateway: Gateway) -> None:
@@ -102,24 +114,27 @@ async def test_pages_of_packs_go_on_where_they_stopped(gateway: Gateway) -> None
     assert seen == [row.run_id for row in reversed(rows)]
 
 
-async def test_one_pack_is_shown_whole_and_says_why_it_waits(gateway: Gateway) -> None:
+async def test_one_pack_is_shown_whole_and_says_why_it_waits(gateway: Gateway, acme: dict[str, str]) -> None:
     row = await show(gateway, young(a_row()))
-    body = (await gateway.client.get(f"/runs/{row.run_id}")).json()
+    body = (await gateway.client.get(f"/runs/{row.run_id}", headers=acme)).json()
     assert faults(body, {"$ref": "#/components/schemas/RunSnapshot"}) == []
     assert (body["money_state"], body["timebox_sec"], body["trace_id"]) == ("RESERVED", 90, row.trace_id)
     assert body["waiting"]["reason"] == "no_worker"
     assert body["last_change"]["what"] == "submitted"
     await show(gateway, started(row))
-    body = (await gateway.client.get(f"/runs/{row.run_id}")).json()
+    body = (await gateway.client.get(f"/runs/{row.run_id}", headers=acme)).json()
     assert "waiting" not in body
     assert body["last_change"]["what"] == "started"
-    [whole] = (await gateway.client.get("/runs", params={"kind": "pack", "include": "full"})).json()
+    whole_list = {"kind": "pack", "include": "full"}
+    [whole] = (await gateway.client.get("/runs", params=whole_list, headers=acme)).json()
     assert whole["ledger_version"] == 2
 
 
-async def test_a_watch_shows_each_change(gateway: Gateway) -> None:
+async def test_a_watch_shows_each_change(gateway: Gateway, acme: dict[str, str]) -> None:
     row = await show(gateway, young(a_row()))
-    watching = asyncio.create_task(gateway.client.get(f"/runs/{row.run_id}/watch", params={"timeout_sec": 30}))
+    watching = asyncio.create_task(
+        gateway.client.get(f"/runs/{row.run_id}/watch", params={"timeout_sec": 30}, headers=acme)
+    )
     hub = gateway.app.state.gateway.hub
     await eventually(lambda: hub.count == 1)
     await show_row(gateway.backend.runs, completed(started(row)))
@@ -129,11 +144,11 @@ async def test_a_watch_shows_each_change(gateway: Gateway) -> None:
     assert snapshots[-1]["cost"]["used_usd_micros"] == 700_050
 
 
-async def test_a_pack_cannot_be_cancelled_or_run_again(gateway: Gateway) -> None:
+async def test_a_pack_cannot_be_cancelled_or_run_again(gateway: Gateway, acme: dict[str, str]) -> None:
     row = await show(gateway, young(a_row()))
     before = await stored(gateway, row.run_id)
     for verb, words in (("cancel", "cannot be cancelled"), ("rerun", "cannot be run again")):
-        answer = await gateway.client.post(f"/runs/{row.run_id}/{verb}", json={})
+        answer = await gateway.client.post(f"/runs/{row.run_id}/{verb}", json={}, headers=acme)
         assert answer.status_code == 409
         body = answer.json()
         assert (body["err_id"], body["detail"]) == ("ERR-PYOCO-0042", "not for runs of this kind")
@@ -142,16 +157,16 @@ async def test_a_pack_cannot_be_cancelled_or_run_again(gateway: Gateway) -> None
     assert await stored(gateway, row.run_id) == before
 
 
-async def test_many_are_stopped_without_their_packs(gateway: Gateway) -> None:
+async def test_many_are_stopped_without_their_packs(gateway: Gateway, acme: dict[str, str]) -> None:
     row = await show(gateway, young(a_row()))
-    flow = await submit(gateway)
-    answer = await gateway.client.post("/runs/cancel", json={"all": True})
+    flow = await submit(gateway, acme)
+    answer = await gateway.client.post("/runs/cancel", json={"all": True}, headers=acme)
     assert {name: answer.json()[name] for name in ("matched", "asked", "failed")} == {
         "matched": 1,
         "asked": 1,
         "failed": 0,
     }
-    answer = await gateway.client.post("/runs/cancel", json={"run_ids": [row.run_id, flow]})
+    answer = await gateway.client.post("/runs/cancel", json={"run_ids": [row.run_id, flow]}, headers=acme)
     assert {name: answer.json()[name] for name in ("failed", "already_cancelling")} == {
         "failed": 1,
         "already_cancelling": 1,
@@ -181,11 +196,7 @@ async def test_metrics_tell_packs_by_status_and_money(gateway: Gateway) -> None:
 
 async def test_a_tenant_sees_its_own_packs_alone(link: Link, nats_url: str, tmp_path: Path) -> None:
     async with fresh_gateway(link, nats_url, tmp_path, http_auth_mode="api_key") as gateway:
-        keys = {}
-        for tenant_id in ("acme", "other"):
-            plain, record = make_key(tenant_id, "", time.time(), secrets.token_hex, secrets.token_urlsafe)
-            await gateway.backend.keys.add(record)
-            keys[tenant_id] = {"X-API-Key": plain}
+        keys = {tenant_id: await a_key(gateway, tenant_id) for tenant_id in ("acme", "other")}
         row = await show(gateway, young(a_row()))
 
         async def is_let_in() -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pyoco_server.doors.http import byte_stream, requests, wheel_form
+from pyoco_server.doors.http import byte_stream, pace, wheel_form
 from pyoco_server.doors.http.state import DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX, UPLOADS_MAX, State
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.link import Link
@@ -144,7 +144,7 @@ class TestClients:
     async def test_one_who_stops_sending_is_given_up(
         self, gateway: Gateway, link: Link, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 0.2)
+        monkeypatch.setattr(pace, "_SPAN_SECONDS", 0.2)
         body = form((disposition("wheel", WHEEL), build_wheel(pad_bytes=200_000)[1]))
         answer = await half_sent(gateway, body, 100_000)
         assert answer.startswith(b"HTTP/1.1 408 ")

@@ -213,7 +213,7 @@ async def test_bad_money_never_reaches_the_api(hatch: Hatch, mode: Mode) -> None
         for cost in (0.12345, 0.005, True, "0.1", None, 0, 1e10):
             said = await call(agent, DECISION, question="q", max_cost_usd=cost)
             assert problem(said, Reason.VALIDATION_FAILED, 422)["errors"][0]["pointer"] == "/max_cost_usd"
-        for cost, usd in ((0.1, "0.1000"), (1e-2, "0.0100"), (2, "2.0000"), (0.0157, "0.0157")):
+        for cost, usd in ((0.1, "0.1000"), (5e-2, "0.0500"), (2, "2.0000"), (0.0657, "0.0657")):
             said = await call(agent, DECISION, question="q", max_cost_usd=cost)
             assert said["reservation"]["max_cost_usd"] == usd
     nan = {"name": DECISION, "arguments": {"question": "q", "max_cost_usd": float("nan")}}

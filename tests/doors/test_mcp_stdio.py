@@ -8,9 +8,8 @@ import json
 import os
 import signal
 import socket
-import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -144,14 +143,6 @@ async def heard(reader: asyncio.StreamReader) -> bytes:
     return head
 
 
-async def is_quick(work: Callable[[], Awaitable[float]], seconds: float) -> bool:
-    """Whether it took less; `work` tells how long it took. A busy machine is slow now and then, but not each time."""
-    for _ in range(5):
-        if await work() < seconds:
-            return True
-    return False
-
-
 @contextlib.asynccontextmanager
 async def started(errors: TextIO, *arguments: str, **variables: str) -> AsyncIterator[asyncio.subprocess.Process]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
@@ -216,25 +207,18 @@ async def silent(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sile
 async def test_it_ends_at_once_when_it_is_told_to(
     nobody: str, errors: TextIO, number: signal.Signals | None, code: int
 ) -> None:
-    """With a call under way that would be tried for ten more seconds; stdout has had the protocol alone"""
-
-    async def end_it() -> float:
-        async with started(errors, "--server", nobody) as process:
-            assert (await greet(process, CALL))["id"] == 1
-            began = time.monotonic()
-            if number is None:
-                assert process.stdin is not None
-                process.stdin.close()
-            else:
-                process.send_signal(number)
-            assert await asyncio.wait_for(process.wait(), 120) == code
-            took = time.monotonic() - began
-            assert process.stdout is not None
-            for line in (await process.stdout.read()).splitlines():
-                assert json.loads(line)["jsonrpc"] == "2.0"
-            return took
-
-    assert await is_quick(end_it, 7.0)
+    """With a call under way that would be tried for ten more minutes; stdout has had the protocol alone"""
+    async with started(errors, "--server", nobody, "--patience", "600") as process:
+        assert (await greet(process, CALL))["id"] == 1
+        if number is None:
+            assert process.stdin is not None
+            process.stdin.close()
+        else:
+            process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), 120) == code
+        assert process.stdout is not None
+        for line in (await process.stdout.read()).splitlines():
+            assert json.loads(line)["jsonrpc"] == "2.0"
 
 
 async def test_an_agent_that_does_not_read_does_not_hold_it(nobody: str, errors: TextIO) -> None:
@@ -334,11 +318,6 @@ async def test_who_ends_it_in_a_call_still_hears_the_key(
     errors: TextIO, number: signal.Signals | None, is_answering: bool
 ) -> None:
     """PRICED-217: in the pause between two tries, and while the gateway does not answer"""
-    assert await is_quick(lambda: end_in_a_call(errors, number, is_answering), 8.0)
-
-
-async def end_in_a_call(errors: TextIO, number: signal.Signals | None, is_answering: bool) -> float:
-    """How long it takes."""
     asked: list[bytes] = []
     is_asked = asyncio.Event()
 
@@ -346,7 +325,7 @@ async def end_in_a_call(errors: TextIO, number: signal.Signals | None, is_answer
         asked.append(await heard(reader))
         if is_answering:
             body = b'{"reason_code": "DEPENDENCY_UNAVAILABLE"}'
-            head = b"HTTP/1.1 503 Away\r\nRetry-After: 5\r\nContent-Length: %d\r\n\r\n" % len(body)
+            head = b"HTTP/1.1 503 Away\r\nRetry-After: 300\r\nContent-Length: %d\r\n\r\n" % len(body)
             writer.write(head + body)
             await writer.drain()
         is_asked.set()
@@ -355,10 +334,9 @@ async def end_in_a_call(errors: TextIO, number: signal.Signals | None, is_answer
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as gateway:
         url = f"http://127.0.0.1:{gateway.sockets[0].getsockname()[1]}"
-        async with started(errors, "--server", url) as process:
+        async with started(errors, "--server", url, "--patience", "600") as process:
             assert (await greet(process, CALL))["id"] == 1
             await asyncio.wait_for(is_asked.wait(), 120)
-            began = time.monotonic()
             assert process.stdin is not None
             assert process.stdout is not None
             if number is None:
@@ -367,14 +345,12 @@ async def end_in_a_call(errors: TextIO, number: signal.Signals | None, is_answer
                 process.send_signal(number)
             answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 120))
             assert await asyncio.wait_for(process.wait(), 120) == 0
-            took = time.monotonic() - began
     assert answer["id"] == 2
     assert answer["result"]["isError"] is True
     assert answer["result"]["structuredContent"]["reason_code"] == "DEPENDENCY_UNAVAILABLE"
     assert len(asked) == 1
     key = answer["result"]["content"][1]["text"].removeprefix("idempotency_key of this call: ")
     assert f"Idempotency-Key: {key}\r\n".encode() in asked[0]
-    return took
 
 
 async def test_an_answer_within_the_grace_is_still_told(errors: TextIO) -> None:

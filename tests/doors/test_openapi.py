@@ -30,7 +30,7 @@ from support.servers import config_for
 DOCUMENT: dict[str, Any] = create_app(config_for("nats://127.0.0.1:1")).openapi()
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 #: What the framework serves besides.
-NOT_OPERATIONS = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
+NOT_OPERATIONS = {"/openapi.json"}
 
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
 #: Nobody pays twice for one submission.
@@ -193,6 +193,7 @@ class TestDocument:
             ("GET /queues", "200 401 403 503"),
             ("GET /attention", "200 401 403 503"),
             ("GET /", "200 304 404 503"),
+            ("GET /docs", "200 304 401 403 404 503"),
             ("GET /static/{path}", "200 304 404 503"),
             ("GET /workers", "200 401 403 422 503"),
             ("GET /workers/{worker_id}", "200 401 403 404 503"),
@@ -289,6 +290,7 @@ def made(cls: type[PyocoError], problems: tuple[Problem, ...]) -> list[PyocoErro
     """With and without a list of what is wrong; some tell facts of their own instead."""
     facts: dict[type[PyocoError], list[PyocoError]] = {
         all_errors.OverBudget: [all_errors.OverBudget(5)],
+        all_errors.BelowPrice: [all_errors.BelowPrice("0.0500")],
         all_errors.SendFailed: [all_errors.SendFailed("run-1")],
         all_errors.RunExpired: [all_errors.RunExpired("run-1")],
         all_errors.JobInDoubt: [all_errors.JobInDoubt(str(uuid.uuid4()), "run-1", all_errors.Unavailable())],
@@ -344,7 +346,7 @@ class TestServed:
         assert answer.json() == DOCUMENT
         page = await gateway.client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
-        assert "/openapi.json" in page.text
+        assert "openapi.json" in page.text
 
     async def test_every_answer_is_what_the_document_says(self, gateway: Gateway) -> None:
         """A run in each of its stages, and every kind of refusal, against the schemas"""

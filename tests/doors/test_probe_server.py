@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 
+import psutil
 import pytest
 
 from pyoco_server.doors.http import probe_server as module
@@ -174,8 +175,13 @@ async def test_without_a_port_nobody_listens() -> None:
     async def look() -> tuple[bool, Mapping[str, object]]:
         raise AssertionError
 
+    def listening() -> set[int]:
+        connections = psutil.Process().net_connections("tcp")
+        return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+
+    before = listening()
     async with probe_server("127.0.0.1", 0, look):
-        pass
+        assert listening() <= before
 
 
 async def test_after_its_block_nobody_listens(unused_port: int) -> None:

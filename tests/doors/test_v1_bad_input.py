@@ -77,7 +77,7 @@ class TestMoney:
             "/reservation/max_cost_usd"
         ]
 
-    @pytest.mark.parametrize(("usd", "status"), [("0.0001", 202), ("999999999.9999", 402)])
+    @pytest.mark.parametrize(("usd", "status"), [("0.0500", 202), ("999999999.9999", 402)])
     async def test_the_bounds_themselves_are_fine(self, priced_door: PricedDoor, usd: str, status: int) -> None:
         """PRICED-34"""
         mine = await priced_door.payer()

@@ -14,17 +14,19 @@ from typing import Any
 
 import httpx
 import pytest
+from aiobotocore.config import AioConfig
 
 from pyoco_server.actions.priced.retain import remove_inputs
 from pyoco_server.config import AwsSettings, LogSettings, PricedConfig
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.upload import ROOM_BYTES_MIN
-from pyoco_server.doors.http import lingering, requests
+from pyoco_server.doors.http import lingering, pace
 from pyoco_server.doors.http.state import INPUTS_MAX, INPUTS_OF_TENANT_MAX
 from pyoco_server.doors.http.v1 import inputs as inputs_door
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import _Json
 from pyoco_server.ports import spool
+from pyoco_server.ports.aws import client as aws_client
 from pyoco_server.ports.aws.client import open_s3
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import LedgerTx
@@ -213,7 +215,7 @@ async def test_without_a_key_nothing_is_read_and_too_often_is_told_first(priced_
 
 
 async def test_a_body_that_stops_coming_is_given_up(priced_door: PricedDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(pace, "_SPAN_SECONDS", 0.05)
     payer = await priced_door.payer()
 
     async def stops() -> AsyncIterator[bytes]:
@@ -330,6 +332,9 @@ async def test_nothing_of_a_file_is_logged_or_repeated_while_its_store_is_away(
     """PRICED-171: when it is uploaded, found again and removed"""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    usual = aws_client._config
+    once = AioConfig(retries={"total_max_attempts": 1})  # the SDK pauses for seconds between its attempts
+    monkeypatch.setattr(aws_client, "_config", lambda **more: usual(**more).merge(once))
     caplog.set_level(logging.DEBUG, "pyoco_server")
     marker, payer, priced = "zq7marker", await priced_door.payer(), priced_door.priced
     stored = await upload(priced_door, payer, marker.encode(), f"?name={marker}")

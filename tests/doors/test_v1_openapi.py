@@ -61,7 +61,7 @@ async def test_probes_and_budgets_are_what_the_document_says(priced_door: Priced
         (f"/budgets/{payer.tenant_id}/journal", "BudgetJournal"),
         (f"/budgets/{payer.tenant_id}/spend", "BudgetSpend"),
     ):
-        check(name, (await priced_door.client.get(path)).json())
+        check(name, (await priced_door.client.get(path, headers=payer.headers)).json())
     with priced_door.with_priced(None):
         check("PricedReady", (await priced_door.client.get("/readyz")).json())
 

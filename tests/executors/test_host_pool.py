@@ -28,7 +28,6 @@ from support.host_scenes import (
     helpers_on_path,
     hosts,
     is_gone,
-    is_host,
     is_whole,
     next_of,
     outcome_of,
@@ -57,9 +56,9 @@ class TestThePool:
     async def test_replaces_a_host_that_died_while_it_had_nothing_to_do(self, hosts: HostExecutor) -> None:
         """Nobody's run may fail for it."""
         pid = output_text(await outcome_of(hosts, work("who")), "who")
-        await eventually(lambda: len(list(filter(is_host, children_of_this_process()))) == 2)  # the spare is there, too
-        for child in filter(is_host, children_of_this_process()):
-            os.kill(child, signal.SIGKILL)
+        await eventually(lambda: [host.is_warm for host in hosts._hosts] == [True] * 2)  # the spare is there, too
+        for host in hosts._hosts:
+            os.kill(host._process.pid, signal.SIGKILL)
         await eventually(lambda: is_gone(pid))
         await asyncio.sleep(0.1)
         await still_works(hosts)

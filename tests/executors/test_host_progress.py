@@ -18,7 +18,7 @@ from support.waiting import eventually
 
 __all__ = ["helpers_on_path", "hosts", "pool"]
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("warm_hosts_of_module")]
 
 
 async def _is_silent(work: Execution | Host) -> bool:

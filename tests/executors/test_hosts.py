@@ -31,7 +31,7 @@ from support.waiting import eventually
 
 __all__ = ["helpers_on_path", "hosts", "pool"]
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("warm_hosts_of_module")]
 
 
 def _done(body: bytes) -> asyncio.Future[bytes | None]:

@@ -45,7 +45,7 @@ from support.waiting import eventually
 
 __all__ = ["for_one", "for_two", "stage", "wide_stage"]
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("warm_hosts_of_module")]
 FLOWS = """
 from pyoco import Flow, task
 

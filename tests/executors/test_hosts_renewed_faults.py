@@ -33,7 +33,7 @@ from support.waiting import eventually
 
 __all__ = ["for_one", "for_two", "stage", "wide_stage"]
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("warm_hosts_of_module")]
 OTHERS = "wheel_of_others"
 HANGS = "import time\ndef register(registry): time.sleep(600)\n"
 #: Well-behaved when it is called for the first time.

@@ -239,6 +239,36 @@ def test_pages_of_a_tiff_are_pages_and_each_is_paid_for(tmp_path: Path) -> None:
     assert result.meta["ocr"]["pages_skipped"] == 1
 
 
+@pytest.mark.parametrize(
+    ("reserved", "more", "read", "of", "notes"),
+    [
+        (9_900, {}, 0, 5, ["5 pages were not read: the reservation does not cover more pages"]),
+        (30_000, {}, 3, 5, ["2 pages were not read: the reservation does not cover more pages"]),
+        (49_900, {}, 4, 5, ["1 page was not read: the reservation does not cover more pages"]),
+        (
+            *(20_000, {"max_pages": 3}, 2, 3),
+            [
+                "1 page was not read: the reservation does not cover more pages",
+                "2 pages were not read: max_pages was reached",
+            ],
+        ),
+    ],
+)
+def test_it_stops_before_the_first_page_that_the_reservation_does_not_cover(
+    tmp_path: Path, reserved: int, more: dict[str, Any], read: int, of: int, notes: list[str]
+) -> None:
+    """SAFE-2"""
+    files = {"dpp/acme/a": pages(tmp_path / "a", 2), "dpp/acme/b": pages(tmp_path / "b", 3)}
+    ctx = context(files, reserved_usd_micros=reserved)
+    result = scripted()(asked("dpp/acme/a", "dpp/acme/b", **more), ctx)
+    assert result.data["stopped"] == {"reason": "BUDGET", "done": read, "of": of}
+    assert len(result.data["texts"]) == read
+    assert result.data["notes"] == [{"type": "PAGES_SKIPPED", "value": value} for value in notes]
+    assert result.actual_cost_usd_micros == 10_000 * read
+    enough = scripted()(asked("dpp/acme/a", "dpp/acme/b", **more), context(files, reserved_usd_micros=10_000 * of))
+    assert (len(enough.data["texts"]), "stopped" in enough.data) == (of, False)
+
+
 def test_a_blank_page_is_a_page_without_text_and_is_paid_for(tmp_path: Path) -> None:
     """PRICED-127"""
     files = {"dpp/acme/a": pages(tmp_path / "a", 2, blank=True)}

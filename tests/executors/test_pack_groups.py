@@ -51,6 +51,7 @@ def call(pack_type: str, **inputs: Any) -> Call:
         trace_id=None,
         timebox_seconds=200.0,
         min_reliability_e4=0,
+        reserved_usd_micros=250_000,
         artifacts={},
     )
 

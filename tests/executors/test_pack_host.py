@@ -40,7 +40,7 @@ COVER = Cover(
 
 
 async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hosts: PackHosts) -> None:
-    """PRICED-114: the interface of 14.1."""
+    """PRICED-114: the interface of 14.1; SAFE-2"""
     what = call("tells", {"question": "ü\u2028", "n": [1, 0.5, None]})
     outcome = await outcome_of(hosts, what)
     assert isinstance(outcome, Executed)
@@ -54,6 +54,7 @@ async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hos
         "tenant_id": "acme",
         "trace_id": "t_1",
         "min_reliability_score": 0.8123,
+        "reserved_usd_micros": 250_000,
         "artifacts": {"include_markdown": True},
         "is_cancelled": False,
     }

@@ -16,8 +16,9 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.host.wire import CANCEL, number
 from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs.child import Child
+from pyoco_server.executors.packs.host import HostExecution, _Verdict
 from pyoco_server.executors.packs.pool import PackHosts
-from pyoco_server.executors.packs.port import Executed, Outcome, Stopped, TimedOut
+from pyoco_server.executors.packs.port import Executed, Stopped, TimedOut
 from pyoco_server.pack_config import PackConfig
 from support.priced.pack_hosts import begun, call, hosts, naughty, opened, outcome_of, pool, still_works
 from support.priced.pack_scenes import naughty_hosts, pack_processes
@@ -73,24 +74,25 @@ class TestTheTimebox:
         self, hosts: PackHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(host_module, "KILL_SECONDS", 0.1)
-        for seconds in (1.0, 5.0, 25.0):  # a busy machine may need longer to start the child
-            what = call("leaves_a_child", {"begun": str(tmp_path / "begun")}, timebox_seconds=seconds)
-            assert await outcome_of(hosts, what) == TimedOut()
-            if (tmp_path / "begun").exists():
-                break
-        pid = await pid_in(tmp_path / "begun")
+        async with begun(hosts, call("leaves_a_child", {"begun": str(tmp_path / "begun")})) as execution:
+            pid = await pid_in(tmp_path / "begun")
+            assert isinstance(execution, HostExecution)
+            execution._end(_Verdict.TIMED_OUT)  # as the timer of the timebox does
+            assert await execution.outcome() == TimedOut()
         await eventually(lambda: is_gone(pid))
 
     async def test_does_not_touch_a_pack_that_has_answered(self, hosts: PackHosts) -> None:
-        outcomes: list[Outcome] = []
-        while sum(isinstance(each, Executed) for each in outcomes) < 5:
-            outcomes.append(await outcome_of(hosts, call("tells", timebox_seconds=0.2)))
-            assert len(outcomes) < 50  # on a busy machine some come too late
-        seat = await hosts.seat()
-        await asyncio.sleep(0.25)  # the timeboxes of the earlier calls end here
-        execution = await seat.begin(call("sleeps", {"seconds": 0.1}))
-        assert isinstance(await execution.outcome(), Executed)
-        seat.leave()
+        earlier = []
+        for _ in range(5):
+            async with begun(hosts, call("tells")) as execution:
+                assert isinstance(execution, HostExecution)
+                assert isinstance(await execution.outcome(), Executed)
+            assert execution._timebox.cancelled()
+            earlier.append(execution)
+        async with begun(hosts, call("sleeps", {"seconds": 0.1})) as execution:
+            for each in earlier:
+                each._end(_Verdict.TIMED_OUT)
+            assert isinstance(await execution.outcome(), Executed)
 
 
 class TestStopping:

@@ -92,13 +92,10 @@ def test_an_import_that_hangs_costs_its_own_pack_and_no_more_than_its_time(shelf
     shelf.add("words", "import time; time.sleep(600)")
     shelf.add("good")
     began = time.monotonic()
-    for seconds in (2, 8, 32):  # a busy machine may need longer for the good one
-        installed = installed_packs(seconds=seconds)
-        if "good" in installed.packs:
-            break
+    installed = installed_packs(seconds=5)  # far more than the good one needs
     assert time.monotonic() - began < 200
     assert "good" in installed.packs
-    assert f"does not come to an end within {seconds} s" in installed.left_out[0].why
+    assert "does not come to an end within 5 s" in installed.left_out[0].why
 
 
 def test_an_import_that_prints_and_reads_is_not_heard(shelf: Shelf, capfd: pytest.CaptureFixture[str]) -> None:

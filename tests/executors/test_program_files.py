@@ -151,12 +151,30 @@ def test_what_is_left_in_a_directory_still_has_an_owner(tmp_path: Path) -> None:
     place = make(str(tmp_path), JOB, 1, own_text())
     place.write("in", b"data")
     (Path(place.path) / "out").write_text("x")
-    assert not empty(place, own_text(), {"in": (4, "")}, "program")
+    assert not empty(place, {"in": (4, "")}, "program")
     assert owner_of(place.path) == own_text()
-    assert sorted(path.name for path in Path(place.path).iterdir()) == [".owner", "out"]
+    assert [path.name for path in Path(place.path).iterdir()] == ["out"]
     (Path(place.path) / "out").unlink()
-    assert empty(place, own_text(), {}, "program")
+    assert empty(place, {}, "program")
     place.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("link", ["a1.owner", "a1/.owner"], ids=["this version", "the one before"])
+def test_a_directory_whose_owner_is_gone_is_removed(tmp_path: Path, link: str) -> None:
+    """GRID-95"""
+    (tmp_path / JOB / "a1" / "tmp").mkdir(parents=True)
+    (tmp_path / JOB / link).symlink_to("1-1-1-1")
+    assert clean_root(str(tmp_path), lambda path, error: pytest.fail(f"{path}: {error}")) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_owners_without_a_directory_are_removed(tmp_path: Path) -> None:
+    """GRID-95: a crash between two removals"""
+    (tmp_path / JOB).mkdir()
+    (tmp_path / JOB / "a1.owner").symlink_to("1-1-1-1")
+    os.utime(tmp_path / JOB, (1, 1))
+    assert clean_root(str(tmp_path), lambda path, error: pytest.fail(f"{path}: {error}")) == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -169,7 +187,8 @@ def test_only_what_is_ours_to_tidy_is_tidied(tmp_path: Path) -> None:
     told: list[str] = []
     assert clean_root(str(tmp_path), lambda path, _: told.append(path)) == 1
     assert told == []
-    assert sorted(path.name for path in (tmp_path / JOB).iterdir()) == ["a2", "a4", "notes"], "a2 is too young"
+    left = sorted(path.name for path in (tmp_path / JOB).iterdir())
+    assert left == ["a2", "a4", "a4.owner", "notes"], "a2 is too young"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".packed", ".spool", ".worker-1", "notes", JOB])
     assert list((tmp_path / ".packed").iterdir()) == []
     os.utime(tmp_path / JOB / "a2", (1, 1))

@@ -12,6 +12,7 @@ import time
 import uuid
 
 import pytest
+import uvloop
 
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
@@ -62,6 +63,17 @@ async def test_each_end_has_its_word(site: ProgramSite) -> None:
             False,
         ]
     assert site.left() == []
+
+
+async def test_a_program_has_three_descriptors_also_under_uvloop(site: ProgramSite) -> None:
+    """SAFE-8: uvloop, which services use, hands down copies of the service's own streams"""
+    seen = site.program("seen.py", "import os\nprint(sorted(os.listdir('/proc/self/fd')))\n")
+
+    async def run() -> bytes:
+        async with site.executor() as executor:
+            return (await executor.begin(site.work(seen)).outcome()).report.stdout
+
+    assert await asyncio.to_thread(uvloop.run, run()) == b"['0', '1', '2', '3']\n"
 
 
 async def test_a_name_that_is_not_allowed_is_not_even_looked_for(
@@ -134,10 +146,10 @@ async def test_a_program_sees_this_and_nothing_else(site: ProgramSite) -> None:
     } | {name: told["env"][name] for name in ("LC_CTYPE",) if name in told["env"]}  # Python's own
     assert told["argv"] == [f"{place}/seen.py", "a b", "$HOME", "'; rm -rf /", "データ"]
     assert (told["stdin"], told["cwd"]) == ("", place)
-    assert told["names"] == [".owner", "in.txt", "made", "seen.py", "tmp"]
+    assert told["names"] == ["in.txt", "made", "seen.py", "tmp"]
     assert told["modes"] == ["0o700", "0o700", "0o500", "0o600", "0o700", "0o600"]
     assert (told["core"], told["size"]) == ([0, 0], [1 << 30, 1 << 30])
-    assert told["fds"][:3] == [0, 1, 2]
+    assert told["fds"] == [0, 1, 2, 3]  # the last one is that of the list itself
     assert len(told["fds"]) == 4, "and the one that reads the directory: nothing of ours is inherited"
     assert told["leader"] == [True, True]
     # Python ignores some signals, which programs do not expect. 32 and 33 are glibc's own, and so in every such child.
@@ -218,7 +230,7 @@ async def test_whatever_a_program_does_to_its_directory_it_is_gone_afterwards(si
     site.program("quit.sh", 'rm -rf "$HOME"\n')
     site.program("swap.sh", f"cd ..; mv a1 elsewhere; ln -s {outside} a1\n")
     site.program("swap2.sh", f"cd ..; mv a1 elsewhere; cp {outside}/precious a1\n")
-    site.program("naked.sh", "rm .owner; rm -r tmp; rm naked.sh\n")
+    site.program("naked.sh", "rm ../a1.owner; rm -r tmp; rm naked.sh\n")
     site.program(
         "odd.py", "import os\nopen(b'caf\\xe9', 'w'); open('a\\\\b', 'w'); open('C:x', 'w'); open('-rf', 'w')\n"
     )
@@ -246,7 +258,7 @@ async def test_directories_are_kept_when_asked_for(site: ProgramSite) -> None:
         work = site.work("calcA", "x", files=[WorkFile.of("in.txt", b"hello")])
         assert unpacked((await executor.begin(work).outcome()).archive) == {"result.txt": b"x\n"}
     kept = site.jobs / work.job_id / "a1"
-    assert sorted(path.name for path in kept.iterdir()) == [".owner", "calcA.sh", "in.txt", "result.txt", "tmp"]
+    assert sorted(path.name for path in kept.iterdir()) == ["calcA.sh", "in.txt", "result.txt", "tmp"]
 
 
 async def test_many_at_a_time_do_not_mix(site: ProgramSite) -> None:

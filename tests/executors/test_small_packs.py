@@ -130,6 +130,18 @@ def test_cases_are_scored_in_their_order_and_paid_for_one_by_one() -> None:
     assert (result.actual_cost_usd_micros, result.tokens_consumed, result.reliability_score) == (5_300, 0, None)
 
 
+@pytest.mark.parametrize(("reserved", "done"), [(4_999, 0), (5_000, 0), (5_199, 1), (5_200, 2)])
+def test_eval_stops_before_the_first_case_that_the_reservation_does_not_cover(reserved: int, done: int) -> None:
+    """SAFE-2: where the prices of the worker are above those of the gateway"""
+    cases = [{"id": f"c{number}", "expected": "yes", "actual": "yes"} for number in range(3)]
+    ctx = replace(CONTEXT, reserved_usd_micros=reserved)
+    result = executors({"eval": ""}, PackConfig())["eval"]({"metric": "EXACT", "cases": cases}, ctx)
+    assert result.data["stopped"] == {"reason": "BUDGET", "done": done, "of": 3}
+    assert [each["id"] for each in result.data["results"]] == [f"c{number}" for number in range(done)]
+    assert (result.data["total"], result.data["score"]) == (done, "1.0000" if done else "0.0000")
+    assert result.actual_cost_usd_micros == 5_000 + 100 * done
+
+
 @pytest.mark.parametrize("pack", SMALL)
 def test_the_page_of_a_pack_shows_what_it_really_gives(pack: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "packs" / f"{pack}.md").read_text(encoding="utf-8")

@@ -67,7 +67,7 @@ def test_the_end_does_not_wait_for_pages_that_are_read(site: Site, monkeypatch: 
 
 def test_servers_that_take_their_time_are_left(site: Site) -> None:
     """PRICED-141: in the head, in the body, in the answer, from hop to hop; all at once"""
-    over, seconds = threading.Event(), 1
+    over, seconds = threading.Event(), 5  # far more than the one that is in time takes
 
     def drip(head: bytes) -> Serve:
         def serve(connection: socket.socket) -> None:
@@ -94,10 +94,7 @@ def test_servers_that_take_their_time_are_left(site: Site) -> None:
     }
     paths = ("/silent", "/head", "/body", "/late", "/hints", "/")
     try:
-        for seconds in (1, 5, 10):  # a busy machine may need more than a second for the one that is in time
-            result = run(reaching(site), [site.url(path) for path in paths], fetch_timeout_sec=seconds)
-            if result.data["results"]:
-                break
+        result = run(reaching(site), [site.url(path) for path in paths], fetch_timeout_sec=seconds)
     finally:
         over.set()
     assert reasons(result) == ["TIMEOUT"] * 5  # and not TIMEBOX
@@ -129,11 +126,8 @@ def test_what_is_under_way_at_the_end_is_cut_off(site: Site, monkeypatch: pytest
     urls = [site.url(), *[site.url("/silent")] * 8, site.url()]
     monkeypatch.setattr("pyoco_server.executors.packs.url._CUT_SECONDS", 40.0)
     try:
-        for seconds in (1.5, 6.0, 24.0):  # a busy machine may need longer for the first one, and to begin the others
-            ctx = context(40.0 + seconds)
-            result = run(reaching(site), urls, ctx)
-            if result.actual_cost_usd_micros == BASE + 9 * EACH:
-                break
+        ctx = context(45.0)  # five seconds: far more than the first one takes, and to begin the others
+        result = run(reaching(site), urls, ctx)
     finally:
         over.set()
     assert ctx.seconds_left > 0

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.server
 import importlib.metadata
+import os
 import shutil
 import signal
 import socket
@@ -214,18 +215,40 @@ async def test_a_pip_that_hangs_is_stopped(shelf: Shelf, silent_index: str) -> N
     assert not list((shelf.directory / ".tmp").iterdir())
 
 
+async def test_a_stop_waits_for_what_pip_has_started(
+    shelf: Shelf, silent_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLOW-236: a child process that outlives pip could still write to the workplace while that is removed"""
+    real, workplaces = os.killpg, list[int]()
+
+    def killpg(group: int, number: int) -> None:
+        if number:
+            real(group, number)
+        elif len(workplaces) < 3:
+            workplaces.append(len(list((shelf.directory / ".tmp").iterdir())))
+        else:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    wheel, content = registered(requires=["lonely-lib"])
+    with pytest.raises(WheelSyncFailed, match="pip did not end"):
+        await Bringer(shelf, silent_index, timeout_seconds=0.1)(wheel, content)
+    assert workplaces == [1, 1, 1]
+    assert not list((shelf.directory / ".tmp").iterdir())
+
+
 @pytest.mark.usefixtures("cold_pip")
 async def test_a_pip_whose_caller_gives_up_is_stopped_and_shows_no_password(shelf: Shelf, silent_index: str) -> None:
     """FLOW-236"""
     wheel, content = registered(requires=["lonely-lib"])
     bringing = asyncio.create_task(Bringer(shelf, silent_index)(wheel, content))
     await eventually(lambda: any("--dry-run" in one.cmdline() for one in pips_in(shelf.directory)), 30)
-    [pip] = pips_in(shelf.directory)
-    assert not any("hidden-word" in word for word in pip.cmdline())
+    [process] = pips_in(shelf.directory)
+    assert not any("hidden-word" in word for word in process.cmdline())
     bringing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await bringing
-    assert not pip.is_running()
+    assert not process.is_running()
     assert not list((shelf.directory / ".tmp").iterdir())
 
 

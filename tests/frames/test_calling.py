@@ -61,6 +61,15 @@ async def test_doors_that_name_each_other_are_left_after_five_jumps() -> None:
     assert (len(doors.called), len(doors.pauses)) == (7, 1)
 
 
+async def test_a_door_that_accepts_and_closes_is_called_with_growing_pauses() -> None:
+    """SAFE-17: there is none before the first connection"""
+    doors = Doors()
+    addresses = Addresses((A,), clock=lambda: 0.0, chance=lambda: 0.5)
+    for _ in range(5):
+        addresses.attached(await search(addresses, doors.call, doors.sleep))
+    assert doors.pauses == [0.5, 1.0, 2.0, 4.0]
+
+
 async def test_doors_that_are_told_of_are_called_in_the_next_round() -> None:
     """GRID-110"""
     doors = Doors(elsewhere(doors=[str(C)]))

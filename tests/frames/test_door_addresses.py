@@ -35,12 +35,30 @@ def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
         Address.read(text)
 
 
-def test_delays_double_up_to_half_a_minute_and_begin_anew_at_a_door() -> None:
+def test_delays_double_up_to_half_a_minute() -> None:
     """GRID-123"""
     known = addresses()
     assert [known.delay() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+@pytest.mark.parametrize(("lasted_seconds", "next_delay"), [(0.0, 4), (4.9, 4), (5.0, 0.5), (3_600.0, 0.5)])
+def test_only_a_connection_that_lasted_resets_the_delay(lasted_seconds: float, next_delay: float) -> None:
+    """SAFE-17"""
+    now = [0.0]
+    known = Addresses([A], clock=lambda: now[0], chance=lambda: 0.5)
+    assert [known.delay() for _ in range(3)] == [0.5, 1, 2]
     known.attached(A)
-    assert known.delay() == 0.5
+    now[0] += lasted_seconds
+    assert known.delay() == next_delay
+    now[0] += 60.0  # without a connection
+    assert known.delay() == 2 * next_delay
+
+
+def test_a_delay_is_as_long_as_a_door_asked_for_once() -> None:
+    """SAFE-17"""
+    known = addresses()
+    known.wait_at_least(5.0)
+    assert [known.delay() for _ in range(3)] == [5.0, 1, 2]
 
 
 @pytest.mark.parametrize(("chance", "factor"), [(0.0, 0.8), (1.0, 1.2), (0.25, 0.9)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import scene
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import scene
 
 
 @full_only  # its quick form: test_the_first_three_jobs

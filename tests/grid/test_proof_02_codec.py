@@ -7,11 +7,11 @@ import hashlib
 
 import psutil
 
-from grid.report import Findings, proof
-from grid.sizes import SEED, size
 from pyoco_server.core.frames.codec import Decoder, Frame, FrameError, encode
 from support.grid.frame_fuzz import fuzz
 from support.grid.frame_vectors import BAD, GOOD, LARGEST, LARGEST_SHA256
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import SEED, size
 
 _GROWTH_MAX = 16 * 2**20
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grid.malformed import ROWS
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import GROUP, Scene, run_jobs, scene
 from pyoco_server.core.programs.names import run_id_of
 from support.grid.frame_fuzz import talk
 from support.grid.peers import Peer
 from support.grid.story import assert_exact
+from support.proofs.malformed import ROWS
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import GROUP, Scene, run_jobs, scene
 from support.waiting import eventually
 
 _GROWTH_MAX = 64 * 2**20

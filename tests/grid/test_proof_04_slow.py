@@ -7,12 +7,12 @@ import contextlib
 import time
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import Scene, scene
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient
 from support.grid.peers import Peer
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import Scene, scene
 from support.waiting import eventually
 
 #: The beginning of a frame of 2,000 bytes.

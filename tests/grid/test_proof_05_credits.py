@@ -6,12 +6,12 @@ import asyncio
 import uuid
 from pathlib import Path
 
-from grid.report import Findings, proof
-from grid.sizes import full_only
-from grid.stage import Scene, run_jobs, scene, submit_all
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import AssignJob
 from support.grid.peers import WorkerPeer
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import Scene, run_jobs, scene, submit_all
 from support.waiting import eventually
 
 _CREDITS = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import run_jobs, scene
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import run_jobs, scene
 
 _CAP = 3
 

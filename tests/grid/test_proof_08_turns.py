@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import scene, submit_all
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import scene, submit_all
 from support.waiting import eventually
 
 

@@ -6,12 +6,12 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import GROUP, SHORT_LEASES, Scene, scene
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.ports.program_events.port import EventName
 from support.grid.peers import WorkerPeer
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import GROUP, SHORT_LEASES, Scene, scene
 
 _DELAYS = (1, 2, 4, 8)
 _ATTEMPTS = 5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from grid.killers import kill_workers
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import run_jobs, scene
+from support.proofs.killers import kill_workers
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import run_jobs, scene
 from support.waiting import eventually
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grid.killers import kill_doors
-from grid.report import Findings, proof
-from grid.sizes import size
-from grid.stage import Scene, restart, run_jobs, scene
+from support.proofs.killers import kill_doors
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import size
+from support.proofs.stage import Scene, restart, run_jobs, scene
 
 _WORKERS = 3
 

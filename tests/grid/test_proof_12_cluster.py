@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from grid.killers import kill_leaders
-from grid.report import Findings, proof
-from grid.sizes import IS_FULL, full_only, size
-from grid.stage import Caller, Scene, leader_of, run_jobs, scene, submit_all
 from pyoco_server.errors import Unavailable
 from pyoco_server.grid_client import JobRequest, JobResult
 from pyoco_server.ports.programs import Programs
+from support.proofs.killers import kill_leaders
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import IS_FULL, full_only, size
+from support.proofs.stage import Caller, Scene, leader_of, run_jobs, scene, submit_all
 from support.waiting import eventually
 
 _GAP_SECONDS = 15.0

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 
-from grid.killers import kill_doors, kill_leaders, kill_workers
-from grid.report import proof
-from grid.sizes import full_only, size
-from grid.stage import Scene, scene
 from pyoco_server.grid_client import JobRequest
 from support.grid.processes import GridProcess
+from support.proofs.killers import kill_doors, kill_leaders, kill_workers
+from support.proofs.report import proof
+from support.proofs.sizes import full_only, size
+from support.proofs.stage import Scene, scene
 
 #: Of one command, or one turn over HTTP.
 _BATCH = 25

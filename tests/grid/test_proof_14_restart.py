@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
 from support.waiting import eventually
 
 _CAPS = {"clientA": 5, "clientB": 3, "clientC": 2, "clientD": 7}

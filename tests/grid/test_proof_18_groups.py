@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.states import RunState
 from pyoco_server.grid_client import GridMultiClient, LinkSettings, Pace, Spread
 from pyoco_server.ports.runs.port import Stored
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
 from support.waiting import eventually
 
 #: For the small form: it knocks once a second at the group that is gone.

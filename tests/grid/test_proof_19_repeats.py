@@ -7,13 +7,13 @@ import contextlib
 import uuid
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import GROUP, Scene, scene
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import JobRequest, JobResult, SubmitAck
 from pyoco_server.core.programs.names import run_id_of
 from support.grid.peers import ClientPeer
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import GROUP, Scene, scene
 from support.waiting import eventually
 
 _CLIENT = "clientA"

@@ -10,9 +10,6 @@ import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from grid.report import Findings, proof
-from grid.sizes import IS_FULL
-from grid.stage import GROUP, Scene, scene
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.programs.job import InlineInputs, InputFile, Inputs, ObjectInputs, ProgramJob
 from pyoco_server.core.programs.names import run_id_of
@@ -28,6 +25,9 @@ from support.grid.scripted_door import ScriptedDoor, an_assignment
 from support.grid.scripted_door import open_door as scripted_door
 from support.grid.stores import a_job, lane_of
 from support.hostile_archives import HOSTILE, listed
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import IS_FULL
+from support.proofs.stage import GROUP, Scene, scene
 from support.waiting import eventually
 
 #: GRID-96, a list for each job.

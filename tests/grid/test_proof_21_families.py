@@ -6,11 +6,11 @@ import asyncio
 import time
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import GROUP, Scene, scene
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.grid_client import GridClient, JobRequest
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import GROUP, Scene, scene
 from support.waiting import eventually
 
 _CHILDREN = 5

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import Scene, scene
 from pyoco_server.core.frames.results import fitted
 from pyoco_server.grid_client import GridClient, JobResult
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import Scene, scene
 
 _KIB, _MIB = 1024, 1024**2
 #: So near to the largest archive that fits into a frame: other fields of a result differ by a few bytes.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import GROUP, Scene, run_jobs, scene
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.program_events.port import EventName
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import GROUP, Scene, run_jobs, scene
 from support.waiting import eventually
 
 _FILES_MAX = 64 * 2**20

@@ -11,9 +11,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import IS_FULL
-from grid.stage import Scene, scene
 from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.frames.codec import Type
@@ -27,6 +24,9 @@ from pyoco_server.ports.backend import DoorBackend
 from support.grid.peers import ClientPeer, Peer, WorkerPeer
 from support.grid.processes import GridProcess
 from support.priced.url_sites import Authority
+from support.proofs.report import proof
+from support.proofs.sizes import IS_FULL
+from support.proofs.stage import Scene, scene
 from support.waiting import eventually
 
 _PEPPER = "of this proof"

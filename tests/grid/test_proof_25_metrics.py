@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx
 
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import GROUP, Scene, run_jobs, scene, submit_all
 from pyoco_server.core.programs.percentile import p95
 from pyoco_server.doors.cli.grid.stage import HOST
 from support.grid.peers import WorkerPeer
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import GROUP, Scene, run_jobs, scene, submit_all
 from support.servers import free_port
 from support.waiting import eventually
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from grid.report import proof
-from grid.sizes import size
-from grid.stage import Scene, run_jobs, scene
 from pyoco_server.grid_client import GridClient, JobRequest
+from support.proofs.report import proof
+from support.proofs.sizes import size
+from support.proofs.stage import Scene, run_jobs, scene
 
 #: Writes files, below directories too, to both outputs, and ends as it is told; "9" is a signal.
 _MIXED = """\

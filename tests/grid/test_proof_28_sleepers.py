@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from grid.report import Findings, proof
-from grid.sizes import full_only
-from grid.stage import GROUP, SHORT_LEASES, Scene, scene, submit_all
 from pyoco_server.grid_client import GridClient
 from pyoco_server.ports.program_events.port import EventName
 from support.grid.processes import GridProcess
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import GROUP, SHORT_LEASES, Scene, scene, submit_all
 from support.waiting import eventually
 
 _JOBS = 5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import scene, submit_all
 from support.grid.peers import ClientPeer
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import scene, submit_all
 from support.waiting import eventually
 
 _ROOM = 50

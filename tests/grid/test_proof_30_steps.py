@@ -11,14 +11,14 @@ from typing import Final
 
 import httpx
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene
 from pyoco_server.actions.programs.reach import POINTS
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.grid_client import GridClient, JobRequest
 from support.grid import crash_process
 from support.grid.processes import GridProcess
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import GROUP, SHORT_LEASES, Scene, restart, scene
 from support.servers import free_port
 from support.waiting import eventually
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from grid.report import proof
-from grid.sizes import full_only
-from grid.stage import Scene, scene
+from support.proofs.report import proof
+from support.proofs.sizes import full_only
+from support.proofs.stage import Scene, scene
 
 _WAIT_SECONDS = 30.0
 #: What a result may take on a machine without a free CPU.

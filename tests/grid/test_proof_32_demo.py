@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from grid.report import proof
 from pyoco_server.embedded import die_with
 from support.left_behind import standing_in
+from support.proofs.report import proof
 
 _SECONDS = 540
 

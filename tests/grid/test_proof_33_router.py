@@ -9,10 +9,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grid.nodes import Nodes
-from grid.report import Findings, proof
-from grid.sizes import size
-from grid.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
 from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.names import run_id_of
@@ -22,6 +18,10 @@ from pyoco_server.grid_client import GridClient, LinkSettings, Pace
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.runs.port import Stored
 from support.grid.processes import Grid, GridProcess, grid
+from support.proofs.nodes import Nodes
+from support.proofs.report import Findings, proof
+from support.proofs.sizes import size
+from support.proofs.stage import GROUP, SHORT_LEASES, Scene, restart, scene, submit_all
 from support.servers import free_port, quick_folder
 from support.waiting import eventually
 

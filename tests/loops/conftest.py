@@ -2,69 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
-import pytest
-
-from pyoco_server.executors.host import process
 from support.memory_nats import memory_nats_server, nats_url, real_nats
 from support.virtual_tests import pytest_asyncio_loop_factories
-from support.warm_processes import WarmProcess, started
+from support.warm_hosts import cold_hosts, warm_hosts
 
-__all__ = ["memory_nats_server", "nats_url", "pytest_asyncio_loop_factories", "real_nats"]
-
-#: Its two lines come as stdin and stdout; what it says goes where stderr does.
-_HOST = """
-import os, runpy, sys
-module = sys.argv[1]
-lines = [os.dup(fd) for fd in (0, 1)]
-nothing = os.open(os.devnull, os.O_RDONLY)
-os.dup2(nothing, 0)
-os.close(nothing)
-os.dup2(2, 1)
-sys.argv = [module, *map(str, lines)]
-sys.modules.pop(module, None)  # or runpy says that it is there already
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
-
-
-class _WarmAsyncio:
-    """asyncio, as far as `executors/host/process.py` knows it; but hosts are forks."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    async def create_subprocess_exec(
-        self, *command: str, stderr: int | None, pass_fds: tuple[int, int], env: Mapping[str, str] | None, **_: object
-    ) -> WarmProcess:
-        python, minus_m, module, *lines = command
-        assert (python, minus_m, lines) == (sys.executable, "-m", [str(fd) for fd in pass_fds])
-        said = os.open(os.devnull, os.O_WRONLY) if stderr == asyncio.subprocess.DEVNULL else os.dup(2)
-        work, control = pass_fds
-        environment = os.environ if env is None else env
-        try:
-            return await started(
-                ["-c", _HOST, module], env=environment, cwd=Path.cwd(), stdin=work, stdout=control, stderr=said
-            )
-        finally:
-            os.close(said)
-
-
-@pytest.fixture
-def cold_hosts() -> None:
-    """For who looks for hosts among the children of this process, or at how one starts."""
-
-
-@pytest.fixture
-def warm_hosts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Workers have real hosts, in processes that need not import what they are made of (see `warm_processes`); unless
-    somebody asks for `cold_hosts`."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "cold_hosts" not in request.fixturenames:
-            patch.setattr(process, "asyncio", _WarmAsyncio())
-        yield
+__all__ = ["cold_hosts", "memory_nats_server", "nats_url", "pytest_asyncio_loop_factories", "real_nats", "warm_hosts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -277,7 +278,8 @@ class TestScratch:
             "asyncio.run(main())\n"
         )
         command = [sys.executable, "-c", program, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dying:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dying, contextlib.ExitStack() as stack:
+            stack.callback(dying.kill)  # Popen waits for the end of its process when its block ends
             assert dying.stdout is not None
             theirs = Path((await asyncio.to_thread(dying.stdout.readline)).strip())
             living, fresh = Scratch(tmp_path), Scratch(tmp_path)

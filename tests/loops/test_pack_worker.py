@@ -72,8 +72,8 @@ async def test_a_run_is_executed_stored_paid_for_and_acknowledged(scene: Scene) 
 
 
 async def test_a_run_that_costs_more_than_is_reserved_costs_what_is_reserved(scene: Scene) -> None:
-    """PRICED-134: min(50_000, reserved)"""
-    run = await scene.submit(usd_micros=20_000)
+    """SAFE-2, PRICED-134: min(50_000, reserved), of a run that an older version accepted"""
+    run = await scene.stack.stored_without_floor(an_ask(inputs={"question": "Shall we?"}, usd_micros=20_000))
     async with scene.worker():
         assert (await scene.ended(run)).actual_cost_usd_micros == 20_000
     envelope = await scene.envelope(run)

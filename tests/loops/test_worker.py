@@ -115,7 +115,7 @@ class TestWhileARunGoesOn:
     @pytest.mark.parametrize("flow", ["sleeps", "spins", "holds_the_interpreter"])
     async def test_its_heartbeat_goes_on_whatever_the_task_does(self, backend: Backend, flow: str) -> None:
         """FLOW-208, FLOW-374"""
-        patient = slower(backend, run_heartbeat_interval_sec=0.5, run_timeout_sec=600.0)
+        patient = slower(backend, run_heartbeat_interval_sec=0.1, run_timeout_sec=600.0)
         params: dict[str, Any] = {"seconds": 500} if flow != "spins" else {}
         beats: set[float | None] = set()
 

@@ -11,9 +11,11 @@ from nats.aio.client import Client
 
 from contracts.backups import StreamsContract
 from pyoco_server.config import grid_from_env
+from pyoco_server.ports.nats import watch
 from pyoco_server.ports.nats.client import QuickClient
 from pyoco_server.ports.nats.grid_resources import ensure_grid
 from pyoco_server.ports.nats.link import Link, open_link
+from pyoco_server.ports.objects import reader
 from pyoco_server.ports.redis import link as redis_link
 from support.nats_clients import connected
 from support.servers import NatsServer, config_for, quick_folder, unique
@@ -34,6 +36,13 @@ def patient_with_redis() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_link, "_PATIENCE_SECONDS", 60)
         yield
+
+
+@pytest.fixture
+def abandoned_consumers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No consumer is deleted by the server during a test: only by the code that made it."""
+    for module in (watch, reader):
+        monkeypatch.setattr(module, "_ABANDONED_SECONDS", 3600)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -140,7 +141,9 @@ async def test_the_budgets_agree_on_every_answer(
     tmp_path: Path, postgres_server: PostgresServer, redis_url: str, operations: int
 ) -> None:
     """PRICED-51, PRICED-190"""
-    seed = random.SystemRandom().randrange(2**32)
+    # The suite lives the same life each time, `make thorough` another one.
+    is_suite = os.environ.get("PYOCO_TEST_PROFILE", "suite") == "suite"
+    seed = 1 if is_suite else random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     life = every_answer() + a_life(seed, operations) + [("balance", (tenant,)) for tenant in TENANTS]
     async with sqlite_ledger(tmp_path) as small, postgres_ledger(postgres_server) as large:

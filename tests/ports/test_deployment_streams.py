@@ -68,6 +68,7 @@ async def test_where_nothing_is_nothing_is_made(config: NatsBackendConfig, link:
     assert (after["streams"], after["consumers"]) == (before["streams"], before["consumers"])
 
 
+@pytest.mark.usefixtures("abandoned_consumers_stay")
 async def test_a_look_leaves_no_consumer_behind(
     deployment: JetStreamDeployment, prepared: NatsBackendConfig, link: Link
 ) -> None:

@@ -303,6 +303,7 @@ async def test_a_feed_survives_an_outage(own_nats_server: NatsServer) -> None:
     await link.close()
 
 
+@pytest.mark.usefixtures("abandoned_consumers_stay")
 async def test_a_feed_leaves_no_consumer_behind(link: Link, prepared: NatsBackendConfig) -> None:
     await told(JetStreamLetters(link, prepared, QUICK), is_true)
 

@@ -106,6 +106,7 @@ class TestWhatIsLeftInTheStream:
         await store.delete("one")
         assert await messages_in(link, prepared) == 1
 
+    @pytest.mark.usefixtures("abandoned_consumers_stay")
     async def test_a_read_leaves_no_consumer(
         self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
     ) -> None:

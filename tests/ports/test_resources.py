@@ -111,6 +111,8 @@ async def test_many_processes_may_make_them_at_once(link: Link, config: NatsBack
 async def test_short_lives_are_possible(link: Link, config: NatsBackendConfig) -> None:
     """The server wants the window of message ids to be no longer than a message's life."""
     await ensure(link, resources_of(replace(config, dlq_max_age_sec=0.5, wheel_history_ttl_sec=30.0)))
+    letters = await config_of(link, config.dlq_stream)
+    assert (letters["max_age"], letters["duplicate_window"]) == (500_000_000, 500_000_000)
 
 
 async def test_what_cannot_be_made_is_named(link: Link, config: NatsBackendConfig) -> None:

@@ -257,6 +257,7 @@ class TestAStoreThatGoesAway:
             await runs_of(link, config).find("any")
 
 
+@pytest.mark.usefixtures("abandoned_consumers_stay")
 async def test_a_closed_watch_leaves_no_consumer_behind(link: Link, prepared: NatsBackendConfig) -> None:
     runs = runs_of(link, prepared)
     async with aclosing(runs.changes()) as batches:

@@ -147,6 +147,7 @@ class TestFewAmongMany:
         assert await store.newest(500, action=WheelAction.DELETE) == left
         assert caplog.text.count("cannot be read") == 4  # the last of them is not even perhaps a deletion
 
+    @pytest.mark.usefixtures("abandoned_consumers_stay")
     async def test_leave_no_consumer_behind(
         self, store: JetStreamWheelHistory, events: list[WheelEvent], link: Link, prepared: NatsBackendConfig
     ) -> None:

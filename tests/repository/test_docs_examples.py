@@ -1,4 +1,4 @@
-"""What the pages show is what happens: their commands and programs are run, in order, against one whole system.
+"""What the pages show is what happens: their commands and programs are run, in order, against a whole system.
 
 A reader of each page has a folder with the examples in it, the commands on their path, and what the page takes for
 granted. Whatever is not run is listed in `documented_exceptions.py`, with the reason.
@@ -59,6 +59,8 @@ STAGES: Sequence[Sequence[Sequence[str]]] = (
 )
 #: The stage of a page that is not listed.
 OTHERS = 4
+#: Stages that share a system. Each has a test, so that two test processes can read at the same time.
+SYSTEMS = {"stages 1 to 3": range(3), "stages 4 to 7": range(3, len(STAGES))}
 #: How many pages are read at once.
 READERS = 4
 #: A dead letter is named by a number that is another here.
@@ -108,7 +110,7 @@ class Readers:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         own = {"HOME": str(folder / ".home"), "PATH": path, "LC_ALL": "C.UTF-8"}
         own |= {"PYOCO_SERVER_URL": self._stack.address, "NATS": self._stack.nats_url, **HASTY_PROGRAMS}
-        needs_key = page.startswith("docs/packs/") or page == "docs/guides/command-line.md"
+        needs_key = page.startswith("docs/packs/")
         return own | ({"PYOCO_API_KEY": self._key} if needs_key else {})
 
     def _meanings(self, folder: Path, page: str) -> dict[str, str]:
@@ -136,13 +138,16 @@ class Readers:
         return next((str(each["id"]) for each in letters if ("kind" in each) is of_program), "0")
 
 
-@pytest.mark.timeout(1800)  # two hundred commands; a busy machine needs ten seconds for some
-def test_what_the_pages_show_is_what_happens(stack: Stack, tmp_path: Path, commands: WarmCommands) -> None:
-    """All pages on one system, several at a time."""
+@pytest.mark.timeout(1800)  # a hundred commands; a busy machine needs ten seconds for some
+@pytest.mark.parametrize("places", SYSTEMS.values(), ids=SYSTEMS)
+def test_what_the_pages_show_is_what_happens(
+    stack: Stack, tmp_path: Path, commands: WarmCommands, places: range
+) -> None:
+    """Several pages at a time on one system."""
     readers = Readers(stack, tmp_path, commands)
     wrong: list[str] = []
     with ThreadPoolExecutor(READERS) as pool:
-        for lanes in stages():
+        for lanes in stages()[places.start : places.stop]:
             results = pool.map(lambda lane: read_all(readers, lane), lanes)
             wrong += [each for result in results for each in result]
             readers.discard_letters()
@@ -181,6 +186,7 @@ def read_along(readers: Readers, page: str) -> list[str]:
 def test_every_exception_is_needed() -> None:
     for table in (NOT_RUN, UNLIKE, ON_A_TERMINAL):
         assert [begin for begin in table if not any(is_listed({begin: ""}, step) for step in STEPS)] == []
+    assert [place for places in SYSTEMS.values() for place in places] == [*range(len(STAGES))]
     assert {*GIVEN, *listed_pages()} <= {step.block.name for step in READ}
     assert [where for where in GIVEN if not (ROOT / where).is_file()] == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thorough import THOROUGH, is_thorough
+from support.thorough import THOROUGH, is_thorough
 
 TESTS = Path(__file__).parents[1]
 PARTS = [(file, part) for file, parts in THOROUGH.items() for part in parts or ("",)]

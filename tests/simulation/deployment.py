@@ -7,8 +7,8 @@ processes of the operating system.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,7 +25,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.loops.rescuer import Rescuer
-from pyoco_server.loops.worker import Badge, Lane, Worker
+from pyoco_server.loops.worker import Badge, Worker
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
@@ -33,8 +33,9 @@ from simulation.flows.executor import PretendedExecutor
 from simulation.loop import SimLoop
 from simulation.network import FaultyWire, WatchedNats
 from simulation.process import Process
+from simulation.trouble import Trouble
 
-__all__ = ["NO_ANSWER", "Deployment", "NoAnswer", "Service", "Shape"]
+__all__ = ["NO_ANSWER", "Deployment", "Keeping", "NoAnswer", "Service", "Shape", "running"]
 
 T = TypeVar("T")
 #: How long a client waits for a gateway.
@@ -76,7 +77,28 @@ class Service(Generic[T]):
     is_wanted: bool = True
 
 
-Addition = Callable[[Service[Any], Backend], AbstractAsyncContextManager[None]]
+@dataclass(frozen=True)
+class Keeping:
+    """What the duties of a keeper share."""
+
+    backend: Backend
+    index: Index
+    feeder: IndexFeeder
+
+
+#: What one kind of runs starts in each worker, given its id, or in each keeper, and stops at its end.
+InWorker = Callable[[str, Worker, Backend], AbstractAsyncContextManager[None]]
+InKeeper = Callable[[Keeping], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def running(loop: Loop) -> AsyncIterator[None]:
+    """Started, and stopped at the end."""
+    await loop.start()
+    try:
+        yield
+    finally:
+        await loop.stop()
 
 
 class Deployment:
@@ -92,20 +114,22 @@ class Deployment:
             consumer_max_deliver=6,
             abandon_after_sec=60.0,
         )
-        self.grid = GridConfig()
-        #: What each worker starts beside its flows, given its backend and its id.
-        self.lanes: list[Callable[[Backend, str], Awaitable[Lane]]] = []
-        #: What each keeper does beside its duties for flows.
-        self.duties: list[Callable[[Backend, Index, IndexFeeder], Loop]] = []
+        #: The settings of programs, for workers and keepers; None when nobody submits programs.
+        self.grid: GridConfig | None = None
         self.priced = PricedConfig(priced_enabled=False), AwsSettings()
+        self.trouble = Trouble(loop)
         self.services: dict[str, Service[Any]] = {}
-        #: What kinds of runs add to each worker and keeper, for as long as its process lives.
-        self.in_worker: list[Addition] = []
-        self.in_keeper: list[Addition] = []
+        #: Processes that execute the work of a worker, by its name; oldest first.
+        self._hosts: dict[str, list[Process]] = {}
+        #: What kinds of runs add to each worker and keeper.
+        self.in_worker: list[InWorker] = []
+        self.in_keeper: list[InKeeper] = []
         #: How faults of the stores of one kind of runs are injected, by the kind of fault.
         self.injectors: dict[str, Callable[[Any], None]] = {}
         #: Called with the process and the run whenever work begins.
         self.on_execute: Callable[[str, str], None] = lambda _process, _run_id: None
+        #: Called with the run whenever a host was killed that executed it.
+        self.on_host_death: Callable[[str], None] = lambda _run_id: None
         self._supervisor = Process("init", loop=loop)
 
     # Starting and ending.
@@ -160,6 +184,18 @@ class Deployment:
     def kill(self, name: str) -> None:
         self.services[name].process.kill()
 
+    def new_host(self) -> Process:
+        """A process that executes work for the worker that calls this. It ends with its worker, and can be killed
+        alone."""
+        worker = self.loop.current()
+        host = Process(f"{worker.name}/host", loop=self.loop)
+        self._supervisor.run(worker.on_death, host.kill)
+        self._hosts[worker.name] = [*self.hosts_of(worker.name), host]
+        return host
+
+    def hosts_of(self, worker: str) -> list[Process]:
+        return [host for host in self._hosts.get(worker, ()) if host.is_alive]
+
     # What each process does.
 
     def _folder(self, service: Service[Any]) -> NatsBackendConfig:
@@ -168,13 +204,10 @@ class Deployment:
         folder.mkdir()
         return replace(self.config, data_dir=str(folder))
 
-    @property
-    def _grid(self) -> GridConfig | None:
-        """The settings of programs, for workers and keepers; None when nobody submits programs."""
-        return self.grid if self.lanes else None
-
     async def _gateway(self, service: Service[State]) -> None:
-        async with wiring.open_gateway_backend(self._folder(service), self.priced, self.grid) as backend:
+        async with wiring.open_gateway_backend(
+            self._folder(service), self.priced, self.grid or GridConfig()
+        ) as backend:
             state = State(backend)
             await state.start()
             service.inside = state
@@ -182,42 +215,39 @@ class Deployment:
 
     async def _worker(self, service: Service[Worker]) -> None:
         config = self._folder(service)
-        async with wiring.open_backend(config, service.name, priced=self.priced, grid=self._grid) as backend:
-            executor = PretendedExecutor(lambda run_id: self.on_execute(service.name, run_id))
+        async with wiring.open_backend(config, service.name, priced=self.priced, grid=self.grid) as backend:
+            executor = PretendedExecutor(
+                self.new_host, lambda run_id: self.on_execute(service.name, run_id), self.on_host_death
+            )
             badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
             worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
-            for start_lane in self.lanes:
-                worker.add_lane(await start_lane(backend, service.name))
-            await worker.start()
-            service.inside = worker
-            await self._live(service, backend, self.in_worker)
+            async with AsyncExitStack() as added:
+                await worker.start()
+                for add in self.in_worker:
+                    await added.enter_async_context(add(service.name, worker, backend))
+                service.inside = worker
+                await asyncio.Event().wait()
 
     async def _keeper(self, service: Service[list[Loop]]) -> None:
         config = self._folder(service)
         with wiring.open_index(config) as index:
-            async with wiring.open_backend(config, service.name, priced=self.priced, grid=self._grid) as backend:
+            async with wiring.open_backend(config, service.name, priced=self.priced, grid=self.grid) as backend:
                 feeder = IndexFeeder(backend.runs, index)
                 duties: list[Loop] = [
                     Advisories(backend),
                     Canceller(backend, index, feeder),
                     Rescuer(backend, index, feeder),
                     RegistrySweeper(backend),
-                    *(duty(backend, index, feeder) for duty in self.duties),
                 ]
                 async with AsyncExitStack() as started:
                     await feeder.start()
                     started.push_async_callback(feeder.stop)
                     for duty in duties:
-                        await duty.start()
-                        started.push_async_callback(duty.stop)
+                        await started.enter_async_context(running(duty))
+                    for add in self.in_keeper:
+                        await started.enter_async_context(add(Keeping(backend, index, feeder)))
                     service.inside = duties
-                    await self._live(service, backend, self.in_keeper)
-
-    async def _live(self, service: Service[Any], backend: Backend, additions: list[Addition]) -> None:
-        async with AsyncExitStack() as added:
-            for addition in additions:
-                await added.enter_async_context(addition(service, backend))
-            await asyncio.Event().wait()
+                    await asyncio.Event().wait()
 
     # Requests.
 

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grid.nodes import configuration
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.config import GridConfig, NatsBackendConfig
@@ -35,6 +34,7 @@ from support.chaos import ROOT, Eyes, Process, environment, free_port, impatient
 from support.grid.processes import SAMPLES
 from support.priced.pack_plug_ins import Shelf
 from support.priced.processes import IMPATIENT
+from support.proofs.nodes import configuration
 from support.waiting import eventually
 
 __all__ = ["GROUP", "LAYOUTS", "Node", "StormProcess", "StormSite", "Tenant", "built"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server import wiring
+from pyoco_server.actions.authenticate import NOBODY
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, job_of
@@ -75,10 +76,10 @@ def a_submission(flow_name: str = "flow", tag: str = "default", **more: Any) -> 
     return Submission(**{"flow_name": flow_name, "tag": tag, "tags": (tag,), "params": {}, **more})
 
 
-async def recorded(backend: Backend, ask: Submission | None = None) -> tuple[Stored, Job]:
+async def recorded(backend: Backend, ask: Submission | None = None, caller: Caller = NOBODY) -> tuple[Stored, Job]:
     """A PENDING run and its job, which nobody has put on the queue."""
     ask = ask or a_submission()
-    made = await backend.runs.create(accept(ask, Caller(), str(uuid.uuid4()), backend.clock()))
+    made = await backend.runs.create(accept(ask, caller, str(uuid.uuid4()), backend.clock()))
     assert isinstance(made, Stored)
     return made, job_of(made.run, ask, made.revision)
 

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from playwright.sync_api import (
@@ -17,15 +17,17 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Request,
-    Response,
-    Route,
+    ViewportSize,
     WebError,
     expect,
     sync_playwright,
 )
 
+from support.routes import Paused, intercept
+
 __all__ = [
     "ARTIFACTS",
+    "VIEWPORT",
     "Watched",
     "browser_path",
     "check",
@@ -39,8 +41,10 @@ __all__ = [
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 #: Generous: a busy machine is slow, and what does not happen stays away for longer than this.
 WAIT_MS = 60_000
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 _CHECKS = (Path(__file__).parents[1] / "browser" / "checks.js").read_text().strip().removesuffix(";")
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+#: The headless shell needs two thirds of the processor time of Chromium.
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SWITCHES = (
     "--disable-gpu",
     # What draws is a thread and no process of its own, which would go before everybody else's work; no process is
@@ -82,30 +86,40 @@ def open_browser() -> Iterator[Browser]:
 
 def new_context(browser: Browser, address: str, **more: Any) -> BrowserContext:
     """As tests want it: patient, and of the size of a screen."""
-    usual = {"base_url": address, "viewport": {"width": 1280, "height": 900}, "locale": "en-GB"}
+    usual = {"base_url": address, "viewport": VIEWPORT, "locale": "en-GB"}
     context = browser.new_context(**{**usual, **more})
     context.set_default_timeout(WAIT_MS)
     return context
 
 
+class Reused(Protocol):
+    page: Page
+
+    def clear(self) -> None:
+        """Take away what the test has left in it."""
+
+
 class Watched:
     """The contexts and pages of one test. What goes wrong in a page is written down, and fails the test in the end."""
 
-    def __init__(self, browser: Browser) -> None:
+    def __init__(self, browser: Browser, *, notes_requests: bool = True) -> None:
+        """Each page loads more than a hundred files: `notes_requests=False` for tests that do not read `requested`."""
         self._browser = browser
         self._contexts: list[BrowserContext] = []
-        self._borrowed: list[tuple[BrowserContext, Page]] = []
+        self._borrowed: dict[BrowserContext, Page] = {}
+        self._reused: list[Reused] = []
+        self._is_distrusted = False
         self._listeners: dict[str, Callable[..., None]] = {
             "console": self._on_console,
             "weberror": self._on_error,
-            "request": self._on_request,
             "requestfailed": self._on_failed,
-            "response": self._on_response,
         }
+        if notes_requests:
+            self._listeners["request"] = self._on_request
         self._expected: list[re.Pattern[str]] = []
         #: Every line of trouble, as `expects_trouble` sees it.
         self.trouble: list[str] = []
-        #: The address of every request, in order.
+        #: The address of every request, in order, with `notes_requests`.
         self.requested: list[str] = []
 
     def new_page(self, address: str, **context: Any) -> Page:
@@ -115,19 +129,25 @@ class Watched:
         self._listen(made)
         return made.new_page()
 
-    def borrow(self, context: BrowserContext, page: Page) -> None:
+    def borrow(self, context: BrowserContext, bare: Page, reused: Reused | None = None) -> None:
         """From here on, what goes wrong in this context goes wrong in this test. In the end it is given back, with no
-        other page in it than this one, on which there is nothing to be seen."""
-        if (context, page) not in self._borrowed:
-            self._borrowed.append((context, page))
+        other pages in it than the bare one, on which there is nothing to be seen, and the reused one."""
+        if context not in self._borrowed:
+            self._borrowed[context] = bare
             self._listen(context)
+        if reused is not None:
+            self._reused.append(reused)
+
+    def distrust(self) -> None:
+        """The test failed: nobody knows in what state its pages are."""
+        self._is_distrusted = True
 
     def expects_trouble(self, *patterns: str) -> None:
         """From here on, and before: a line of trouble in which one of these is found is what the test wants."""
         self._expected += [re.compile(pattern) for pattern in patterns]
 
     def pages(self) -> list[Page]:
-        contexts = [*self._contexts, *(context for context, _ in self._borrowed)]
+        contexts = [*self._contexts, *self._borrowed]
         return [page for context in contexts for page in context.pages]
 
     def settle(self) -> list[str]:
@@ -138,18 +158,22 @@ class Watched:
         return [line for line in self.trouble if not any(pattern.search(line) for pattern in self._expected)]
 
     def shoot(self, name: str) -> None:
-        bare = [page for _, page in self._borrowed]
+        bare = self._borrowed.values()
         for number, page in enumerate(page for page in self.pages() if page not in bare):
             shoot(page, f"{name}{f'-{number}' if number else ''}", "browser")
 
     def close(self) -> None:
         for context in self._contexts:
             context.close()
-        for context, kept in self._borrowed:
+        for context, bare in self._borrowed.items():
             for event, listener in self._listeners.items():
                 context.remove_listener(event, listener)
-            for page in [page for page in context.pages if page != kept]:
+            kept = [bare] if self._is_distrusted else [bare, *(each.page for each in self._reused)]
+            for page in [page for page in context.pages if page not in kept]:
                 page.close()
+        for each in self._reused:
+            if not each.page.is_closed():
+                each.clear()
 
     def _listen(self, context: BrowserContext) -> None:
         on: Any = context.on  # it has another type for each event
@@ -170,10 +194,6 @@ class Watched:
         if request.failure != "net::ERR_ABORTED":  # the page itself has lost interest: it was closed, or went elsewhere
             self.trouble.append(f"request failed: {request.method} {request.url} {request.failure}")
 
-    def _on_response(self, response: Response) -> None:
-        if response.status >= 500:
-            self.trouble.append(f"response {response.status}: {response.request.method} {response.url}")
-
 
 def shoot(page: Page, name: str, folder: str = "screenshots") -> Path:
     """Keep a picture of the page under artifacts/. Never fails a test."""
@@ -193,13 +213,13 @@ def only_looks(page: Page) -> None:
     """From here on the dashboard is served to this page as with PYOCO_DASHBOARD_READ_ONLY: `test_keys.py` has a server
     that has it."""
 
-    def serve(route: Route) -> None:
+    def serve(route: Paused) -> None:
         answer = route.fetch()
         body = answer.text()
         assert 'data-read-only="false"' in body
         route.fulfill(response=answer, body=body.replace('data-read-only="false"', 'data-read-only="true"'))
 
-    page.route("**/", serve)
+    intercept(page, "**/", serve)
 
 
 def panels_of(page: Page) -> list[str]:

@@ -135,12 +135,16 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    url: str, *arguments: str, stdout: Any = None, variables: Mapping[str, str] | None = None
+    url: str,
+    *arguments: str,
+    stdout: Any = None,
+    variables: Mapping[str, str] | None = None,
+    command: Sequence[str] = (COMMAND,),
 ) -> Iterator[Terminal]:
     """The command on a terminal; `stdout` may go elsewhere."""
     ours, theirs = pty.openpty()
     running = begun(
-        [COMMAND, *arguments],
+        [*command, *arguments],
         stdin=theirs,
         stdout=theirs if stdout is None else stdout,
         stderr=theirs,

@@ -151,8 +151,8 @@ def error(number: int, detail: str) -> dict[str, str]:
     }
 
 
-async def submit(gateway: Gateway, **body: Any) -> str:
-    answer = await gateway.client.post("/runs", json={"flow_name": "hello"} | body)
+async def submit(gateway: Gateway, headers: dict[str, str] | None = None, /, **body: Any) -> str:
+    answer = await gateway.client.post("/runs", json={"flow_name": "hello"} | body, headers=headers)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["run_id"])
 

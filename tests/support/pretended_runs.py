@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page
+
+from support.routes import Paused, intercept
 
 __all__ = ["RUN_ID", "a_run", "pretend"]
 
@@ -19,7 +21,7 @@ def pretend(page: Page, run: dict[str, Any], events: Callable[[int], list[dict[s
     """The gateway tells of this run. Each connection gets the events of its number, and ends. Gives the connections."""
     connections: list[int] = []
 
-    def watch(route: Route) -> None:
+    def watch(route: Paused) -> None:
         connections.append(int(route.request.headers.get("last-event-id", "-1")))
         told = events(len(connections))
         body = "".join(
@@ -31,8 +33,8 @@ def pretend(page: Page, run: dict[str, Any], events: Callable[[int], list[dict[s
             run.update(each)
         route.fulfill(body=body, content_type="text/event-stream")
 
-    page.route(re.compile(f"/runs/{RUN_ID}(\\?|$)"), lambda route: route.fulfill(json=run))
-    page.route(re.compile(f"/runs/{RUN_ID}/watch"), watch)
+    intercept(page, re.compile(f"/runs/{RUN_ID}(\\?|$)"), lambda route: route.fulfill(json=run))
+    intercept(page, re.compile(f"/runs/{RUN_ID}/watch"), watch)
     return connections
 
 

@@ -7,15 +7,20 @@ for anything, white space for nothing; everything else has to be as it is shown.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from support.documented import Step
+from support.warm_processes import begun
 
 __all__ = ["Reader", "Untrue", "learned_from"]
 
@@ -36,6 +41,9 @@ _ASKS = re.compile(
     r"\bcurl -sN? '?http|pyoco-(client|grid) (get|list|why|watch|dlq (list|counts)|price get|budget|state)\b"
 )
 _STARTS = re.compile(r"(^|\s)(pyoco-worker --|pyoco-grid (leader|worker|nworker) )")
+_COMMAND = re.compile(r"(?<!\S)pyoco-(worker|grid)(?=\s)")
+#: What the shell would start, with which variables and where.
+_PRINT_COMMAND = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
 #: Never run, listed or not: it would change the machine.
 _FOREIGN = re.compile(r"\b(sudo|systemctl|useradd|apt-get|docker)\b|\bpip install\b")
 #: The file that an answer goes to.
@@ -107,7 +115,7 @@ class Reader:
     _learned: dict[str, str] = field(default_factory=dict)
     _last_run: str = ""
     #: By command line: the process and its log.
-    _started: dict[str, tuple[subprocess.Popen[bytes], Path]] = field(default_factory=dict)
+    _started: dict[str, tuple[subprocess.Popen[Any], Path]] = field(default_factory=dict)
 
     def does(self, step: Step, *, is_compared: bool = True, typed: str | None = None) -> None:
         """Raises Untrue when it ends otherwise than the page says. With `typed` it is done on a terminal, where that is
@@ -138,7 +146,7 @@ class Reader:
             self._stop(text)
         return over
 
-    def _is_running(self, process: subprocess.Popen[bytes], log: Path) -> bool:
+    def _is_running(self, process: subprocess.Popen[Any], log: Path) -> bool:
         """Waits until the process has started or ended."""
         deadline = time.monotonic() + _START_SECONDS
         while process.poll() is None and not _HAS_STARTED.search(log.read_text(errors="replace")):
@@ -182,13 +190,23 @@ class Reader:
         if text in self._started:
             self._stop(text)
         log = self.folder / f"started-{uuid4().hex}.log"
+        prints = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(_PRINT_COMMAND)} "
+        prepared = subprocess.run(
+            ["bash", "-c", f"{self._prologue()}; exec env {_COMMAND.sub(lambda found: prints + found[0], text, 1)}"],
+            capture_output=True,
+            cwd=self.folder,
+            env=self.environment,
+            timeout=_COMMAND_SECONDS,
+            check=True,
+        )
+        (name, *words), environment, folder = json.loads(prepared.stdout)
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                ["bash", "-c", f"{self._prologue()}; exec env {text}"],
+            process = begun(
+                [shutil.which(name, path=environment["PATH"]) or name, *words],
+                env=environment,
+                cwd=folder,
                 stdout=output,
                 stderr=output,
-                cwd=self.folder,
-                env=self.environment,
             )
         self._started[text] = process, log
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from thorough import THOROUGH, is_thorough
+from support.thorough import THOROUGH, is_thorough
 
 __all__ = [
     "RECORD",
@@ -29,7 +29,10 @@ TESTS = Path(__file__).parents[1]
 RECORD = TESTS / "repository" / "rule_ids.txt"
 
 #: The prefixes of the contracts for flow runs, programs and priced runs, and of the engine's rules.
-_RULE_ID = re.compile(r"\b(?:FLOW|GRID|PRICED|ENG)-[0-9]+\b")
+_FAMILIES = "FLOW GRID PRICED ENG FIND CLI RES STRICT LOG DELAY SCHED RETRY APP HOOK OTEL ROLE AUDIT SAFE".replace(
+    " ", "|"
+)
+_RULE_ID = re.compile(rf"\b(?:{_FAMILIES})-[0-9]+\b")
 
 
 def rule_ids_in(text: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -44,6 +45,12 @@ def until(
         assert time.monotonic() < deadline, f"{what} was not true within {seconds} s"
         time.sleep(every)
     return answer
+
+
+@functools.cache
+def _client() -> httpx.Client:
+    """Makes a connection for each request, as `httpx.request` does, but not a TLS context."""
+    return httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def aside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -130,7 +137,7 @@ class Stack:
 
     def is_ready(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.address}/ready", timeout=20).status_code == 200
+            return _client().get(f"{self.address}/ready", timeout=20).status_code == 200
         return False
 
     def stop(self) -> None:
@@ -172,7 +179,7 @@ class Stack:
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         """One request of a program: no browser's headers. Gives whatever came back."""
         headers = {**self.headers, **more.pop("headers", {})}
-        return httpx.request(method, f"{self.address}{path}", headers=headers, timeout=100, **more)
+        return _client().request(method, f"{self.address}{path}", headers=headers, timeout=100, **more)
 
     def get(self, path: str, **query: Any) -> Any:
         answer = until(lambda: (found := self.ask("GET", path, params=query)).status_code != 503 and found, what=path)

@@ -86,7 +86,7 @@ def _serve(line: socket.socket) -> dict[str, Any]:
             data, fds, _, _ = socket.recv_fds(line, _ASK_BYTES_MAX, 4)
             if not data:
                 os._exit(0)
-            pid = os.fork()
+            pid = _fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 line.detach()
@@ -95,6 +95,19 @@ def _serve(line: socket.socket) -> dict[str, Any]:
             for fd in fds[:3]:
                 os.close(fd)
             line.send(pid.to_bytes(8, "big"))
+
+
+def _fork() -> int:
+    """Returns in the parent once the child has handled its signals and session: a signal to the child or to its group
+    that is sent right afterwards takes effect, as with `Popen`."""
+    begun, begin = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        return 0  # `_take_descriptors` closes `begin`
+    os.close(begin)
+    os.read(begun, 1)
+    os.close(begun)
+    return pid
 
 
 def _bury(waited_for: dict[int, int]) -> None:
@@ -244,7 +257,7 @@ def _fork_own_modules() -> None:
         if ask is None:
             usual(self, *words)
             return
-        self.pid = os.fork()
+        self.pid = _fork()
         if self.pid == 0:
             _be_child(ask)
         self._child_created = True  # type: ignore[attr-defined]

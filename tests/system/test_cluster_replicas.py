@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from grid.nodes import Nodes
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.nats.grid_resources import all_resources, ensure_grid, ensure_product
 from pyoco_server.ports.nats.link import open_link
 from support.clusters import DemoCluster, loaded
+from support.proofs.nodes import Nodes
 from support.servers import quick_folder
 
 _STREAMS = {each.name for each in all_resources(NatsBackendConfig(), None, GridConfig())}

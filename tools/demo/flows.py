@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from pyoco import Flow, task
@@ -11,12 +12,13 @@ __all__ = ["resolve"]
 
 
 def _step(name: str, seconds: float, output: Any = None) -> Any:
-    """A task that takes its time, in small pieces, so that it can be cancelled."""
+    """A task that takes its time, in small pieces, so that it can be cancelled; and until the file that the parameter
+    `while_exists` names, if any, is gone."""
 
     def work(ctx: Any) -> Any:
-        scale = float(ctx.params.get("scale", 1.0))
+        scale, gate = float(ctx.params.get("scale", 1.0)), ctx.params.get("while_exists")
         until = time.monotonic() + seconds * scale
-        while time.monotonic() < until and not ctx.is_cancelled:
+        while (time.monotonic() < until or (gate and Path(gate).exists())) and not ctx.is_cancelled:
             time.sleep(0.02)
         return output
 

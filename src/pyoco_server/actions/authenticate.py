@@ -12,7 +12,7 @@ from pyoco_server.ports.backend import DoorBackend, GatewayBackend
 
 __all__ = ["NOBODY", "authenticate", "authenticate_key", "authenticate_payer", "check_payer", "still_opens"]
 
-#: Authentication is off: nobody is told apart.
+#: Authentication is off and the caller has no valid key.
 NOBODY = Caller()
 
 #: What the ledger takes for a tenant id: it appears in object keys and in Redis' (contract 6.1). Shorter than a tag.
@@ -22,11 +22,19 @@ _PAYER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller:
     """Who holds this key. Raises KeyMissing, KeyRefused (which of the ways it is wrong is not told), Unavailable.
 
+    In mode `none` no key is needed and an invalid one is ignored, but a valid one counts (SAFE-5, FLOW-266). Raises
+    only Unavailable then: a caller whose key cannot be checked is not treated as one without.
+
     Costs a lookup in memory and one HMAC: microseconds.
     """
-    if backend.config.http_auth_mode == "none":
-        return NOBODY  # FLOW-266
-    return await _holder(backend, plain_key)
+    if backend.config.http_auth_mode != "none":
+        return await _holder(backend, plain_key)
+    if not plain_key:
+        return NOBODY
+    try:
+        return await _holder(backend, plain_key)
+    except KeyRefused:
+        return NOBODY
 
 
 async def authenticate_key(backend: DoorBackend | GatewayBackend, plain_key: str | None) -> Caller:

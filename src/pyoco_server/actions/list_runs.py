@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from pyoco_server.actions.read import may_see
+from pyoco_server.actions.read import may_list
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
@@ -29,7 +29,8 @@ class WholePage:
 async def list_runs(
     backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: Place | None = None
 ) -> Page:
-    """The newest runs the caller may see, as lines: one look at the index, no round trip."""
+    """The newest runs that the caller may list, as lines: one look at the index, no round trip. Priced runs are among
+    them for a caller without a key, too: show those by `redacted` (SAFE-5)."""
     mine = replace(wanted, tenant_id=caller.tenant_id or EVERYBODY)
     return await backend.index.page(mine, limit, after)
 
@@ -40,7 +41,7 @@ async def list_whole_runs(
     """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
     page = await list_runs(backend, caller, wanted, limit, after)
     found = await asyncio.gather(*(_find(backend, line.run_id) for line in page.items))
-    runs = [item.run for item in found if isinstance(item, Stored) and may_see(caller, item.run)]
+    runs = [item.run for item in found if isinstance(item, Stored) and may_list(caller, item.run)]
     return WholePage(runs, page.next)
 
 

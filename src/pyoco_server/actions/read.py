@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyoco_server.core.names import is_run_id, worker_id_problem
+from pyoco_server.core.priced.projection import is_withheld
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
@@ -13,7 +14,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["WorkerFacts", "may_see", "read_run", "worker_facts", "worker_of"]
+__all__ = ["WorkerFacts", "find_run", "may_list", "may_see", "read_run", "worker_facts", "worker_of"]
 
 log = get_logger(__name__)
 
@@ -29,16 +30,30 @@ class WorkerFacts:
 
 
 def may_see(caller: Caller, run: Run) -> bool:
-    """Without authentication everything, with it only one's own; a run of nobody is hidden (FLOW-273, FLOW-275)."""
+    """Without a key everything but priced runs, with one only its tenant's runs; a run of nobody is hidden (FLOW-273,
+    FLOW-275, SAFE-5)."""
+    return may_list(caller, run) and not is_withheld(caller, run.kind, run.tenant_id)
+
+
+def may_list(caller: Caller, run: Run) -> bool:
+    """Whether a list shows the run, be it redacted."""
     return caller.tenant_id is None or run.tenant_id == caller.tenant_id
 
 
 async def read_run(backend: Backend, caller: Caller, run_id: str) -> Stored:
     """The newest record: one round trip to the leader. Raises RunNotFound, also for another tenant's run."""
+    found = await find_run(backend, run_id)
+    if not may_see(caller, found.run):
+        raise RunNotFound
+    return found
+
+
+async def find_run(backend: Backend, run_id: str) -> Stored:
+    """The newest record, for code that has access to the store itself: no owner guard. Raises RunNotFound."""
     if not is_run_id(run_id):
         raise RunNotFound
     found = await backend.runs.find(run_id)
-    if not isinstance(found, Stored) or not may_see(caller, found.run):
+    if not isinstance(found, Stored):
         raise RunNotFound
     return found
 

@@ -266,6 +266,10 @@ class PackProblemBody(TypedDict):
     trace_id: str
     run_id: NotRequired[str]
     errors: NotRequired[list[PackProblemPlace]]
+    #: With RESERVATION_BELOW_PRICE.
+    err_id: NotRequired[str]
+    #: With RESERVATION_BELOW_PRICE: the least reservation that is accepted.
+    price_usd: NotRequired[str]
 
 
 class Budget(TypedDict):

@@ -14,6 +14,8 @@ __all__ = ["RETRY_SECONDS", "Address", "Addresses"]
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _ADDRESSES_MAX = 64
 _JUMPS_MAX, _JUMPS_SECONDS = 5, 10.0
+#: SAFE-17: a shorter connection does not reset the delay; a door that accepts and closes would be called without pause.
+_STABLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Address:
 class Addresses:
     """Those from the command line, and those that doors have named. `chance` gives 0.0 to 1.0, `clock` never goes back.
 
-    One round tries the door it was at, then each other one, without a pause; between two rounds there is a delay that
-    doubles up to half a minute.
+    One round tries the door it was at, then each other one, without a pause. There is a delay between two rounds, and
+    after a connection also before the first one. The delay doubles up to half a minute.
     """
 
     def __init__(self, given: Sequence[Address], *, clock: Callable[[], float], chance: Callable[[], float]) -> None:
@@ -56,6 +58,11 @@ class Addresses:
         self._at = self._given[0]
         self._clock, self._chance = clock, chance
         self._rounds = 0
+        self._seconds_least = 0.0
+        #: When the current connection began; None once its end was seen by `delay`.
+        self._attached_at: float | None = None
+        #: Whether there was a connection before.
+        self.was_attached = False
         self._jumps: deque[float] = deque()
 
     def learn(self, doors: Iterable[str]) -> None:
@@ -75,14 +82,23 @@ class Addresses:
         return list(dict.fromkeys([self._at, *self._told, *self._given]))
 
     def delay(self) -> float:
-        """GRID-123: seconds before the next round. It grows with each call."""
+        """GRID-123, SAFE-17: seconds before the next round. It grows with each call, and is reset by a connection that
+        lasted. Call it when the connection has ended."""
+        if self._attached_at is not None and self._clock() - self._attached_at >= _STABLE_SECONDS:
+            self._rounds = 0
+        self._attached_at = None
         base = RETRY_SECONDS[min(self._rounds, len(RETRY_SECONDS) - 1)]
         self._rounds += 1
-        return base * (0.8 + 0.4 * self._chance())
+        least, self._seconds_least = self._seconds_least, 0.0
+        return max(least, base * (0.8 + 0.4 * self._chance()))
+
+    def wait_at_least(self, seconds: float) -> None:
+        """The next delay is no shorter than this."""
+        self._seconds_least = max(self._seconds_least, seconds)
 
     def attached(self, address: Address) -> None:
         """A door said HelloAck."""
-        self._at, self._rounds = address, 0
+        self._at, self._attached_at, self.was_attached = address, self._clock(), True
 
     def may_jump(self) -> bool:
         """GRID-45: whether a door that was named may be tried at once; five times in ten seconds. It counts."""

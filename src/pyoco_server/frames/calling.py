@@ -124,8 +124,10 @@ async def search(
     call: Callable[[Address], Awaitable[T | NotLeader | ErrorMessage | None]],
     sleep: Callable[[float], Awaitable[None]],
 ) -> T:
-    """Rounds over all doors that are known, with a pause between two that grows. Returns what the first door that takes
-    us has given; `call` gives None where there is nobody."""
+    """Rounds over all known doors, with a growing pause between two of them. Returns what the first door that accepts
+    has given; `call` gives None if no door answers. After a connection that ended there is a pause first (SAFE-17)."""
+    if addresses.was_attached:
+        await sleep(addresses.delay())
     while True:
         pause = 0.0
         doors = addresses.round()

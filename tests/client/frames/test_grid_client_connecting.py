@@ -36,8 +36,6 @@ class TestConnecting:
         addresses = Addresses([Address("h", 1)], clock=lambda: 0.0, chance=lambda: next(chances))
         delays = [round(addresses.delay(), 6) for _ in range(9)]
         assert delays == [0.4, 1.2, 2, 4, 8, 16, 30, 30, 30]
-        addresses.attached(Address("h", 1))
-        assert addresses.delay() == 0.5
 
     async def test_tries_do_not_end_by_themselves(self, door: FakeDoor) -> None:
         """GRID-123"""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +24,20 @@ from support.grid.multi_clients import all_live, ask, client_of, doors, gives_up
 from support.waiting import eventually
 
 __all__ = ["doors"]
+
+
+@contextlib.asynccontextmanager
+async def silent_listener() -> AsyncIterator[str]:
+    """The address of a server that accepts connections and says nothing."""
+    over = asyncio.Event()
+
+    async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        over.set()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +101,42 @@ async def test_the_policy_least_prefers_the_group_with_the_fewest_unfinished_job
         for door in doors[:2]:
             await eventually(lambda door=door: len(door.submits) == 1)  # type: ignore[misc]
             await door.finish(door.submitted[0])
+
+
+@pytest.mark.parametrize("policy", ["rr", "least"])
+async def test_jobs_submitted_right_after_connect_are_spread_over_all_groups(
+    doors: list[FakeDoor], policy: str
+) -> None:
+    """FIND-15: nothing is placed before each group was tried"""
+    for door in doors:
+        door.is_holding = True
+
+    async def welcome_late(talk: Talk, frame: Frame) -> None:
+        await asyncio.sleep(0.1)
+        await doors[2].welcome(talk, frame)
+
+    doors[2].on_hello = welcome_late
+    async with client_of(doors, policy=policy) as client:
+        futures = await submitted(client, 12)
+        assert [group.unfinished for group in client.stats().groups] == [4, 4, 4]
+        for door in doors:
+            await eventually(lambda door=door: len(door.submits) == 4)  # type: ignore[misc]
+            for job in door.submitted:
+                await door.finish(job)
+        assert Counter([(await future).worker_id for future in futures]) == {"a": 4, "b": 4, "c": 4}
+
+
+async def test_groups_that_are_gone_or_silent_do_not_keep_a_new_client_for_long(
+    doors: list[FakeDoor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FIND-15: a refused connection is an answer, and silence costs its time once; the others share the jobs"""
+    monkeypatch.setattr(multi, "_ALL_GROUPS_SECONDS", 0.2)
+    await doors[1].stop()
+    async with silent_listener() as silent:
+        groups = [*(door.address for door in doors), silent]
+        async with GridMultiClient("clientA", groups, settings=QUICK) as client:
+            results = [await future for future in await submitted(client, 4)]
+    assert [result.worker_id for result in results] == ["a", "c", "a", "c"]
 
 
 async def test_a_group_that_is_not_there_gets_nothing(doors: list[FakeDoor]) -> None:

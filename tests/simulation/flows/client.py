@@ -50,7 +50,7 @@ class FlowClient:
             "n": f"{self.name}-{self.count}",
             "seconds": self.dice.choice((0.0, 0.01, 0.3, 2.0, 8.0, 40.0)),
             "end": self.dice.choice(("complete", "complete", "complete", "fail", "crash")),
-            "stubborn": self.dice.random() < 0.1,
+            "stubborn": self.dice.random() < 0.25,
         }
 
     def _heard(self, accepted: Accepted, params: dict[str, Any], key: str | None = None) -> None:
@@ -67,15 +67,16 @@ class FlowClient:
             self._heard(answer, params)
 
     async def submit_with_key(self) -> None:
-        """Repeated until it is answered, as a careful client does; and once more after that now and then."""
+        """Repeated until it is answered, as a careful client does, sometimes twice at once; and once more later."""
         params = self._params()
         key = params["key"] = str(params["n"])
         for _ in range(6):
-            answer = await self._once(params, key)
-            if isinstance(answer, Accepted):
+            answers = await asyncio.gather(*(self._once(params, key) for _ in range(self.dice.choice((1, 1, 2)))))
+            accepted = [answer for answer in answers if isinstance(answer, Accepted)]
+            for answer in accepted:
                 self._heard(answer, params, key)
-                if self.dice.random() < 0.5:
-                    break
+            if accepted and self.dice.random() < 0.5:
+                break
             await asyncio.sleep(self.dice.expovariate(0.5))
         if self.dice.random() < 0.2:
             other = await self._once({**params, "seconds": 77.0}, key)

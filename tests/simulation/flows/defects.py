@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pyoco_server.actions import beat, claim, rescue, submit
+from pyoco_server.actions import beat, claim, submit
 from pyoco_server.actions.beat import Standing
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import Held, Spent, claim_run
 from pyoco_server.actions.finish import Fenced, Unwritten
 from pyoco_server.core.job import Job, job_of
 from pyoco_server.core.run import Owner, Run
@@ -22,10 +22,12 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops import crew
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.nats.clock import StoreClock
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.receipts.port import Receipt
 from pyoco_server.ports.runs.port import Lost, Stored
+from simulation.process import CURRENT
 
 __all__ = ["DEFECTS"]
 
@@ -90,18 +92,36 @@ def heartbeat_overwrites_cancel() -> Iterator[None]:
 
 
 @contextmanager
+def processes_trust_their_own_clocks() -> Iterator[None]:
+    """This project had it: every process compared heartbeats with the clock of its own machine, so machines whose
+    clocks differ took live runs from each other. Since then all of them go by the clock of NATS."""
+    with patch.object(StoreClock, "__call__", lambda _: time.time()):
+        yield
+
+
+@contextmanager
 def keeper_trusts_its_own_clock() -> Iterator[None]:
-    """A keeper compares heartbeats with its own time of day, and asks nobody whether the worker lives."""
+    """The same for keepers alone: they end runs whose workers are alive."""
+    original = StoreClock.__call__
 
-    async def life_seconds(backend: Backend, found: Stored) -> float:
-        if found.run.attempt_id is None:
-            return 0.0
-        return found.run.heartbeat_at + backend.config.worker_disconnect_timeout_sec - time.time()
+    def now(self: StoreClock) -> float:
+        return time.time() if CURRENT.get().name.startswith("keeper") else original(self)
 
-    with (
-        patch.object(rescue, "life_seconds", life_seconds),
-        patch("pyoco_server.actions.give_up.life_seconds", life_seconds),
-    ):
+    with patch.object(StoreClock, "__call__", now):
+        yield
+
+
+@contextmanager
+def letter_is_lost_in_a_crash() -> Iterator[None]:
+    """This project had it: a worker that was killed between the end of a run and its dead letter left no letter,
+    because whoever took the delivery next found the run ended and only acknowledged it."""
+    real = claim_run
+
+    async def forgetful(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> Any:
+        taken = await real(backend, job, me, first_delivery=first_delivery)
+        return Spent(taken.why) if isinstance(taken, Spent) else taken
+
+    with patch.object(crew, "claim_run", forgetful):
         yield
 
 
@@ -152,7 +172,9 @@ DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         unwritten_end_is_acknowledged,
         claim_without_revision,
         heartbeat_overwrites_cancel,
+        processes_trust_their_own_clocks,
         keeper_trusts_its_own_clock,
+        letter_is_lost_in_a_crash,
         claim_ignores_signs_of_life,
         submit_ignores_a_failed_publish,
         receipt_is_overwritten,

@@ -1,66 +1,64 @@
-"""Work without processes: a flow that takes virtual time, fails, ignores a cancel or takes its host along."""
+"""Pretended flows in simulated processes: they take virtual time, fail, ignore a cancel or end their host."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Died, Failed, Outcome, Progress
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.executors.port import Execution, Work
+from simulation.hosts import HostedWork
+from simulation.process import CURRENT, Process
 
 __all__ = ["PretendedExecutor", "PretendedRun"]
+
+#: A flow looks for a cancel between its tasks.
+_CANCEL_SECONDS = 0.05
 
 
 class PretendedRun:
     """One attempt. `params`: `seconds` it takes, `end` (complete, fail, crash), whether it is `stubborn`."""
 
-    def __init__(self, params: dict[str, Any], when_free: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[Outcome] = loop.create_future()
+    def __init__(self, params: dict[str, Any], work: HostedWork[Outcome]) -> None:
+        self._work = work
         self._stubborn = bool(params.get("stubborn"))
-        self._end = str(params.get("end", "complete"))
-        self._when_free = when_free
-        self._timer = loop.call_later(float(params.get("seconds", 0.0)), self._finish)
-
-    def _finish(self) -> None:
-        if self._end == "fail":
-            self._conclude(Failed(message="pretended failure", why=DeadReason.EXECUTION_ERROR))
-        elif self._end == "crash":
-            self._conclude(Died(how="pretended crash"))
-        else:
-            self._conclude(Completed(progress=Progress(tasks={"work": "SUCCEEDED"})))
-
-    def _conclude(self, outcome: Outcome) -> None:
-        if not self._ended.done():
-            self._timer.cancel()
-            self._ended.set_result(outcome)
-            self._when_free()
+        end = str(params.get("end", "complete"))
+        work.end_after(float(params.get("seconds", 0.0)), lambda: _outcome_of(end))
 
     async def outcome(self) -> Outcome:
-        return await asyncio.shield(self._ended)
+        return await self._work.outcome()
 
     async def progress(self) -> Progress | None:
         return Progress(tasks={"work": "RUNNING"})
 
     def ask_cancel(self) -> None:
         if not self._stubborn:
-            asyncio.get_running_loop().call_later(0.05, self._conclude, Cancelled())
+            self._work.end_after(_CANCEL_SECONDS, Cancelled)
 
     def kill(self) -> bool:
-        self._conclude(Cancelled(note="killed"))
+        self._work.conclude(lambda: Cancelled(note="killed"))
         return True
 
 
-class PretendedExecutor:
-    """`executors/port.py` without hosts."""
+def _outcome_of(end: str) -> Outcome:
+    if end == "fail":
+        return Failed(message="pretended failure", why=DeadReason.EXECUTION_ERROR)
+    if end == "crash":
+        return Died(how="pretended crash")
+    return Completed(progress=Progress(tasks={"work": "SUCCEEDED"}))
 
-    def __init__(self, on_begin: Callable[[str], None]) -> None:
-        """`on_begin` hears of each run that is executed."""
-        self._on_begin = on_begin
+
+class PretendedExecutor:
+    """`executors/port.py` with pretended work, each in a simulated process of its own."""
+
+    def __init__(
+        self, new_host: Callable[[], Process], on_begin: Callable[[str], None], on_host_death: Callable[[str], None]
+    ) -> None:
+        """`on_begin`: called with each run that is executed; `on_host_death`: with each whose host was killed."""
+        self._new_host, self._on_begin, self._on_host_death = new_host, on_begin, on_host_death
         self.restarts = 0
-        self.running: set[PretendedRun] = set()
+        self.running: dict[PretendedRun, None] = {}
 
     @property
     def is_able(self) -> bool:
@@ -74,13 +72,22 @@ class PretendedExecutor:
             run.kill()
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> Execution | None:
+        run_id, host = work.job.run_id, self._new_host()
+
+        def died() -> Outcome:
+            self.restarts += 1
+            self._on_host_death(run_id)
+            return Died(how="killed by signal 9")
+
         def free() -> None:
-            self.running.discard(run)
+            self.running.pop(run, None)
             when_free()
 
-        self._on_begin(work.job.run_id)
-        run = PretendedRun(dict(work.job.params), free)
-        self.running.add(run)
+        self._on_begin(run_id)
+        hosted = HostedWork[Outcome](host, CURRENT.get(), died)
+        run = PretendedRun(dict(work.job.params), hosted)
+        hosted.on_end = free
+        self.running[run] = None
         return run
 
     async def renew(self, environment: Environment) -> None:

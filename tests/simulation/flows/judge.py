@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import KEEPER, Run
 from pyoco_server.core.snapshot import read_snapshot
 from pyoco_server.core.states import MOVES, RunState
+from pyoco_server.errors import CATALOGUE
 from pyoco_server.ports.nats.memory.messages import Message
 from pyoco_server.ports.nats.memory.stream import Stream
 from simulation.kind import Problems
@@ -21,7 +23,10 @@ __all__ = ["FlowJudge"]
 
 #: Less than the time after which a worker counts as gone (20 s), and more than between two heartbeats (1 s).
 _ALIVE_SECONDS = 15.0
-_RUNS, _WORK = "KV_pyoco_runs", "PYOCO_WORK"
+#: Three heartbeats. A claim waits for 5 s more, because clocks may differ by that (FLOW-209).
+_OVERLAP_SECONDS = 3.0
+_UNWRITTEN_LETTER = CATALOGUE[11].en
+_RUNS, _WORK, _LETTERS = "KV_pyoco_runs", "PYOCO_WORK", "PYOCO_DLQ"
 
 
 @dataclass
@@ -34,6 +39,8 @@ class _Known:
     #: When its worker last showed a sign of life, in virtual seconds.
     beaten_at: float = -1000.0
     attempts: set[str] = field(default_factory=set)
+    #: The attempt whose host was killed.
+    killed: str | None = None
 
 
 class FlowJudge:
@@ -44,6 +51,8 @@ class FlowJudge:
         self.known: dict[str, _Known] = {}
         self.accepted: dict[str, dict[str, Any]] = {}
         self._by_key: dict[str, str] = {}
+        #: Bodies of all dead letters.
+        self._letters: list[bytes] = []
         nats.on_stream.append(self._on_stream)
         nats.on_message.append(self._on_message)
 
@@ -66,6 +75,8 @@ class FlowJudge:
     def _on_stream(self, stream: Stream) -> None:
         if stream.name == _RUNS:
             stream.on_stored.append(self._on_revision)
+        elif stream.name == _LETTERS:
+            stream.on_stored.append(lambda message: self._letters.append(message.data))
 
     def _on_revision(self, message: Message) -> None:
         run_id = message.subject.rpartition(".")[2]
@@ -86,6 +97,9 @@ class FlowJudge:
             self.blame(problem, run_id)
         if run.ended_by == KEEPER and self._loop.elapsed() - before.beaten_at < _ALIVE_SECONDS:
             self.blame("a keeper ended a run whose worker showed signs of life", run_id)
+        age = time.time() - before.run.heartbeat_at
+        if run.attempt > before.run.attempt and before.run.attempt_id is not None and age < _OVERLAP_SECONDS:
+            self.blame(f"a run was taken over {age:.1f} s after a heartbeat", run_id)
         if run.attempt_id is not None and run.heartbeat_at > before.run.heartbeat_at:
             before.beaten_at = self._loop.elapsed()
         if run.attempt_id is not None:
@@ -123,6 +137,13 @@ class FlowJudge:
         if known is None or known.is_withdrawn:
             self.blame(f"{process} executes a run that is not stored", run_id)
 
+    def host_died(self, run_id: str) -> None:
+        """Called in the worker when it hears of that."""
+        self._loop.record("host killed", run=run_id)
+        known = self.known.get(run_id)
+        if known is not None:
+            known.killed = known.run.attempt_id
+
     # What must have come true.
 
     @property
@@ -146,12 +167,36 @@ class FlowJudge:
         for run_id, params in self.accepted.items():
             self._check_end(run_id, params)
         self._check_keys()
+        self._check_letters()
+        self._check_hosts()
+
+    def _check_letters(self) -> None:
+        """Each failure that a worker has recorded has its letter, also when the worker died right after that. A letter
+        that the store refused is logged instead (FLOW-336)."""
+        unwritten = {
+            entry.facts.get("run_id")
+            for entry in self._loop.history
+            if entry.event == "log" and entry.facts.get("message") == _UNWRITTEN_LETTER
+        }
+        buried = b" ".join(self._letters)
+        for run_id, each in self.known.items():
+            is_due = each.run.status is RunState.FAILED and each.run.ended_by is None and run_id not in unwritten
+            if is_due and run_id.encode() not in buried:
+                self.blame("a failed run has no dead letter", run_id)
+
+    def _check_hosts(self) -> None:
+        """A run whose host was killed has failed for that reason, unless it was cancelled or tried again."""
+        for run_id, each in self.known.items():
+            is_last = each.killed is not None and each.killed == each.run.attempt_id
+            was_ended = each.run.ended_by is None and each.run.status in {RunState.COMPLETED, RunState.FAILED}
+            if is_last and was_ended and each.run.reason != DeadReason.HOST_KILLED:
+                self.blame(f"a run whose host was killed is {each.run.status}, {each.run.reason}", run_id)
 
     def _check_end(self, run_id: str, params: dict[str, Any]) -> None:
         known = self.known.get(run_id)
         if known is None or known.is_withdrawn:
             self.blame("an accepted run is lost", run_id)
-        elif known.run.reason is DeadReason.ABANDONED:
+        elif known.run.reason == DeadReason.ABANDONED:
             self.blame("an accepted run was ended because it had no job", run_id)
         elif known.run.status is RunState.COMPLETED and params.get("end", "complete") != "complete":
             self.blame("a run that fails is shown as completed", run_id)

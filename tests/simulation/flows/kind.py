@@ -20,6 +20,7 @@ class Flows(Kind):
         super().__init__(deployment, problems)
         self.judge = FlowJudge(deployment.loop, deployment.nats, problems)
         deployment.on_execute = self.judge.began
+        deployment.on_host_death = self.judge.host_died
 
     def clients(self, until: float) -> list[Coroutine[Any, Any, None]]:
         loop = self.deployment.loop

@@ -64,7 +64,7 @@ class PackClient:
     def _ask(self) -> NewRun:
         self.count += 1
         dice, name = self.dice, f"{self.name}-{self.count}"
-        reserved = dice.choice((1_000, 60_000, 250_000, 900_000))
+        reserved = dice.choice((50_000, 60_000, 250_000, 900_000))
         inputs = {
             "n": name,
             "seconds": dice.choice((0.0, 0.02, 0.3, 1.0, 6.0, 45.0)),
@@ -91,10 +91,13 @@ class PackClient:
         return replace(ask, payload_hash=_hash_of(ask))
 
     async def submit(self, until: float) -> None:
-        """Repeated until it is answered, as a careful client does; and once more after that now and then."""
+        """Repeated until it is answered, as a careful client does, sometimes twice at once; and once more later."""
         ask = self._ask()
         while True:
-            answer = await self._once(ask)
+            answer, *others = await asyncio.gather(*(self._once(ask) for _ in range(self.dice.choice((1, 1, 1, 2)))))
+            for other in others:
+                if isinstance(other, Accepted):
+                    self._heard(ask, other)
             if isinstance(answer, Accepted):
                 self._heard(ask, answer)
                 if self.dice.random() < 0.7:

@@ -1,4 +1,4 @@
-"""Packs without processes: they take virtual time, succeed, fail, crash, or outlast their timebox."""
+"""Packs in simulated processes: they take virtual time, succeed, fail, crash, or outlast their timebox."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
+from simulation.hosts import HostedWork
+from simulation.process import CURRENT, Process
 
 __all__ = ["PACK", "PretendedPacks", "answer_to"]
 
@@ -24,41 +26,27 @@ def answer_to(inputs: Mapping[str, Any]) -> dict[str, Any]:
 class PretendedExecution:
     """One call. `inputs`: `seconds` it takes, `end` (complete, fail, crash), its `cost`, whether it is `stubborn`."""
 
-    def __init__(self, call: Call, on_crash: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[Outcome] = loop.create_future()
-        self._inputs, self._on_crash = call.inputs, on_crash
-        seconds = float(call.inputs["seconds"])
-        if seconds < call.timebox_seconds:
-            self._timer = loop.call_later(seconds, self._finish)
-        else:
-            self._timer = loop.call_later(call.timebox_seconds, self._conclude, TimedOut())
+    def __init__(self, call: Call, hosted: HostedWork[Outcome], died: Callable[[], Outcome]) -> None:
+        self._hosted, self._inputs, self._died = hosted, call.inputs, died
+        hosted.end_after(float(call.inputs["seconds"]), self._result)
+        # The worker looks at the clock, also of a pack that stands still.
+        asyncio.get_running_loop().call_later(call.timebox_seconds, hosted.conclude, TimedOut)
 
-    def _finish(self) -> None:
+    def _result(self) -> Outcome:
         end = self._inputs["end"]
         if end == "complete":
             cost = int(self._inputs["cost"])
-            self._conclude(Executed(PackResult(data=answer_to(self._inputs), actual_cost_usd_micros=cost)))
-        elif end == "fail":
-            self._conclude(Faulted("PRETENDED: it fails"))
-        else:
-            self._on_crash()
-            self._conclude(Faulted("the process of the pack ended"))
-
-    def _conclude(self, outcome: Outcome) -> None:
-        if not self._ended.done():
-            self._timer.cancel()
-            self._ended.set_result(outcome)
+            return Executed(PackResult(data=answer_to(self._inputs), actual_cost_usd_micros=cost))
+        return Faulted("PRETENDED: it fails") if end == "fail" else self._died()
 
     async def outcome(self) -> Outcome:
-        return await asyncio.shield(self._ended)
+        return await self._hosted.outcome()
 
     def cancel(self) -> None:
-        delay = _KILL_SECONDS if self._inputs["stubborn"] else 0.05
-        asyncio.get_running_loop().call_later(delay, self._conclude, Stopped())
+        self._hosted.end_after(_KILL_SECONDS if self._inputs["stubborn"] else 0.05, Stopped)
 
     def kill(self) -> None:
-        self._conclude(Stopped())
+        self._hosted.conclude(Stopped)
 
 
 class PretendedSeat:
@@ -68,7 +56,8 @@ class PretendedSeat:
 
     async def begin(self, call: Call) -> PretendedExecution:
         self._executor.on_begin(call.run_id)
-        self._execution = PretendedExecution(call, self._executor.count_crash)
+        died = self._executor.died
+        self._execution = PretendedExecution(call, HostedWork(self._executor.new_host(), CURRENT.get(), died), died)
         return self._execution
 
     def leave(self) -> None:
@@ -77,17 +66,18 @@ class PretendedSeat:
 
 
 class PretendedPacks:
-    """`executors/packs/port.py` without processes."""
+    """`executors/packs/port.py` with calls in simulated processes."""
 
     packs = frozenset({PACK})
 
-    def __init__(self, on_begin: Callable[[str], None]) -> None:
+    def __init__(self, new_host: Callable[[], Process], on_begin: Callable[[str], None]) -> None:
         """`on_begin` is called with each run that is executed."""
-        self.on_begin = on_begin
+        self.new_host, self.on_begin = new_host, on_begin
         self.restarts = 0
 
-    def count_crash(self) -> None:
+    def died(self) -> Outcome:
         self.restarts += 1
+        return Faulted("the process of the pack ended")
 
     async def start(self) -> None:
         """Nothing to start."""

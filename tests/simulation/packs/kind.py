@@ -22,7 +22,7 @@ from pyoco_server.ports.hints.memory import HINTS
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
-from simulation.deployment import Deployment, Service
+from simulation.deployment import Deployment, Keeping
 from simulation.faults import Fault
 from simulation.kind import Kind, Problems
 from simulation.packs.books import Books
@@ -117,16 +117,15 @@ class Packs(Kind):
         return time.time_ns() // 1000 - round(self.deployment.loop.current().skew_seconds * 1_000_000)
 
     @contextlib.asynccontextmanager
-    async def _in_worker(self, service: Service[Worker], backend: Backend) -> AsyncIterator[None]:
-        async with _beside(self._take_packs(service, backend)):
+    async def _in_worker(self, worker_id: str, worker: Worker, backend: Backend) -> AsyncIterator[None]:
+        async with _beside(self._take_packs(worker_id, worker, backend)):
             yield
 
-    async def _take_packs(self, service: Service[Worker], backend: Backend) -> None:
+    async def _take_packs(self, worker_id: str, worker: Worker, backend: Backend) -> None:
         """As `doors/cli/worker.py` does, with another executor."""
-        priced, worker = backend.priced, service.inside
+        priced = backend.priced
         assert priced is not None
-        assert worker is not None
-        executor = PretendedPacks(lambda run_id: self.judge.began(service.name, run_id))
+        executor = PretendedPacks(self.deployment.new_host, lambda run_id: self.judge.began(worker_id, run_id))
         files = Files(Scratch(Path(backend.config.data_dir) / "tmp" / "pack-files"))
         lane = PackWorker(priced, executor, self.deployment.shape.slots, files=files)
         await priced.until_open()
@@ -134,8 +133,8 @@ class Packs(Kind):
         await lane.start()
 
     @contextlib.asynccontextmanager
-    async def _in_keeper(self, _: Service[Any], backend: Backend) -> AsyncIterator[None]:
-        async with _beside(_keep_priced(backend)):
+    async def _in_keeper(self, keeping: Keeping) -> AsyncIterator[None]:
+        async with _beside(_keep_priced(keeping.backend)):
             yield
 
     def faults(self, targets: Sequence[str], until: float) -> tuple[Fault, ...]:

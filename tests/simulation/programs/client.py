@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.programs.set_cap import set_cap
+from pyoco_server.actions.programs import set_cap as actions
 from pyoco_server.actions.programs.submit import Inline, Submitted
 from pyoco_server.actions.programs.submit_once import Key, submit_job_once
 from pyoco_server.actions.redrive import redrive
@@ -20,6 +20,7 @@ from pyoco_server.core.programs.job import InputFile, JobAsk, fingerprint
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.slots.port import Cap
 from simulation.deployment import Deployment, NoAnswer
 from simulation.programs.executor import Behaviour
 from simulation.programs.judge import ProgramJudge
@@ -155,5 +156,16 @@ class ProgramClient:
                 self.judge.blame("an accepted run cannot be read", run_id)
 
     async def set_cap(self) -> None:
-        client_id, cap = self.dice.choice(_CLIENT_IDS), self.dice.choice((1, 1, 2, 3))
-        await self.deployment.ask(lambda backend: set_cap(backend, _GROUP, client_id, cap, "http"), self.dice)
+        """Changed once, or changed and put back at once."""
+        client_id = self.dice.choice(_CLIENT_IDS)
+        cap, other = self.dice.choice((1, 1, 2, 3)), self.dice.choice((1, 2, 3))
+        for each in self.dice.choice(((cap,), (cap, other, cap))):
+            await self._set_cap(client_id, each)
+
+    async def _set_cap(self, client_id: str, cap: int) -> None:
+        since = self.deployment.loop.elapsed()
+        answer = await self.deployment.ask(
+            lambda backend: actions.set_cap(backend, _GROUP, client_id, cap, "http"), self.dice
+        )
+        if isinstance(answer, Cap):
+            self.judge.slots.told(f"{_GROUP}.{client_id}", answer.cap, since)

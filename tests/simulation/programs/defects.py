@@ -5,14 +5,17 @@ Each is a context manager. The simulator has to find every one of them (`test_de
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Literal
 from unittest.mock import patch
 
-from pyoco_server.actions.programs import beat, finish, submit
+from pyoco_server.actions.programs import beat, finish, set_cap, submit
 from pyoco_server.actions.programs.attempt import Attempt
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
+from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.sweep import mend
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why
@@ -24,9 +27,11 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.jetstream import JetStreamSlots
-from pyoco_server.ports.slots.port import Slot
+from pyoco_server.ports.slots.port import Cap, Slot
 
 __all__ = ["DEFECTS"]
+
+_SECOND_TASK_SECONDS = 0.2
 
 
 @contextmanager
@@ -37,6 +42,23 @@ def slot_is_freed_without_its_revision() -> Iterator[None]:
     async def free(self: JetStreamSlots, slot: Slot) -> bool:
         entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
         return entry is not None and await real(self, replace(slot, revision=entry.revision))
+
+    with patch.object(JetStreamSlots, "free", free):
+        yield
+
+
+@contextmanager
+def slot_is_freed_twice() -> Iterator[None]:
+    """Two tasks of a process give the same slot back. The second one names whatever revision it finds there."""
+    real = JetStreamSlots.free
+
+    async def free(self: JetStreamSlots, slot: Slot) -> bool:
+        freed = await real(self, slot)
+        await asyncio.sleep(_SECOND_TASK_SECONDS)
+        entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
+        if entry is not None:
+            await real(self, replace(slot, revision=entry.revision))
+        return freed
 
     with patch.object(JetStreamSlots, "free", free):
         yield
@@ -178,11 +200,50 @@ def job_id_conflict_is_accepted() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cap_is_answered_from_memory() -> Iterator[None]:
+    """This project had it: a cap that a process believed to be in force was not written again, and confirmed to the
+    client, although another process had changed it since."""
+    real = set_cap.set_cap
+
+    async def remembering(
+        backend: Backend, group: str, client_id: str, desired: int, source: Literal["hello", "http"]
+    ) -> Cap:
+        known = programs_of(backend).slots.cap(group, client_id)
+        return (
+            known
+            if known is not None and known.cap == desired
+            else await real(backend, group, client_id, desired, source)
+        )
+
+    with patch.object(set_cap, "set_cap", remembering):
+        yield
+
+
+@contextmanager
+def lease_is_not_renewed_while_files_are_stored() -> Iterator[None]:
+    """This project had it: whoever stored the outputs of a program held the lock that heartbeats need. When that took
+    longer than the lease, the attempt was lost and the program run again."""
+
+    async def locked(
+        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+    ) -> Settlement:
+        async with attempt.lock:
+            if not attempt.closed and not moves.is_no_result(attempt.run, report):
+                artifacts = await finish._store(backend, attempt.run, report, outputs)
+                outputs = [Output(each.name, each.size, each.sha256, object=each.object) for each in artifacts]
+        return await finish_job(backend, attempt, report, outputs, on_closed)
+
+    with patch.object(holdings, "finish_job", locked):
+        yield
+
+
 #: By name: how to put it back.
 DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     each.__name__: each
     for each in (
         slot_is_freed_without_its_revision,
+        slot_is_freed_twice,
         slot_is_freed_before_the_end_is_written,
         cap_is_checked_in_memory_only,
         program_claim_ignores_the_lease,
@@ -193,5 +254,7 @@ DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         acknowledged_before_the_end_is_written,
         stale_result_is_acknowledged,
         job_id_conflict_is_accepted,
+        cap_is_answered_from_memory,
+        lease_is_not_renewed_while_files_are_stored,
     )
 }

@@ -13,8 +13,10 @@ from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotFound, PyocoError
 from pyoco_server.executors.program.port import ArchiveFile, ProgramExecution, ProgramOutcome, ProgramWork
+from simulation.hosts import HostedWork
+from simulation.process import CURRENT, Process
 
-__all__ = ["Behaviour", "SimulatedExecutor", "SimulatedProgram"]
+__all__ = ["KILLED", "Behaviour", "SimulatedExecutor", "SimulatedProgram"]
 
 #: Seconds between SIGTERM and the end of a program, without and with a SIGKILL.
 _TERM_SECONDS, _KILL_SECONDS = 0.05, 5.0
@@ -83,13 +85,10 @@ class _Archive(ArchiveFile):
 class SimulatedProgram:
     """One attempt."""
 
-    def __init__(self, work: ProgramWork, on_end: Callable[[], None]) -> None:
-        self._work, self._on_end = work, on_end
+    def __init__(self, work: ProgramWork, hosted: HostedWork[ProgramOutcome]) -> None:
+        self._work, self._hosted = work, hosted
         self._behaviour = Behaviour.of(list(work.args))
-        self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[ProgramOutcome] = self._loop.create_future()
-        self._timer: asyncio.TimerHandle | None = None
-        self._reading = self._loop.create_task(self._start())
+        self._reading = asyncio.get_running_loop().create_task(self._start())
 
     async def _start(self) -> None:
         """Read the inputs, then run."""
@@ -105,39 +104,44 @@ class SimulatedProgram:
         except PyocoError as error:
             self._end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error=str(error)))
         else:
-            if not self._ended.done():
-                self._timer = self._loop.call_later(self._behaviour.seconds, self._finish)
+            self._hosted.end_after(self._behaviour.seconds, self._result)
 
-    def _finish(self) -> None:
+    def _result(self) -> ProgramOutcome:
         report, size = self._behaviour.report(self._work.attempt), self._behaviour.archive_bytes
         has_archive = size and report.error_code is not ErrorCode.WORKER_ERROR
-        self._end(report, _Archive(b"z" * size, self._behaviour.archive_seconds) if has_archive else None)
+        return ProgramOutcome(report, _Archive(b"z" * size, self._behaviour.archive_seconds) if has_archive else None)
 
-    def _end(self, report: Report, archive: ArchiveFile | None = None) -> None:
-        if not self._ended.done():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._ended.set_result(ProgramOutcome(report, archive))
-            self._on_end()
+    def _end(self, report: Report) -> None:
+        self._hosted.conclude(lambda: ProgramOutcome(report, None))
 
     async def outcome(self) -> ProgramOutcome:
-        return await asyncio.shield(self._ended)
+        return await self._hosted.outcome()
 
     def cancel(self) -> None:
         seconds = _KILL_SECONDS if self._behaviour.ignores_term else _TERM_SECONDS
         report = Report(status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED, exit_code=-15)
-        self._loop.call_later(seconds, self._end, report)
+        self._hosted.end_after(seconds, lambda: ProgramOutcome(report, None))
 
     def kill(self) -> None:
         self._end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="killed"))
 
 
-class SimulatedExecutor:
-    """`executors/program/port.py` without processes of the operating system."""
+#: How a program ends that somebody has killed.
+KILLED = Report(status=RunState.FAILED, error_code=ErrorCode.SIGNALED, error="signal 9", exit_code=-9)
 
-    def __init__(self, on_begin: Callable[[str, int], None]) -> None:
-        """`on_begin`: called with the run id and the attempt of each program that is started."""
-        self._on_begin = on_begin
+
+class SimulatedExecutor:
+    """`executors/program/port.py` with programs in simulated processes."""
+
+    def __init__(
+        self,
+        new_host: Callable[[], Process],
+        on_begin: Callable[[str, int], None],
+        on_host_death: Callable[[str, int], None],
+    ) -> None:
+        """`on_begin`: called with the run id and the attempt of each program that is started; `on_host_death`: with
+        those of each that was killed."""
+        self._new_host, self._on_begin, self._on_host_death = new_host, on_begin, on_host_death
         self._running: dict[int, SimulatedProgram] = {}
         self._count = 0
 
@@ -155,7 +159,14 @@ class SimulatedExecutor:
         self._on_begin(work.run_id, work.attempt)
         self._count += 1
         number = self._count
-        program = self._running[number] = SimulatedProgram(work, lambda: self._forget(number))
+
+        def died() -> ProgramOutcome:
+            self._on_host_death(work.run_id, work.attempt)
+            return ProgramOutcome(KILLED, None)
+
+        hosted = HostedWork[ProgramOutcome](self._new_host(), CURRENT.get(), died)
+        hosted.on_end = lambda: self._forget(number)
+        program = self._running[number] = SimulatedProgram(work, hosted)
         return program
 
     def _forget(self, number: int) -> None:

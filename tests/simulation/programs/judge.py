@@ -13,7 +13,7 @@ from pyoco_server.ports.nats.memory.messages import Message
 from pyoco_server.ports.nats.memory.stream import Stream
 from simulation.deployment import Deployment
 from simulation.kind import Problems
-from simulation.programs.executor import Behaviour
+from simulation.programs.executor import KILLED, Behaviour
 from simulation.programs.moves import Change, problems_of
 from simulation.programs.slots import SlotJudge
 from simulation.programs.stories import Stories
@@ -32,6 +32,8 @@ class _Known:
     is_withdrawn: bool = False
     #: Process by the token of each attempt it claimed.
     claimed_by: dict[str, str] = field(default_factory=dict)
+    #: How often the process of the newest claim had been started.
+    starts: int = 0
     #: Longest time that the lease of a token was seen unrenewed, by a clock without error.
     lease_age: dict[str, float] = field(default_factory=dict)
 
@@ -40,7 +42,9 @@ class ProgramJudge:
     """Sees every revision of a run, every message of the queue, every slot and event, and what clients were told."""
 
     def __init__(self, deployment: Deployment, problems: Problems) -> None:
+        assert deployment.grid is not None
         self.deployment, self._loop, self._nats = deployment, deployment.loop, deployment.nats
+        self.grid = deployment.grid
         self.blame = problems.blame
         self.known: dict[str, _Known] = {}
         self.letter_ids: list[int] = []
@@ -50,6 +54,8 @@ class ProgramJudge:
         self._by_key: dict[str, str] = {}
         self.slots = SlotJudge(self)
         self._stories = Stories()
+        #: Runs and attempts of programs that were killed.
+        self._killed: set[tuple[str, int]] = set()
         #: Who sent the message that is taking effect.
         self.writer = ""
         self._skews: dict[str, float] = {}
@@ -76,7 +82,7 @@ class ProgramJudge:
         age = known.lease_age.get(token, 0.0)
         if known.run.attempt_id == token:
             age = max(age, time.time() - known.run.heartbeat_at)
-        return age + self._skews.get(process, 0.0) >= self.deployment.grid.exec_lease_fresh_sec
+        return age + self._skews.get(process, 0.0) >= self.grid.exec_lease_fresh_sec
 
     # What clients were told.
 
@@ -104,7 +110,7 @@ class ProgramJudge:
             stream.on_removed.append(self._on_unqueued)
         elif stream.name == _LETTERS:
             stream.on_stored.append(self._on_letter)
-        elif stream.name == self.deployment.grid.exec_events_stream:
+        elif stream.name == self.grid.exec_events_stream:
             stream.on_stored.append(lambda message: self._stories.add(message.data))
         self.slots.on_stream(stream)
 
@@ -135,17 +141,32 @@ class ProgramJudge:
             known.lease_age[old.attempt_id] = max(known.lease_age.get(old.attempt_id, 0.0), age)
         looks_old = old.attempt_id is not None and self.could_look_old(run.run_id, old.attempt_id, writer)
         change = Change(old, run, writer, known.claimed_by, looks_old, self.latest_clock(writer))
-        for problem in problems_of(change, self.deployment.grid):
+        for problem in problems_of(change, self.grid):
             self.blame(f"{problem} (written by {writer})", run.run_id)
         if run.attempt > old.attempt and run.attempt_id is not None:
+            if change.is_claim and old.status is RunState.RUNNING:
+                self._check_loss(known)
             known.claimed_by[run.attempt_id] = writer
+            known.starts = self._starts_of(writer)
         if run.is_terminal and not old.is_terminal:
             self._check_end(run)
+
+    def _starts_of(self, process: str) -> int:
+        service = self.deployment.services.get(process)
+        return 0 if service is None else service.starts
+
+    def _check_loss(self, known: _Known) -> None:
+        """GRID-56: an attempt is lost by a fault alone, however long its program runs and its files take."""
+        holder = known.claimed_by.get(known.run.attempt_id or "", "")
+        if self.deployment.trouble.is_free(holder) and self._starts_of(holder) == known.starts:
+            self.blame(f"{holder} lost an attempt without any fault", known.run.run_id)
 
     def _check_end(self, run: Run) -> None:
         """COMPLETED, and an exit code, come from the program alone; artifacts are stored before."""
         program = program_of(run)
         expected = Behaviour.of(run.params["args"]).report(run.attempt)
+        if (run.run_id, run.attempt) in self._killed:
+            expected = KILLED
         if run.status is RunState.COMPLETED and expected.status is not RunState.COMPLETED:
             self.blame("a program that fails is shown as completed", run.run_id)
         if run.status is not RunState.CANCELLED and program.exit_code not in {None, expected.exit_code}:
@@ -198,6 +219,11 @@ class ProgramJudge:
             self.blame(f"{worker_id} starts a program that is not recorded", run_id)
         else:
             self.slots.began(worker_id, known.run, attempt)
+
+    def host_died(self, run_id: str, attempt: int) -> None:
+        """Called in the worker when it hears of that."""
+        self._loop.record("program killed", run=run_id, attempt=attempt)
+        self._killed.add((run_id, attempt))
 
     # What must have come true.
 

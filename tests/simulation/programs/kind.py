@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from pyoco_server.grid_config import GridConfig
-from pyoco_server.loops.feeder import IndexFeeder
-from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.cpu import CpuUse
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.loops.programs.sweeper import ProgramSweeper
+from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.index.port import Index
-from simulation.deployment import Deployment
+from simulation.deployment import Deployment, Keeping, running
 from simulation.kind import Kind, Problems
 from simulation.programs.client import ProgramClient
 from simulation.programs.executor import SimulatedExecutor
@@ -29,14 +28,23 @@ class Programs(Kind):
         super().__init__(deployment, problems)
         deployment.grid = _settings(deployment)
         self.judge = ProgramJudge(deployment, problems)
-        deployment.lanes.append(self._lane)
-        deployment.duties.append(_sweeper)
+        deployment.in_worker.append(self._in_worker)
+        deployment.in_keeper.append(_in_keeper)
 
-    async def _lane(self, backend: Backend, worker_id: str) -> ProgramLane:
-        executor = SimulatedExecutor(lambda run_id, attempt: self.judge.began(worker_id, run_id, attempt))
+    @contextlib.asynccontextmanager
+    async def _in_worker(self, worker_id: str, worker: Worker, backend: Backend) -> AsyncIterator[None]:
+        executor = SimulatedExecutor(
+            self.deployment.new_host,
+            lambda run_id, attempt: self.judge.began(worker_id, run_id, attempt),
+            self.judge.host_died,
+        )
         lane = ProgramLane(backend, executor, worker_id, cpu=CpuUse(read=lambda: (0, 0)))
         await lane.start()
-        return lane
+        worker.add_lane(lane)
+        try:
+            yield
+        finally:
+            await lane.stop(0.0)
 
     def clients(self, until: float) -> list[Coroutine[Any, Any, None]]:
         loop = self.deployment.loop
@@ -65,5 +73,5 @@ def _settings(deployment: Deployment) -> GridConfig:
     )
 
 
-def _sweeper(backend: Backend, index: Index, feeder: IndexFeeder) -> Loop:
-    return ProgramSweeper(backend, index, feeder)
+def _in_keeper(keeping: Keeping) -> contextlib.AbstractAsyncContextManager[None]:
+    return running(ProgramSweeper(keeping.backend, keeping.index, keeping.feeder))

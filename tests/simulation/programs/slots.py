@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,8 @@ __all__ = ["SlotJudge"]
 _SLOTS, _CLIENTS = "KV_pyoco_exec_slots", "KV_pyoco_exec_clients"
 #: GRID-74: a slot that names no run is free after this time.
 _NAMELESS_SECONDS = 30.0
-#: A process may act on a cap for this long after it was changed: the longest fault of the process itself, which may
-#: stop between its decision and its write, or get no news of the change.
-_CAP_NEWS_SECONDS = 70.0
+#: A change of a cap is known everywhere after this, unless a fault delays messages or holds up a process.
+_NEWS_SECONDS = 1.0
 
 
 class SlotJudge:
@@ -31,8 +29,8 @@ class SlotJudge:
         self._judge = judge
         #: Value by key, of each slot that is held.
         self.held: dict[str, dict[str, Any]] = {}
-        #: (when it ended, cap) by client, of the caps before the one in force.
         self._caps: dict[str, int] = {}
+        #: (when it ended, cap) by client, of the caps before the one in force.
         self._caps_before: dict[str, deque[tuple[float, int]]] = {}
         #: (run, token) of each attempt that had a slot with its name in it.
         self._named: set[tuple[str, str]] = set()
@@ -46,18 +44,28 @@ class SlotJudge:
     def _on_cap(self, message: Message) -> None:
         client = message.subject.split(".", 2)[2]
         cap = json.loads(message.data)["cap"]
-        default = self._judge.deployment.grid.exec_default_cap
-        self._caps_before.setdefault(client, deque()).append((time.time(), self._caps.get(client, default)))
+        default = self._judge.grid.exec_default_cap
+        now = self._judge.deployment.loop.elapsed()
+        self._caps_before.setdefault(client, deque()).append((now, self._caps.get(client, default)))
         self._caps[client] = cap
         self._judge.deployment.loop.record("cap", client=client, cap=cap)
 
+    def told(self, client: str, cap: int, since: float) -> None:
+        """A client that asked for a cap since then was told that this one is in force (GRID-71)."""
+        if cap not in self._cap_since(client, since):
+            self._judge.blame(f"{client} was told a cap of {cap}, which is not in force")
+
+    def _cap_since(self, client: str, since: float) -> set[int]:
+        """The caps that were in force at some moment since then."""
+        now = self._caps.get(client, self._judge.grid.exec_default_cap)
+        return {now, *(cap for ended_at, cap in self._caps_before.get(client, ()) if ended_at >= since)}
+
     def _cap_of(self, client: str) -> int:
-        """The largest cap that a process may still believe in."""
-        before = self._caps_before.get(client, deque())
-        while before and before[0][0] < time.time() - _CAP_NEWS_SECONDS:
-            before.popleft()
-        now = self._caps.get(client, self._judge.deployment.grid.exec_default_cap)
-        return max([now, *(cap for _, cap in before)])
+        """GRID-72, GRID-76: the cap in force; the largest since the writer last was sure to have heard of all changes,
+        if a fault may have kept one from it."""
+        return max(
+            self._cap_since(client, self._judge.deployment.trouble.uninformed_since(self._judge.writer) - _NEWS_SECONDS)
+        )
 
     def _on_slot(self, message: Message) -> None:
         key = message.subject.split(".", 2)[2]

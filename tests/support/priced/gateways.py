@@ -323,7 +323,8 @@ def check_problem(answer: httpx.Response, reason: Reason, status: int | None = N
     body: dict[str, Any] = answer.json()
     more = body.keys() - MEMBERS
     assert body.keys() >= MEMBERS
-    assert more <= {"run_id", "errors"}
+    assert more <= {"run_id", "errors", "err_id", "price_usd"}
+    assert (more >= {"err_id", "price_usd"}) == (reason is Reason.RESERVATION_BELOW_PRICE)
     assert ("errors" in more) == (wanted == 422)
     assert (body["type"], body["title"]) == (problem_type(reason), title_of(reason))
     assert (body["status"], body["reason_code"]) == (wanted, reason.value)

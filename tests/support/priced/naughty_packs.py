@@ -43,6 +43,7 @@ def tells(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
             "trace_id": ctx.trace_id,
             "seconds_left": ctx.seconds_left,
             "min_reliability_score": ctx.min_reliability_score,
+            "reserved_usd_micros": ctx.reserved_usd_micros,
             "artifacts": dict(ctx.artifacts),
             "is_cancelled": ctx.cancelled.is_set(),
             "pid": os.getpid(),

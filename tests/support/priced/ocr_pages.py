@@ -112,7 +112,13 @@ def text_of(data: Any) -> str:
     return "\n".join(block["text"] for text in data["texts"] for block in text["blocks"])
 
 
-def context(files: dict[str, Path], *, seconds: float = 200.0, artifacts: dict[str, Any] | None = None) -> Context:
+def context(
+    files: dict[str, Path],
+    *,
+    seconds: float = 200.0,
+    artifacts: dict[str, Any] | None = None,
+    reserved_usd_micros: int = 1_000_000,
+) -> Context:
     return Context(
         run_id="5b0c6f7e-5a3f-4a3c-8f0e-1c3f6c1f2a10",
         tenant_id="acme",
@@ -120,5 +126,6 @@ def context(files: dict[str, Path], *, seconds: float = 200.0, artifacts: dict[s
         deadline=time.monotonic() + seconds,
         min_reliability_score=0.8,
         artifacts=artifacts or {},
+        reserved_usd_micros=reserved_usd_micros,
         files=files,
     )

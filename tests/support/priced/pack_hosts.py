@@ -31,6 +31,7 @@ def call(pack_type: str, inputs: dict[str, Any] | None = None, timebox_seconds: 
         trace_id="t_1",
         timebox_seconds=timebox_seconds,
         min_reliability_e4=8123,
+        reserved_usd_micros=250_000,
         artifacts={"include_markdown": True},
     )
 

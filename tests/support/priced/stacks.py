@@ -21,6 +21,9 @@ from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.finalize import Ending, Unfinished, claim_end, finish
 from pyoco_server.actions.priced.patience import NO_PATIENCE, Patience
+from pyoco_server.actions.priced.place_joint import place_joint
+from pyoco_server.actions.priced.place_split import place_split
+from pyoco_server.actions.priced.send import send
 from pyoco_server.actions.priced.start import PutBack, Skip, Started, start_run
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.core.priced.constants import PROFILE_VERSION
@@ -140,6 +143,13 @@ class Stack:
 
     async def submitted(self, ask: NewRun | None = None) -> PricedRun:
         return (await submit(self.priced, ask or an_ask())).run
+
+    async def stored_without_floor(self, ask: NewRun) -> PricedRun:
+        """As a version without SAFE-1 accepted it: its reservation may be below the price."""
+        placing = place_split if self.is_split else place_joint
+        async with placing(self.priced, ask) as placed:
+            await send(self.priced, placed.run, placed.run.updated_at)
+            return placed.run
 
     async def row(self, run_id: str) -> PricedRun:
         row = await self.priced.ledger.read(lambda tx: tx.runs.get(run_id))

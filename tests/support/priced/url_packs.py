@@ -46,7 +46,7 @@ def site(authority: Authority) -> Iterator[Site]:
         yield site
 
 
-def context(seconds: float = 200.0) -> Context:
+def context(seconds: float = 200.0, reserved_usd_micros: int = 1_000_000) -> Context:
     return Context(
         run_id="5b0c6f7e-5a3f-4a3c-8f0e-1c3f6c1f2a10",
         tenant_id="acme",
@@ -54,6 +54,7 @@ def context(seconds: float = 200.0) -> Context:
         deadline=time.monotonic() + seconds,
         min_reliability_score=0.8,
         artifacts={},
+        reserved_usd_micros=reserved_usd_micros,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,6 @@ from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import NotFound
-from pyoco_server.ports.budget.port import BudgetDamaged
 from pyoco_server.ports.ledger.port import Balances, JournalLine, LedgerTx, Spend
 from pyoco_server.ports.priced import Priced
 
@@ -37,20 +35,13 @@ class SpendView:
     steps: Sequence[Spend]
 
 
-async def list_budgets(priced: Priced, caller: Caller, after: str, limit: int) -> list[BudgetView]:
-    """By tenant id, from the one after `after` on; a caller with a tenant sees its own alone. Where the budget is
-    elsewhere, it is asked for all of them at once.
+async def list_budgets(priced: Priced, caller: Caller, after: str) -> list[BudgetView]:
+    """The caller's own, if its id comes after `after`; nothing for a caller without a key (SAFE-5).
 
-    O(journal entries of the tenants shown). Raises DependencyUnavailable.
+    O(journal entries of the tenant). Raises DependencyUnavailable.
     """
     own = caller.tenant_id
-    if own is not None:
-        return [await show_budget(priced, caller, own)] if own > after else []
-    views = await priced.ledger.read(lambda tx: [_view(tx, priced, each) for each in tx.tenants.all(after, limit)])
-    if priced.budget.joins_ledger:
-        return views
-    balances = await asyncio.gather(*(_spendable(priced, view.tenant_id) for view in views))
-    return [replace(view, balance_usd_micros=balance) for view, balance in zip(views, balances, strict=True)]
+    return [await show_budget(priced, caller, own)] if own is not None and own > after else []
 
 
 async def show_budget(priced: Priced, caller: Caller, tenant_id: str) -> BudgetView:
@@ -89,11 +80,12 @@ async def show_spend(priced: Priced, caller: Caller, tenant_id: str, span_second
 
 
 def _seen(tx: LedgerTx, caller: Caller, tenant_id: str) -> Tenant:
-    """The tenant, if this caller may know of it. What cannot be an id is not looked for: some databases choke on it."""
+    """The tenant, if the caller has a key of it, whatever the authentication mode (SAFE-5). What cannot be an id is not
+    looked for: some databases choke on it."""
     own = caller.tenant_id
-    tenant = tx.tenants.get(tenant_id) if is_tag(tenant_id) and own in (None, tenant_id) else None
-    if tenant is None and own != tenant_id:
+    if own is None or own != tenant_id:
         raise NotFound("there is no such tenant")
+    tenant = tx.tenants.get(tenant_id) if is_tag(tenant_id) else None
     return tenant or Tenant(tenant_id=tenant_id, display_name=tenant_id)
 
 
@@ -109,11 +101,3 @@ def _view(tx: LedgerTx, priced: Priced, tenant: Tenant) -> BudgetView:
         charged_usd_micros=sums.charged_usd_micros,
         credited_usd_micros=sums.credited_usd_micros,
     )
-
-
-async def _spendable(priced: Priced, tenant_id: str) -> int:
-    """Of a damaged balance nothing can be spent; it hides nobody else's, and the audit tells the alarm."""
-    try:
-        return await priced.budget.balance(tenant_id)
-    except BudgetDamaged:
-        return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyoco_server.actions.priced import facts
+from pyoco_server.actions.priced.below_price import accepted_before, is_below_price
 from pyoco_server.actions.priced.finalize import Finished, claim_end, finish
 from pyoco_server.actions.priced.intents import refund
 from pyoco_server.actions.priced.patience import BRIEF
@@ -45,9 +46,15 @@ async def submit(priced: Priced, ask: NewRun) -> Accepted:
       after the send               it runs; perhaps it is sent twice, and started once.
     The same holds for a caller that goes away: this may be cancelled anywhere.
 
-    Raises OverBudget (nothing changed), KeyReused, KeyBusy, SendFailed (ended and refunded, the key is free),
-    DependencyUnavailable (unknown; the same key again is safe).
+    A reservation below the price is refused before anything is written or the balance is read, unless the same
+    submission was accepted before.
+
+    Raises BelowPrice and OverBudget (nothing changed), KeyReused, KeyBusy, SendFailed (ended and refunded, the key is
+    free), DependencyUnavailable (unknown; the same key again is safe).
     """
+    if is_below_price(priced, ask):
+        placed = await accepted_before(priced, ask)
+        return Accepted(placed.run, placed.balance_usd_micros, placed.is_replayed)
     placing = place_joint if priced.hints is None else place_split
     async with placing(priced, ask) as placed:
         run = placed.run if placed.is_replayed else await _queue(priced, placed.run)

@@ -64,6 +64,8 @@ class Link:
         self._caller = Caller(Type.HELLO_CLIENT, listener.hello, settings.timers, settings.tls, _refusal)
         self._redirects: asyncio.Queue[NotLeader] = asyncio.Queue(maxsize=1)
         self._leaving: set[asyncio.Task[None]] = set()
+        #: Set once a door has accepted, or every door has been tried.
+        self.tried = asyncio.Event()
 
     async def run(self) -> None:
         """Until it is cancelled. Raises DoorUnreachable, and GridRefused when the first Hello is refused for good."""
@@ -73,6 +75,7 @@ class Link:
                 while session is not None:
                     session = await self._stay(session)
         finally:
+            self.tried.set()
             if self._leaving:
                 await asyncio.wait(self._leaving)
 
@@ -86,7 +89,11 @@ class Link:
             raise DoorUnreachable(f"no door answers within {waited} s at {doors}") from None
 
     async def _search(self) -> Session:
-        return await search(self._addresses, self._dial, self._pace.sleep)
+        return await search(self._addresses, self._dial, self._pause)
+
+    async def _pause(self, seconds: float) -> None:
+        self.tried.set()
+        await self._pace.sleep(seconds)
 
     def _learn(self, message: NotLeader) -> Address | None:
         """What a door that is not the one to ask says of others; the one to use next."""
@@ -105,6 +112,7 @@ class Link:
         """At this door until it is gone or sends us away. Returns the session at the door that it is at then."""
         self._redirects = asyncio.Queue(maxsize=1)
         self._listener.attached(session)
+        self.tried.set()
         reading = asyncio.create_task(self._read(session), name=f"read from {session.address}")
         successor: Session | None = None
         try:

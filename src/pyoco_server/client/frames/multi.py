@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import OrderedDict, deque
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 PENDING_MAX = 100_000
 #: Results whose files may still be asked for: which group has them.
 _ORIGINS_MAX = 100_000
+#: A new client waits for so long for groups that have not answered, once one has.
+_ALL_GROUPS_SECONDS = 2.0
 _AGENT = "pyoco-grid-client"
 
 
@@ -116,7 +119,9 @@ class GridMultiClient:
     # For the caller.
 
     async def connect(self) -> None:
-        """Return once a group is there. Raises GridRefused, DoorUnreachable when every one has said no for good."""
+        """Return once a group is connected and the others were tried, or had two seconds for it (FIND-15): jobs that
+        are submitted next are spread over all of them. Raises GridRefused, DoorUnreachable when every group has refused
+        for good."""
         for group in self._groups:
             self._spawn(self._keep(group), f"link to {group.name}")
         while not any(group.is_live for group in self._groups):
@@ -124,6 +129,11 @@ class GridMultiClient:
                 raise self._failure
             self._news.clear()
             await self._news.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ALL_GROUPS_SECONDS):
+                for group in self._groups:
+                    if group.state is not GroupState.CLOSED:
+                        await group.link.tried.wait()
 
     async def submit(self, request: JobRequest) -> asyncio.Future[JobResult]:
         """Take the job; the future is its result. A JobId that has none yet gives the same future again.

@@ -280,7 +280,7 @@ class ErrorMessage:
         return cls(
             code=fields.text("Code", _AGENT_MAX),
             message=fields.text("Message", _MESSAGE_MAX),
-            job_id=None if fields.get("JobId") is None else read_job_id(fields.get("JobId")),
+            job_id=None if fields.get("JobId") is None else read_job_id(fields.text("JobId")),
             retry=fields.flag("Retry"),
             retry_after_ms=fields.whole_or_none("RetryAfterMs", 0, _HOURS),
         )

@@ -64,12 +64,12 @@ class JobRequest:
     def read(cls, payload: bytes) -> Self:
         """Each member by its own rule; `ask` checks them together. Raises GridRefused, with the JobId if it is one."""
         fields = Fields.of(payload)
-        job_id = read_job_id(fields.get("JobId"))
+        job_id = read_job_id(fields.text("JobId"))
         try:
             return cls(
                 job_id=job_id,
-                client_id=check_client_id(fields.get("ClientId")),
-                exec_name=check_exec_name(fields.get("ExecName")),
+                client_id=check_client_id(fields.text("ClientId")),
+                exec_name=check_exec_name(fields.text("ExecName")),
                 args=fields.texts("Args", ARGS_MAX),
                 files=_read_files(fields),
                 timeout_sec=fields.number_or_none("TimeoutSec", 1, TIMEOUT_MAX),
@@ -138,8 +138,8 @@ class AssignJob:
         if timeout is None:
             raise bad_field("TimeoutSec", "is missing")
         return cls(
-            job_id=read_job_id(fields.get("JobId")),
-            client_id=check_client_id(fields.get("ClientId")),
+            job_id=read_job_id(fields.text("JobId")),
+            client_id=check_client_id(fields.text("ClientId")),
             exec_name=fields.text("ExecName", _NAME_MAX),
             args=fields.texts("Args", ARGS_MAX),
             files=_read_files(fields),
@@ -178,7 +178,7 @@ class SubmitAck:
         if status not in _STATES:
             raise bad_field("Status", "is not a status of a run")
         return cls(
-            job_id=read_job_id(fields.get("JobId")),
+            job_id=read_job_id(fields.text("JobId")),
             run_id=fields.text("RunId", _NAME_MAX),
             status=RunState(status),
             duplicate=fields.flag("Duplicate"),
@@ -205,7 +205,7 @@ class Settled:
         if outcome not in ("recorded", "stale"):
             raise bad_field("Outcome", "must be recorded or stale")
         return cls(
-            job_id=read_job_id(fields.get("JobId")), token=fields.text("Token", TOKEN_CHARACTERS_MAX), outcome=outcome
+            job_id=read_job_id(fields.text("JobId")), token=fields.text("Token", TOKEN_CHARACTERS_MAX), outcome=outcome
         )
 
 
@@ -225,7 +225,7 @@ class CancelJob:
         """Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
-            job_id=read_job_id(fields.get("JobId")),
+            job_id=read_job_id(fields.text("JobId")),
             reason=fields.text_or_none("Reason", _NAME_MAX),
             token=fields.text_or_none("Token", TOKEN_CHARACTERS_MAX),
         )

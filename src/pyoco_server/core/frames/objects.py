@@ -38,7 +38,7 @@ class ObjectGet:
         """Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
-            job_id=read_job_id(fields.get("JobId")),
+            job_id=read_job_id(fields.text("JobId")),
             name=fields.text("Name", _NAME_MAX),
             offset=fields.whole("Offset", 0),
         )
@@ -70,7 +70,7 @@ class ObjectAck:
         """Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
-            job_id=read_job_id(fields.get("JobId")),
+            job_id=read_job_id(fields.text("JobId")),
             name=fields.text("Name", _NAME_MAX),
             received=fields.whole("Received", 0),
             done=fields.flag("Done"),
@@ -121,7 +121,7 @@ class BinaryPart:
         if start > len(payload):
             raise GridRefused(Code.BAD_OBJECT, "the meta passes the end of the part")
         fields = Fields.of(payload[_META_SIZE.size : start])
-        job_id = read_job_id(fields.get("JobId"))
+        job_id = read_job_id(fields.text("JobId"))
         try:
             part = cls._of(fields, job_id, payload[start:])
             part._check()

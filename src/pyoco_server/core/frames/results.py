@@ -139,7 +139,7 @@ class JobResult:
     def read(cls, payload: bytes) -> Self:
         """A Result. Raises GridRefused, with the JobId once it is known."""
         fields = Fields.of(payload)
-        job_id = read_job_id(fields.get("JobId"))
+        job_id = read_job_id(fields.text("JobId"))
         try:
             return cls._of(fields, job_id)
         except GridRefused as error:
@@ -165,8 +165,8 @@ class JobResult:
         reference = fields.get("OutputRef")
         return cls(
             job_id=job_id,
-            client_id=check_client_id(fields.get("ClientId")),
-            exec_name=check_exec_name(fields.get("ExecName")),
+            client_id=check_client_id(fields.text("ClientId")),
+            exec_name=check_exec_name(fields.text("ExecName")),
             status=_read_status(fields),
             stdout=fields.text("Stdout"),
             stderr=fields.text("Stderr"),

@@ -23,6 +23,6 @@ METRICS: Final[Mapping[str, Callable[[str, str], bool]]] = {
 
 
 def score_text(passed: int, total: int) -> str:
-    """`passed` of `total` with four decimals, rounded down: 1.0000 is all of them and nothing less."""
-    whole, rest = divmod(passed * 10_000 // total, 10_000)
+    """`passed` of `total` with four decimals, rounded down: 1.0000 is all of them and nothing less. 0.0000 of none."""
+    whole, rest = divmod(passed * 10_000 // max(total, 1), 10_000)
     return f"{whole}.{rest:04d}"

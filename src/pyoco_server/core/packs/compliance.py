@@ -57,4 +57,5 @@ COMPLIANCE: Final = PackSpec(
             "rules": Member(many(_rule, 1, RULES_MAX), is_required=True),
         }
     ),
+    price=lambda _, prices: prices.compliance.of(1),
 )

@@ -6,14 +6,12 @@ from typing import Final
 
 from pyoco_server.core.packs.spec import Member, Members, PackSpec, choice, text
 
-__all__ = ["CONTEXT_LENGTH_MAX", "DECISION", "DECISION_COST_USD_MICROS", "MODES", "QUESTION_LENGTH_MAX"]
+__all__ = ["CONTEXT_LENGTH_MAX", "DECISION", "MODES", "QUESTION_LENGTH_MAX"]
 
 QUESTION_LENGTH_MAX: Final = 8_000
 CONTEXT_LENGTH_MAX: Final = 100_000
 #: The first is what is meant when nothing is said.
 MODES: Final = ("brief", "full")
-#: PRICED-127: fixed.
-DECISION_COST_USD_MICROS: Final = 50_000
 
 DECISION: Final = PackSpec(
     name="decision",
@@ -25,4 +23,5 @@ DECISION: Final = PackSpec(
             "mode": Member(choice(MODES)),
         }
     ),
+    price=lambda _, prices: prices.decision.of(1),
 )

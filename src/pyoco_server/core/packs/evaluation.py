@@ -36,4 +36,5 @@ EVAL: Final = PackSpec(
             ),
         }
     ),
+    price=lambda inputs, prices: prices.eval.of(len(inputs["cases"])),
 )

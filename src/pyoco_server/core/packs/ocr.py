@@ -75,4 +75,6 @@ OCR: Final = PackSpec(
     ),
     beyond=_own_files_alone,
     files=_keys,
+    # How many pages the images have is known when they are read.
+    price=lambda _, prices: prices.ocr.of(1),
 )

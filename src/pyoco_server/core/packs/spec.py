@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyoco_server.core.packs.prices import RESERVATION_MIN_USD_MICROS, Prices
 from pyoco_server.errors import Problem
 
 __all__ = ["Check", "Here", "Member", "Members", "PackSpec", "choice", "flag", "is_pack_name", "text", "whole"]
@@ -39,6 +40,10 @@ def _no_files(_: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+def _unknown_price(_: Mapping[str, Any], __: Prices) -> int:
+    return 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackSpec:
     """One pack, as gateway and worker know it. What executes it is loaded in processes of its own alone."""
@@ -55,11 +60,17 @@ class PackSpec:
     files: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_files
     #: It shares no process with other packs: it is somebody else's code, or heavy.
     has_own_process: bool = True
+    #: What valid inputs cost at least, in micros of a US dollar, as far as it is known before the pack is executed.
+    price: Callable[[Mapping[str, Any], Prices], int] = _unknown_price
 
     def check(self, inputs: object, here: Here) -> tuple[Problem, ...]:
         """What is wrong with these inputs, all of it; the places are paths within them. O(size)."""
         problems = self.inputs(inputs)
         return problems if problems or not isinstance(inputs, dict) else self.beyond(inputs, here)
+
+    def least_reservation(self, inputs: Mapping[str, Any], prices: Prices) -> int:
+        """The smallest reservation that is accepted for these valid inputs, in micros of a US dollar (SAFE-1)."""
+        return max(RESERVATION_MIN_USD_MICROS, self.price(inputs, prices))
 
 
 @dataclass(frozen=True)

@@ -51,4 +51,6 @@ URL: Final = PackSpec(
         }
     ),
     beyond=_protected,
+    # To how many URLs a connection is attempted is known when they are fetched.
+    price=lambda _, prices: prices.url.of(1),
 )

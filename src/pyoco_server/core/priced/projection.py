@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyoco_server.core.priced.money import usd_exact, usd_up
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.priced.states import Actor, At, Money, Stage, Status
-from pyoco_server.core.run import ERROR_LENGTH_MAX, GATEWAY, KEEPER, OPERATOR, PACK, Run
+from pyoco_server.core.run import ERROR_LENGTH_MAX, GATEWAY, KEEPER, OPERATOR, PACK, Caller, Run
 from pyoco_server.core.states import RunState
 
-__all__ = ["TAG", "is_over", "line_of", "project", "version_of"]
+__all__ = ["TAG", "is_over", "is_withheld", "line_of", "project", "redacted", "version_of"]
 
 #: Priced runs have a queue of their own; no worker asks for them by tag, and a flow may have the same one.
 TAG = "packs"
@@ -123,6 +124,27 @@ def _is_word(value: Any) -> bool:
 
 def _is_amount(value: Any) -> bool:
     return type(value) is int and value.bit_length() < 64
+
+
+#: What a list shows of a priced run to a caller without a key of its tenant (SAFE-5).
+_PUBLIC = ("run_id", "kind", "status", "submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time")
+
+
+def is_withheld(caller: Caller, kind: str, tenant_id: str | None) -> bool:
+    """Whether this is a priced run and the caller has no key of its tenant, in every authentication mode (SAFE-5).
+
+    Such a run is not found by its id; lists show it `redacted`.
+    """
+    return kind == PACK and (caller.tenant_id is None or caller.tenant_id != tenant_id)
+
+
+def redacted(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """The public members of a priced run; `shown` is its snapshot or its line in a list."""
+    public = {name: shown[name] for name in _PUBLIC if shown.get(name) is not None}
+    pack_type = shown.get("pack_type")
+    if _is_word(pack_type):
+        public["pack_type"] = pack_type
+    return public | {"redacted": True}
 
 
 def version_of(shown: Run) -> int:

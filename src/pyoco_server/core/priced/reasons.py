@@ -28,6 +28,7 @@ class Reason(StrEnum):
     IDEMPOTENCY_IN_PROGRESS = "IDEMPOTENCY_IN_PROGRESS"
     RUN_RETENTION_EXPIRED = "RUN_RETENTION_EXPIRED"
     VALIDATION_FAILED = "VALIDATION_FAILED"
+    RESERVATION_BELOW_PRICE = "RESERVATION_BELOW_PRICE"
     RATE_LIMITED = "RATE_LIMITED"
     #: Both: the answer to a submit, and what became of its run.
     QUEUE_ENQUEUE_FAILED = "QUEUE_ENQUEUE_FAILED"
@@ -50,6 +51,7 @@ HTTP_STATUS: Final[dict[Reason, int]] = {
     Reason.IDEMPOTENCY_IN_PROGRESS: 409,
     Reason.RUN_RETENTION_EXPIRED: 410,
     Reason.VALIDATION_FAILED: 422,
+    Reason.RESERVATION_BELOW_PRICE: 422,
     Reason.RATE_LIMITED: 429,
     Reason.QUEUE_ENQUEUE_FAILED: 503,
     Reason.DEPENDENCY_UNAVAILABLE: 503,
@@ -87,6 +89,7 @@ _TITLES: Final[dict[Reason, str]] = {
     Reason.IDEMPOTENCY_IN_PROGRESS: "A submission with this idempotency key is under way",
     Reason.RUN_RETENTION_EXPIRED: "The run is no longer kept",
     Reason.VALIDATION_FAILED: "The request is not valid",
+    Reason.RESERVATION_BELOW_PRICE: "The reservation is below the price",
     Reason.RATE_LIMITED: "Too many requests",
     Reason.QUEUE_ENQUEUE_FAILED: "The run could not be queued",
     Reason.DEPENDENCY_UNAVAILABLE: "A part of the service is not available",

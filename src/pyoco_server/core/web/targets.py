@@ -32,6 +32,7 @@ class Discard(StrEnum):
     PORT_NOT_ALLOWED = "PORT_NOT_ALLOWED"
     OVER_MAX_URLS = "OVER_MAX_URLS"
     TIMEBOX = "TIMEBOX"
+    BUDGET = "BUDGET"
 
 
 @dataclass(frozen=True)

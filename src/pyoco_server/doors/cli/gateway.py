@@ -93,6 +93,11 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser also reports the trailer fields of a chunked body, which uvicorn would add to the headers."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()

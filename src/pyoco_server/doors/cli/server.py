@@ -26,10 +26,27 @@ _dashboard_lang = click.option(
 )
 
 
-@click.group(cls=Group, example="pyoco-server up --with-examples", context_settings={"max_content_width": 110})
+@click.group(
+    cls=Group,
+    example="pyoco-server up --with-examples",
+    context_settings={"max_content_width": 110},
+    invoke_without_command=True,
+)
 @click.version_option(package_name="pyoco-server")
-def cli() -> None:
-    """Ask for work over HTTP, and it runs, once, somewhere, while you watch."""
+@_dashboard_lang
+@click.pass_context
+def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
+    """Ask for work over HTTP, and it runs, once, somewhere, while you watch.
+
+    Without a command, `--dashboard-lang` starts the gateway.
+    """
+    if context.invoked_subcommand is None:
+        if dashboard_lang is None:
+            context.fail("Missing command.")
+        return int(context.invoke(gateway, dashboard_lang=dashboard_lang))
+    if dashboard_lang is not None:
+        context.default_map = {name: {"dashboard_lang": dashboard_lang} for name in ("up", "gateway")}
+    return None
 
 
 @cli.command(example="pyoco-server up --with-examples\npyoco-server up --port 9000 --flow-resolver my_flows:resolve")

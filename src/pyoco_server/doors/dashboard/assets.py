@@ -25,8 +25,8 @@ MEDIA_TYPES = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-#: The page's template. It is served as `/`, with the settings in it, and not as an asset.
-PAGE = "index.html"
+#: The templates of the pages at `/` and `/docs`. They are served with the settings in them, and not as assets.
+PAGE, DOCS = "index.html", "docs.html"
 #: Their addresses begin with this and the version: `v-<version>/main.js`.
 _VERSIONED = "v-"
 #: Of a digest: a change that keeps all of these does not happen.
@@ -59,6 +59,8 @@ class Assets:
     files: dict[str, Asset] = field(default_factory=dict)
     #: The page's template; None when the dashboard is not installed.
     template: str | None = None
+    #: That of the page about the API; None likewise.
+    docs: str | None = None
     #: Another one whenever any file is another one.
     version: str = ""
 
@@ -91,11 +93,11 @@ def read_assets(folder: Path) -> Assets:
     except OSError as error:
         log.warning("the dashboard's files cannot be read; there is none", error=error)
         return Assets()
-    template = contents.pop(PAGE, None)
+    pages = {name: content.decode() for name in (PAGE, DOCS) if (content := contents.pop(name, None)) is not None}
     files = {name: make_asset(content, MEDIA_TYPES[_suffix(name)]) for name, content in contents.items()}
     lines = "".join(f"{asset.digest} {name}\n" for name, asset in files.items())
     version = hashlib.sha256(lines.encode()).hexdigest()[:_DIGITS]
-    return Assets(files, None if template is None else template.decode(), version)
+    return Assets(files, pages.get(PAGE), pages.get(DOCS), version)
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:

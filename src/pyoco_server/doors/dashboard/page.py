@@ -14,8 +14,8 @@ from pyoco_server.doors.dashboard.assets import MEDIA_TYPES, Asset, Assets, make
 
 __all__ = ["MAIN", "Dashboard", "imports_of", "open_dashboard"]
 
-#: What the page begins with.
-MAIN = "main.js"
+#: What the dashboard and the page about the API begin with.
+MAIN, DOCS_MAIN = "main.js", "docs.js"
 #: What the template has where the gateway writes something.
 _HTML, _STATIC, _PRELOAD = '<html lang="en" data-pyoco>', "{{static}}", "<!-- modulepreload -->"
 #: `import x, { y as z } from "./a.js"`, `export * from "./a.js"` and `import "./a.js"`, over several lines or one.
@@ -29,6 +29,8 @@ class Dashboard:
     #: None: not installed (FLOW-244).
     page: Asset | None
     assets: Assets
+    #: The page about the API; None: not installed.
+    docs: Asset | None = None
 
 
 _packaged = functools.cache(read_assets)
@@ -40,14 +42,21 @@ def open_dashboard(config: NatsBackendConfig, version: str, folder: Path | None 
     Never raises for files that are missing (FLOW-246).
     """
     assets = read_assets(folder) if folder is not None else _packaged(Path(__file__).with_name("static"))
-    if assets.template is None:
-        return Dashboard(None, assets)
+    opening = _opening(config, version)
+    page, docs = _filled(assets, assets.template, opening, MAIN), _filled(assets, assets.docs, opening, DOCS_MAIN)
+    return Dashboard(page, assets, docs)
+
+
+def _filled(assets: Assets, template: str | None, opening: str, main: str) -> Asset | None:
+    """The template, with the settings, and with the modules that `main` needs. None: there is no such page."""
+    if template is None:
+        return None
     text = (
-        assets.template.replace(_HTML, _opening(config, version), 1)
-        .replace(_PRELOAD, _preloads(assets), 1)
+        template.replace(_HTML, opening, 1)
+        .replace(_PRELOAD, _preloads(assets, main), 1)
         .replace(_STATIC, _address(assets))
     )
-    return Dashboard(make_asset(text.encode(), MEDIA_TYPES[".html"]), assets)
+    return make_asset(text.encode(), MEDIA_TYPES[".html"])
 
 
 def _opening(config: NatsBackendConfig, version: str) -> str:
@@ -70,18 +79,18 @@ def _address(assets: Assets) -> str:
     return f"static/{assets.folder}"
 
 
-def _preloads(assets: Assets) -> str:
+def _preloads(assets: Assets, main: str) -> str:
     """All modules at once: otherwise a browser learns of each only after it has read the one that asks for it."""
-    links = [f'<link rel="modulepreload" href="{_address(assets)}/{html.escape(name)}">' for name in imports_of(assets)]
-    return "\n".join(links)
+    names = (html.escape(name) for name in imports_of(assets, main))
+    return "\n".join(f'<link rel="modulepreload" href="{_address(assets)}/{name}">' for name in names)
 
 
-def imports_of(assets: Assets) -> list[str]:
-    """The modules that the page's first one needs, directly or not, each once, those that are needed first in front.
+def imports_of(assets: Assets, main: str = MAIN) -> list[str]:
+    """The modules that a page's first one needs, directly or not, each once, those that are needed first in front.
 
     Found by looking for `import` at the beginning of a line. One that is missed costs a round trip, nothing else.
     """
-    found, at = [MAIN], 0
+    found, at = [main], 0
     while at < len(found):
         asset = assets.files.get(found[at])
         text = "" if asset is None else asset.content.decode()

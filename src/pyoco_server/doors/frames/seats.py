@@ -35,8 +35,8 @@ class Seated(Protocol):
 class WorkerSeat:
     """One credit of one worker, reserved."""
 
-    def __init__(self, worker: Seated, give_back: Callable[[], None]) -> None:
-        self._worker, self._give_back = worker, give_back
+    def __init__(self, worker: Seated, give_back: Callable[[], None], serve: Callable[[], None]) -> None:
+        self._worker, self._give_back, self._serve = worker, give_back, serve
         self.worker_id = worker.worker_id
 
     def give_back(self) -> None:
@@ -44,6 +44,7 @@ class WorkerSeat:
         self._give_back()
 
     async def start(self, attempt: Attempt) -> None:
+        self._serve()
         await self._worker.hand_over(attempt)
 
 
@@ -59,9 +60,12 @@ class WorkerSeats:
         self._credits: dict[Seated, int] = {}
         self._numbers: dict[Seated, int] = {}
         self._joined = 0
-        #: Of each program: the workers whose patterns match, by number, and the number of the last one served.
+        #: Of each program: the workers whose patterns match, by number.
         self._able: dict[str, list[Seated]] = {}
-        self._last: dict[str, int] = {}
+        #: Of each program: the worker that was served last, then those of the seats reserved since, oldest first. Seats
+        #: may be given back in any order.
+        self._turns: dict[str, dict[int, int]] = {}
+        self._reserved = 0
         self._is_closed = False
 
     def add(self, worker: Seated) -> None:
@@ -96,23 +100,29 @@ class WorkerSeats:
         if self._is_closed:
             return None
         able = self._able_of(exec_name)
-        start = bisect_right(able, self._last.get(exec_name, 0), key=self._numbers.__getitem__)
+        last = next(reversed(self._turns.get(exec_name, {}).values()), 0)
+        start = bisect_right(able, last, key=self._numbers.__getitem__)
         for worker in (*able[start:], *able[:start]):
             if self._credits[worker] > 0 and worker.is_open and self._may_run(worker.worker_id, exec_name):
                 return self._reserve(worker, exec_name)
         return None
 
     def _reserve(self, worker: Seated, exec_name: str) -> WorkerSeat:
-        number, before = self._numbers[worker], self._last.get(exec_name, 0)
+        turns = self._turns.setdefault(exec_name, {})
+        self._reserved += 1
+        reservation = self._reserved
+        turns[reservation] = self._numbers[worker]
         self._credits[worker] -= 1
-        self._last[exec_name] = number
 
         def give_back() -> None:
             self.add_credits(worker, 1)
-            if self._last.get(exec_name) == number:
-                self._last[exec_name] = before
+            turns.pop(reservation, None)
 
-        return WorkerSeat(worker, give_back)
+        def serve() -> None:
+            for each in [each for each in turns if each < reservation]:
+                del turns[each]
+
+        return WorkerSeat(worker, give_back, serve)
 
     def serves(self, exec_name: str) -> bool:
         """Whether somebody could run it, now or once there is a credit."""
@@ -125,6 +135,6 @@ class WorkerSeats:
         if able is None:
             if len(self._able) >= _EXECS_MAX:
                 self._able.clear()
-                self._last.clear()
+                self._turns.clear()
             able = self._able[exec_name] = [worker for worker in self._numbers if worker.accepts(exec_name)]
         return able

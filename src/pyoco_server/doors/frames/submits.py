@@ -17,7 +17,7 @@ LARGE_BYTES = 256 * 1024
 def read_submit(frame: Frame, client_id: str) -> JobRequest:
     """The job, which must be this client's. Raises GridRefused. The subject first: it is there before the payload."""
     exec_name = exec_of_submit(frame.subject)
-    if exec_name is None:
+    if exec_name is None or "." in exec_name:
         raise GridRefused(Code.BAD_SUBJECT, "the subject of a SubmitJob is job.submit.<ExecName>")
     check_exec_name(exec_name)
     request = JobRequest.read(frame.payload)

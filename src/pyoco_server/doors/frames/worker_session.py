@@ -12,11 +12,13 @@ from pyoco_server.actions.programs.reattach import reattach
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import CancelJob, Credit, Heartbeat, HelloAck, HelloWorker
 from pyoco_server.core.frames.subjects import assign_subject, can_match_assign, matches
+from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.frames.acks import Acks
 from pyoco_server.doors.frames.assigning import Assigning
+from pyoco_server.doors.frames.faults import error_frame
 from pyoco_server.doors.frames.guard import Visitor
 from pyoco_server.doors.frames.receiving import Receiving
 from pyoco_server.doors.frames.submits import LARGE_BYTES
@@ -74,7 +76,7 @@ class WorkerSide:
         that it can be attached here (GRID-39)."""
         house = session.house
         while (older := house.workers.get(hello.worker_id)) is not None:
-            house.tasks.spawn(older.session.leave("worker_replaced"))
+            house.tasks.spawn(older.session.leave("worker_replaced", _replaced(hello.worker_id)))
             await older.session.over.wait()
         side = house.workers[hello.worker_id] = cls(session, visitor, hello)
         ack = HelloAck(
@@ -269,3 +271,9 @@ def _read_beat(payload: bytes, group: str) -> tuple[Heartbeat, list[str]]:
     """With the run of each job that it lists."""
     beat = Heartbeat.read(payload)
     return beat, [run_id_of(each.job_id, group) for each in beat.running]
+
+
+def _replaced(worker_id: str) -> Frame:
+    """SAFE-17: why the connection is closed, and how long to wait. Two workers of one id would replace each other."""
+    text = f"another connection of worker {worker_id} has taken its place; each worker needs an id of its own"
+    return error_frame(GridRefused(Code.TOO_MANY_CONNECTIONS, text))

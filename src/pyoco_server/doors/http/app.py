@@ -107,7 +107,8 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
                 await agent_sessions.stop()
                 await state.stop()
 
-    app = Gateway(title="pyoco-server", version=RELEASE, lifespan=lifespan, redoc_url=None)
+    # The framework's own pages about the API load code from elsewhere; ours is among the operations.
+    app = Gateway(title="pyoco-server", version=RELEASE, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.operations = OPERATIONS  # with their meters
     # Listed for whoever looks at `app.routes`; the guard reaches the endpoints by a shorter way.
     for operation in OPERATIONS:

@@ -47,7 +47,7 @@ _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 async def get_budgets(request: Request) -> Response:
     asked = request.query_params
     limit, after = _whole(asked, "limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX), _after(asked)
-    views = await list_budgets(priced_of(request), caller_of(request), after, limit)
+    views = await list_budgets(priced_of(request), caller_of(request), after)
     next_after = views[-1].tenant_id if len(views) == limit else None
     return json_answer({"budgets": [_budget(view) for view in views], "next_after": next_after})
 
@@ -222,7 +222,7 @@ _TENANT: dict[str, Any] = {
     "in": "path",
     "required": True,
     "schema": schemas.TEXT,
-    "description": "Whose money. With authentication on, only the caller's own is there.",
+    "description": "Whose money. Only the tenant of the API key is there, also with authentication off.",
 }
 
 

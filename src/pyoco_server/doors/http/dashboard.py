@@ -1,4 +1,4 @@
-"""`GET /` and `GET /static/{path}`: the dashboard's page and its files."""
+"""`GET /`, `GET /docs` and `GET /static/{path}`: the dashboard, the page about the API, and their files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from pyoco_server.doors.dashboard.assets import MEDIA_TYPES, Asset
 from pyoco_server.doors.dashboard.page import Dashboard
 from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.html_headers import HTML_HEADERS
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
 from pyoco_server.errors import NotFound
@@ -22,62 +23,20 @@ _FRESH = "no-cache"
 #: The version is in the address: what is there never changes.
 _FOR_EVER = "public, max-age=31536000, immutable"
 
-#: Our own files and our own API, and nothing else. What a run or a worker says cannot become code (FLOW-259).
-_CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "font-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
-#: What the page will never ask a browser for.
-_UNUSED = (
-    "accelerometer",
-    "autoplay",
-    "browsing-topics",
-    "camera",
-    "display-capture",
-    "encrypted-media",
-    "fullscreen",
-    "geolocation",
-    "gyroscope",
-    "hid",
-    "idle-detection",
-    "local-fonts",
-    "magnetometer",
-    "microphone",
-    "midi",
-    "payment",
-    "picture-in-picture",
-    "publickey-credentials-get",
-    "screen-wake-lock",
-    "serial",
-    "usb",
-    "xr-spatial-tracking",
-)
-_HEADERS = {
-    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED),
-    "Vary": "Accept-Encoding",
-}
+_HEADERS = HTML_HEADERS | {"Vary": "Accept-Encoding"}
 
 
 async def get_dashboard(request: Request) -> Response:
     """FLOW-244, FLOW-246"""
     page = _dashboard_of(request).page
+    if page is None:
+        raise NotFound("the dashboard's files are not installed")
+    return _answer(request, page, _FRESH)
+
+
+async def get_docs(request: Request) -> Response:
+    """SAFE-10: a page of our own, since the framework's loads its code from elsewhere."""
+    page = _dashboard_of(request).docs
     if page is None:
         raise NotFound("the dashboard's files are not installed")
     return _answer(request, page, _FRESH)
@@ -137,6 +96,17 @@ OPERATIONS: tuple[Operation, ...] = (
         more_answers=_NOT_MODIFIED,
         errors=(404,),
         open=True,
+        tags=("dashboard",),
+    ),
+    Operation(
+        method="GET",
+        path="/docs",
+        endpoint=get_docs,
+        summary="Open the page about this API",
+        description="Shows every request of `/openapi.json`, and sends them. It loads nothing from elsewhere.",
+        answer={"description": "The page.", "content": {"text/html": {"schema": schemas.TEXT}}},
+        more_answers=_NOT_MODIFIED,
+        errors=(404,),
         tags=("dashboard",),
     ),
     Operation(

@@ -16,11 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pyoco_server.actions.authenticate import NOBODY, authenticate, authenticate_payer
+from pyoco_server.actions.authenticate import authenticate, authenticate_payer
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.answers import error_answer, plain_error
+from pyoco_server.doors.http.browsers import foreign_origin, is_of_browser, shown_value, simple_request
 from pyoco_server.doors.http.event_stream import server_is_stopping
-from pyoco_server.doors.http.hosts import answers_to, host_name
+from pyoco_server.doors.http.hosts import answers_to
+from pyoco_server.doors.http.html_headers import with_html_headers
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1.limits import admit
@@ -118,18 +120,13 @@ def _matches(
 
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-#: A browser sends the second with every change a page asks for, and the first where it trusts the address.
-_OF_A_PAGE = frozenset({b"sec-fetch-site", b"origin"})
-
-#: How much of a name that somebody sent is told again: no host name is longer.
-_SHOWN_MAX = 253
-
 OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Guard:
     """Closed unless listed as open: a path nobody thought of asks for a key (FLOW-45, FLOW-46). Under `/v1`
-    and at `/mcp/`, where money is at stake, also while authentication is off (PRICED-170)."""
+    and at `/mcp/`, where money is at stake, also while authentication is off (PRICED-170). A valid key counts in every
+    mode: what priced runs and budgets show depends on it (SAFE-5)."""
 
     def __init__(self, app: ASGIApp, operations: tuple[Operation, ...], on_error: OnError) -> None:
         self._app, self._on_error = app, on_error
@@ -140,6 +137,7 @@ class Guard:
         self._open_below = tuple(operation.path.rpartition("{")[0] for operation in opened if operation.tail)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = with_html_headers(send)
         refusal = _misfit(scope) or _misnamed(scope) or (None if scope["method"] in _SAFE else _refusal(scope))
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -147,17 +145,14 @@ class Guard:
         found = self._table.find(scope["method"], scope)
         if not self._is_open(scope["path"], found):
             state: State = scope["app"].state.gateway
-            if state.backend.config.http_auth_mode == "none" and not is_of_payers(scope["path"]):
-                scope["caller"] = NOBODY
-            else:
-                try:
-                    scope["caller"] = await _admit(state, scope)
-                except asyncio.CancelledError as error:
-                    await _stopping(scope, error)(scope, receive, send)
-                    return
-                except PyocoError as error:
-                    await _no(scope, error)(scope, receive, send)
-                    return
+            try:
+                scope["caller"] = await _admit(state, scope)
+            except asyncio.CancelledError as error:
+                await _stopping(scope, error)(scope, receive, send)
+                return
+            except PyocoError as error:
+                await _no(scope, error)(scope, receive, send)
+                return
         if found is None:
             await self._pass_on(scope, receive, send)
             return
@@ -227,30 +222,28 @@ def _misnamed(scope: Scope) -> Response | None:
     strangers = [value for name, value in scope["headers"] if name == b"host" and not answers_to(hosts, value)]
     if not strangers:
         return None
-    log.info("refused a request for another host", path=logged_path(scope["path"]), host=_shown(strangers[0]))
+    log.info("refused a request for another host", path=logged_path(scope["path"]), host=shown_value(strangers[0]))
     error = HostRefused()
     return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
 
 
 def _refusal(scope: Scope) -> Response | None:
-    """The answer to a browser that may not do this, by what it says of itself: no page can change these headers, nor
-    leave them out. A program sends none of them and is not meant: it shows a key, or is trusted like every other.
-    """
+    """The answer to a change that a browser may not make; None: it may, or a program sent the request (SAFE-10)."""
     told: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several with one name the first counts
-    crossing = _crossing(told)
-    if crossing is not None:
-        # Somebody's page tries to use a server that trusts whoever reaches it.
-        log.info("refused a request from another site's page", path=logged_path(scope["path"]), detail=crossing)
-        if is_of_payers(scope["path"]):
-            return answer_error(scope, DashboardReadOnly(crossing))
-        return plain_error(403, crossing, 2)
+    if not is_of_browser(told):
+        return None
+    path = logged_path(scope["path"])
     state: State = scope["app"].state.gateway
-    if state.backend.config.dashboard_read_only and not _OF_A_PAGE.isdisjoint(told):
+    fault = foreign_origin(told)
+    if fault is None and state.backend.config.dashboard_read_only:
         error = DashboardReadOnly()
-        path = logged_path(scope["path"])
         log.info("refused a change from a browser: the dashboard is read-only", path=path, error=error)
         return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
-    return None
+    fault = fault or simple_request(told)
+    if fault is None:
+        return None
+    log.info("refused a change from a browser", path=path, detail=fault)
+    return answer_error(scope, DashboardReadOnly(fault)) if is_of_payers(scope["path"]) else plain_error(403, fault, 2)
 
 
 def _no(scope: Scope, error: PyocoError) -> Response:
@@ -259,37 +252,6 @@ def _no(scope: Scope, error: PyocoError) -> Response:
         return answer_error(scope, error)
     log.info("refused at the entrance", path=scope["path"], error=error)
     return error_answer(error)
-
-
-def _crossing(told: dict[bytes, bytes]) -> str | None:
-    """What is wrong with a request from another site's page; None: it is not from one.
-
-    A browser says so itself where it trusts the address. Over plain http to another machine it tells only where the
-    page came from: that has to be us, by the name under which we, or the proxy before us, were asked. Ports do not
-    count, as they do not where the browser says it: proxies change them, and one machine is one site.
-    """
-    site = told.get(b"sec-fetch-site")
-    if site is not None:
-        return "cross-site request" if site == b"cross-site" else None
-    origin = told.get(b"origin")
-    if origin is None:
-        return None
-    # Each proxy adds its own name to the list: the first is what the browser asked for.
-    asked = [told.get(b"host", b""), told.get(b"x-forwarded-host", b"").partition(b",")[0]]
-    name = host_name(origin.partition(b"://")[2])  # none for `null`, which is a page of nowhere
-    if name and name in map(host_name, asked):
-        return None
-    ours = " or ".join(_shown(each) for each in asked if each) or "nothing"
-    return (
-        f"cross-site request: the page came from {_shown(origin)}, but this gateway was asked as {ours}; "
-        "let the proxy pass Host or X-Forwarded-Host"
-    )
-
-
-def _shown(value: bytes) -> str:
-    """Whatever was sent, as something that can be put into a sentence."""
-    text = "".join(chr(byte) if 0x20 < byte < 0x7F else "?" for byte in value.strip()[:_SHOWN_MAX])
-    return text if len(value.strip()) <= _SHOWN_MAX else f"{text}..."
 
 
 def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:

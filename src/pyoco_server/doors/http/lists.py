@@ -16,30 +16,37 @@ from pyoco_server.doors.http.cursors import LENGTH_MAX, write_cursor
 from pyoco_server.doors.http.list_query import KINDS, LIMIT_DEFAULT, LIMIT_MAX, ListQuery, read_list_query
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
-from pyoco_server.doors.http.shown import shown_run
+from pyoco_server.doors.http.shown import shown_line, shown_listed
 from pyoco_server.doors.http.state import caller_of, state_of
-from pyoco_server.ports.index.port import Place, Summary
+from pyoco_server.ports.index.port import Place
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+#: What a list shows depends on the key, which may come in any of several headers: no shared cache may keep it.
+_PRIVATE = {"Cache-Control": "private, no-cache"}
 
 
 async def get_runs(request: Request) -> Response:
     state, caller = state_of(request), caller_of(request)
     asked = read_list_query(request.query_params, caller.tenant_id)
     await state.settled()
-    etag = _etag(state.backend.index.version(), caller)  # before the list is read: what comes meanwhile changes it
+    # Before the list is read: a change in between makes the list newer than its tag, never older.
+    etag = _etag(await state.backend.index.version(asked.wanted.tenant_id), caller)
     if not asked.whole and has_already(request, etag):
-        return Response(status_code=304, headers={"ETag": etag})
+        return Response(status_code=304, headers={"ETag": etag, **_PRIVATE})
     if asked.whole:
         whole = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
-        return _answer(asked, [shown_run(run) for run in whole.items], whole.next)
+        return _answer(asked, [shown_listed(run, caller) for run in whole.items], whole.next, _PRIVATE)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
-    return _answer(asked, [_line(line) for line in page.items], page.next, {"ETag": etag})
+    return _answer(asked, [shown_line(line, caller) for line in page.items], page.next, {"ETag": etag, **_PRIVATE})
 
 
 def _etag(version: str, caller: Caller) -> str:
-    """Weak: it tells that nothing at all has changed, and nothing of a particular list. Another tenant sees another."""
-    return f'W/"{hashlib.sha256(f"{version}:{caller.tenant_id}".encode()).hexdigest()[:32]}"'
+    """SAFE-5, SAFE-11: the version covers the runs that this caller may see. A caller without a key has tags of its
+    own, so a list without the details of priced runs never validates one with them. Weak: no digest of the list."""
+    who = "redacted" if caller.tenant_id is None else f"tenant:{caller.tenant_id}"
+    return f'W/"{hashlib.sha256(f"{version}:{who}".encode()).hexdigest()[:32]}"'
 
 
 def _answer(
@@ -50,14 +57,6 @@ def _answer(
         return json_answer(items, headers=headers)
     token = None if following is None else write_cursor(following, asked.wanted)
     return json_answer({"items": items, "next_cursor": token}, headers=headers)
-
-
-def _line(line: Summary) -> dict[str, Any]:
-    """FLOW-109: what is not known is left out."""
-    shown = {name: value for name, value in vars(line).items() if value is not None}
-    for more in ("pack", "program"):
-        shown |= shown.pop(more, {})
-    return shown
 
 
 _ITEMS = schemas.array_of({"anyOf": [schemas.ref("RunSummary"), schemas.ref("RunSnapshot")]})
@@ -77,8 +76,11 @@ An array of runs; with `cursor`, `updated_after` or `envelope=true` an object wi
 A walk from page to page sees the order of its beginning: a run that changes meanwhile is neither passed over nor shown
 twice, and appears as it is now. Runs submitted meanwhile are not part of it; `updated_after` brings them.
 
-A list of lines has an `ETag` that stays the same as long as no run changes: sent as `If-None-Match`, it saves a list
-that would say nothing new. Send it with the address it came with."""
+Priced runs are shown whole with a key of their tenant. A caller without a key, where authentication is off, is told
+their `run_id`, `kind`, `status`, `pack_type` and times, and `redacted: true`.
+
+A list of lines has an `ETag` that stays the same as long as no run changes that the caller may see: sent as
+`If-None-Match`, it saves a list that would say nothing new. Send it with the address it came with."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(

@@ -71,7 +71,7 @@ _WORDS = {
     403: "The API key does not open this server, or not this part of it (only with authentication on), or a browser "
     "may not make this change.",
     404: "There is no such thing, or it belongs to another tenant.",
-    408: "The body stopped coming; the connection is closed.",
+    408: "The body arrived too slowly; the connection is closed.",
     409: "It does not fit what is there; `detail` says why.",
     410: "It is past its retention, or was lost with its store.",
     413: "The body is larger than it may be.",

@@ -13,6 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from pyoco_server.doors.http.pace import BodyPace
 from pyoco_server.errors import InvalidListQuery, Problem, Refused, TooLarge, TooSlow
 
 __all__ = [
@@ -32,8 +33,6 @@ __all__ = [
 
 #: A body above this is refused while it is read. Snapshots are capped below (FLOW-71).
 JSON_BYTES_MAX = 1024 * 1024
-#: A body of which nothing comes for so long is given up: its connection would be held for ever.
-BODY_SECONDS_MAX = 30.0
 #: The same words as in settings (FLOW-517).
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -52,19 +51,28 @@ class MalformedQuery(InvalidListQuery):
 
 
 async def chunks_of(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises TooLarge on the header alone, or as soon as too much has come; TooSlow
-    when nothing comes for `BODY_SECONDS_MAX`."""
+    """The body as it arrives. Raises TooLarge on the header alone, or as soon as too much has come; TooSlow when it
+    arrives too slowly (see `BodyPace`)."""
     declared = request.headers.get("content-length", "")
     # By its digits first: a number of thousands of them is no number to compute with.
     if declared.isdecimal() and (len(declared.lstrip("0")) > 18 or int(declared) > bytes_max):
         raise TooLarge
     size = 0
+    pace: BodyPace | None = None
     while True:
-        message = await _next(request.receive)
+        if _has_arrived(request.receive):
+            message, seconds = await request.receive(), 0.0
+        else:
+            if pace is None:
+                pace = BodyPace(int(declared) if declared.isdecimal() else 0)
+                pace.arrived(size, 0.0)
+            message, seconds = await _wait(request.receive, pace.seconds_left)
         if message["type"] == "http.disconnect":
             raise Malformed("the connection ended before the body did")
         chunk = message.get("body", b"")
         size += len(chunk)
+        if pace is not None:
+            pace.arrived(len(chunk), seconds)
         if size > bytes_max:
             raise TooLarge
         yield chunk
@@ -72,20 +80,25 @@ async def chunks_of(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
             return
 
 
-async def _next(receive: Receive) -> Message:
-    """What comes next. Raises TooSlow.
+def _has_arrived(receive: Receive) -> bool:
+    """Whether the next message is there already; False for servers that do not tell.
 
-    A clock costs as much as reading a small body, and most are there with their head: uvicorn's event says so. With a
-    server that has no such event each message has its clock.
+    A timer costs as much as reading a small body, and most of these arrive with their head: uvicorn's event says so.
     """
     arrived = getattr(getattr(receive, "__self__", None), "message_event", None)
-    if isinstance(arrived, asyncio.Event) and arrived.is_set():
-        return await receive()
+    return isinstance(arrived, asyncio.Event) and arrived.is_set()
+
+
+async def _wait(receive: Receive, seconds_max: float) -> tuple[Message, float]:
+    """The next message, and for how long it was waited for. Raises TooSlow."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     try:
-        async with asyncio.timeout(BODY_SECONDS_MAX):
-            return await receive()
+        async with asyncio.timeout(seconds_max):
+            message = await receive()
     except TimeoutError:
         raise TooSlow from None
+    return message, loop.time() - began
 
 
 async def read_body(request: Request, bytes_max: int = JSON_BYTES_MAX) -> bytes:

@@ -138,6 +138,7 @@ _PACK: dict[str, Any] = {
     "money_state": {"type": "string", "enum": list(Money)},
     "reason_code": or_null(TEXT),
     "cost": ref("RunCost"),
+    "redacted": FLAG,
 }
 _PACK_WHOLE: dict[str, Any] = _PACK | {
     "finalizing": FLAG,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pyoco_server.core.change import last_change
-from pyoco_server.core.run import Run
+from pyoco_server.core.priced.projection import is_withheld, redacted
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.snapshot import shown_snapshot
+from pyoco_server.ports.index.port import Summary
 
-__all__ = ["shown_run"]
+__all__ = ["shown_line", "shown_listed", "shown_run"]
 
 
 def shown_run(run: Run) -> dict[str, Any]:
@@ -18,3 +20,17 @@ def shown_run(run: Run) -> dict[str, Any]:
     by = {"kind": change.by.kind.value, "id": change.by.id}
     snapshot["last_change"] = {"what": change.what.value, "at": change.at, "by": by}
     return snapshot
+
+
+def shown_listed(run: Run, caller: Caller) -> dict[str, Any]:
+    """The same in a list, which has the priced runs of others, too: redacted (SAFE-5)."""
+    snapshot = shown_run(run)
+    return redacted(snapshot) if is_withheld(caller, run.kind, run.tenant_id) else snapshot
+
+
+def shown_line(line: Summary, caller: Caller) -> dict[str, Any]:
+    """FLOW-109: unknown members are left out. A caller with a tenant is given lines of that tenant only."""
+    shown = {name: value for name, value in vars(line).items() if value is not None}
+    for more in ("pack", "program"):
+        shown |= shown.pop(more, {})
+    return redacted(shown) if is_withheld(caller, line.kind, caller.tenant_id) else shown

@@ -91,6 +91,8 @@ _PROBLEM: Final[Schema] = {
                 "properties": {"pointer": _TEXT, "message": _TEXT},
             },
         },
+        "err_id": _TEXT,
+        "price_usd": _TEXT,
     },
 }
 

@@ -146,7 +146,8 @@ _PAYING = (
 _AFTERWARDS = (
     " Returns a receipt at once, never the result: poll dpp_run_get with run_id every 1.5 seconds until COMPLETED or "
     "FAILED. After an error or a lost answer, call again with the same idempotency_key (it is in the receipt and in "
-    "the error): the run is accepted and paid for once. BUDGET_DRAINED: lower max_cost_usd or ask for a top-up."
+    "the error): the run is accepted and paid for once. RESERVATION_BELOW_PRICE: set max_cost_usd to price_usd or "
+    "more. BUDGET_DRAINED: lower max_cost_usd or ask for a top-up."
 )
 
 TOOLS: dict[str, Tool] = {

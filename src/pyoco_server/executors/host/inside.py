@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.host import wire
 
 __all__ = ["Channel", "Scene", "bound_memory", "end_all", "live", "shed_memory"]
@@ -117,7 +118,9 @@ def live(serve: Callable[[Channel, Channel], None]) -> None:
     # stop, must not cut its runs short. A handler and not SIG_IGN, which whatever a task starts would inherit.
     for number in _OURS:
         signal.signal(number, _stay)
-    work, control = (Channel(int(argument)) for argument in sys.argv[1:3])
+    lines = [int(argument) for argument in sys.argv[1:3]]
+    close_inherited(*lines)
+    work, control = map(Channel, lines)
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
             serve(work, control)

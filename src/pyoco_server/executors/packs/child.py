@@ -96,6 +96,7 @@ def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading
         deadline=time.monotonic() + call.timebox_seconds,
         min_reliability_score=call.min_reliability_e4 / _SCORE_UNIT,
         artifacts=call.artifacts,
+        reserved_usd_micros=call.reserved_usd_micros,
         files={key: Path(path) for key, path in call.files.items()},
         cancelled=cancelled,
     )

@@ -31,7 +31,7 @@ def executor(config: PackConfig) -> Execute:
                     for finding in findings
                 ],
             },
-            actual_cost_usd_micros=config.price_compliance_usd_micros,
+            actual_cost_usd_micros=config.prices.compliance.of(1),
         )
 
     return execute

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from pyoco_server.core.answers import extractive
 from pyoco_server.core.answers.answer import Answer, Ask
-from pyoco_server.core.packs.decision import DECISION_COST_USD_MICROS, MODES
+from pyoco_server.core.packs.decision import MODES
+from pyoco_server.core.packs.prices import DECISION_COST_USD_MICROS
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs.port import Context, Execute, PackError
 from pyoco_server.ports.answerer.port import (

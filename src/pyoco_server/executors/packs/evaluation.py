@@ -7,17 +7,23 @@ from typing import Any
 
 from pyoco_server.core.judging.cases import METRICS, score_text
 from pyoco_server.core.priced.envelope import PackResult
-from pyoco_server.executors.packs.port import Context, Execute
+from pyoco_server.executors.packs.port import Context, Execute, stopped_by_budget
 from pyoco_server.pack_config import PackConfig
 
 __all__ = ["executor"]
 
 
 def executor(config: PackConfig) -> Execute:
-    """O(n) in what was sent; the same inputs give the same score. The price is that of its cases (PRICED-127)."""
+    """O(n) in what was sent; the same inputs give the same score. The price is that of its cases (PRICED-127).
 
-    def execute(inputs: Mapping[str, Any], _: Context) -> PackResult:
-        passes, cases = METRICS[inputs["metric"]], inputs["cases"]
+    A gateway accepts no reservation that leaves a case out. Where its prices are lower than those of this worker, only
+    the cases that the reservation covers are judged (SAFE-2).
+    """
+    tariff = config.prices.eval
+
+    def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+        passes, asked = METRICS[inputs["metric"]], inputs["cases"]
+        cases = asked[: tariff.covered(ctx.reserved_usd_micros, len(asked))]
         results = [{"id": case["id"], "passed": passes(case["expected"], case["actual"])} for case in cases]
         passed = sum(result["passed"] for result in results)
         return PackResult(
@@ -26,8 +32,9 @@ def executor(config: PackConfig) -> Execute:
                 "passed": passed,
                 "score": score_text(passed, len(cases)),
                 "results": results,
+                **stopped_by_budget(len(cases), len(asked)),
             },
-            actual_cost_usd_micros=config.price_eval_base_usd_micros + config.price_eval_case_usd_micros * len(cases),
+            actual_cost_usd_micros=tariff.of(len(cases)),
         )
 
     return execute

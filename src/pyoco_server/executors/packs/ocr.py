@@ -15,7 +15,7 @@ from pyoco_server.core.packs.ocr import LANGUAGE, PAGES_MAX, PROFILES
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.executors.packs.ocr_page import PageRead, Reader
 from pyoco_server.executors.packs.ocr_profiles import read_profiles
-from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.ocr.port import Book, Engine, EngineFailed, ImageRefused, Images, LanguageMissing, OutOfTime
 
@@ -90,6 +90,8 @@ class _Run:
     reads: list[PageRead] = field(default_factory=list)
     #: How many pages were not read, by the reason.
     skipped: dict[str, int] = field(default_factory=dict)
+    #: How many pages the reservation pays for (SAFE-2).
+    pages_covered: int = 0
 
     def result(self) -> PackResult:
         """Nothing is read before all images were looked at: a bad one ends the run at once (and at its least price)."""
@@ -98,9 +100,11 @@ class _Run:
         keys = [image["key"] for image in self.inputs["images"]]
         with contextlib.ExitStack() as opened:
             books = [opened.enter_context(self._open(key, index, len(keys))) for index, key in enumerate(keys)]
+            pages = min(sum(book.pages for book in books), self._pages_max)
+            self.pages_covered = self.config.prices.ocr.covered(self.ctx.reserved_usd_micros, pages)
             for index, (key, book) in enumerate(zip(keys, books, strict=True)):
                 self._read_book(key, book, f"image {index + 1} of {len(keys)}")
-        if not self.reads:
+        if not self.reads and "TIMEBOX" in self.skipped:
             raise PackError("TIMEBOX", "the timebox was over before a page was read")
         return self._written()
 
@@ -130,10 +134,16 @@ class _Run:
             self.texts.append(PageText(key, index + 1, blocks_of(read.lines, self.profile)))
 
     def _reason_to_skip(self) -> str | None:
-        if len(self.reads) >= int(self.inputs.get("max_pages", PAGES_MAX)):
+        if len(self.reads) + self.skipped.get("BUDGET", 0) >= self._pages_max:
             return "MAX_PAGES"
+        if len(self.reads) >= self.pages_covered and "TIMEBOX" not in self.skipped:
+            return "BUDGET"
         # Once there was no time for a page, none is tried again: a page read after a gap would look like the next one.
         return "TIMEBOX" if "TIMEBOX" in self.skipped or self._seconds_left() <= 0 else None
+
+    @property
+    def _pages_max(self) -> int:
+        return int(self.inputs.get("max_pages", PAGES_MAX))
 
     def _seconds_left(self) -> float:
         if self.ctx.cancelled.is_set():
@@ -153,8 +163,9 @@ class _Run:
                     for text in self.texts
                 ],
                 "notes": self._notes(lines),
+                **stopped_by_budget(len(self.reads), len(self.reads) + self.skipped.get("BUDGET", 0)),
             },
-            actual_cost_usd_micros=self.config.price_ocr_page_usd_micros * len(self.reads),
+            actual_cost_usd_micros=self.config.prices.ocr.of(len(self.reads)),
             artifacts=self._artifacts(),
             reliability_score=mean_confidence(lines),
             meta={"ocr": self._meta()},
@@ -166,6 +177,7 @@ class _Run:
         why = {
             "MAX_PAGES": "max_pages was reached",
             "TIMEBOX": "the timebox was nearly over",
+            "BUDGET": "the reservation does not cover more pages",
         }
         for reason, count in self.skipped.items():
             pages = "1 page was" if count == 1 else f"{count} pages were"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.envelope import PackResult
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Seat",
     "Stopped",
     "TimedOut",
+    "stopped_by_budget",
 ]
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -53,6 +55,8 @@ class Context:
     min_reliability_score: float
     #: Which artifacts were asked for.
     artifacts: Mapping[str, Any]
+    #: What the run can cost at most. A pack whose price grows with its work stops before it costs more.
+    reserved_usd_micros: int = MAX_AMOUNT_USD_MICROS
     #: The files that the inputs name, by their keys: copies of this run's own, which go when it ends.
     files: Mapping[str, Path] = field(default_factory=dict)
     #: Set when nobody waits for the result any more. Who is still alive five seconds later is killed.
@@ -61,6 +65,12 @@ class Context:
     @property
     def seconds_left(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
+
+
+def stopped_by_budget(done: int, of: int) -> dict[str, Any]:
+    """A member for the data of a result: the reservation covered fewer units of work than were asked for (SAFE-2).
+    Empty when all are done."""
+    return {} if done == of else {"stopped": {"reason": "BUDGET", "done": done, "of": of}}
 
 
 #: A pack's executor: returns a result, or raises PackError. Whatever else it raises is told by its type alone.
@@ -78,6 +88,7 @@ class Call:
     trace_id: str | None
     timebox_seconds: float
     min_reliability_e4: int
+    reserved_usd_micros: int
     artifacts: Mapping[str, Any]
     #: Where the files lie that the inputs name, by their keys.
     files: Mapping[str, str] = field(default_factory=dict)

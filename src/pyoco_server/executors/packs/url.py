@@ -18,7 +18,7 @@ from pyoco_server.core.web.addresses import Refusal
 from pyoco_server.core.web.body import Body, Flag
 from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.core.web.targets import Discard, Exempt, Reach, Target, parse, parse_location
-from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
 from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, TlsFailed, Web
 
@@ -47,17 +47,23 @@ _DISCARDS: Final = {
 def executor(config: PackConfig, web: Web) -> Execute:
     """What executes the pack, by way of `web`."""
     reach = Reach(allow_http=config.url_pack_allow_http, exempt=Exempt.read(config.url_pack_test_allow))
+    tariff = config.prices.url
 
     def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
         """Raises PackError when it is cancelled, which nobody hears any more."""
-        work = _Work(web=web, reach=_narrowed(reach, inputs), ctx=ctx, asked=_Asked.read(inputs))
+        asked = _Asked.read(inputs)
+        covered = tariff.covered(ctx.reserved_usd_micros, len(asked.wanted))
+        work = _Work(web=web, reach=_narrowed(reach, inputs), ctx=ctx, asked=asked, covered=covered)
         asyncio.run(work.run())
-        attempts = len(work.attempted)
+        left = sum(isinstance(each, _Dropped) and each.reason is Discard.BUDGET for each in work.ended)
         return PackResult(
-            data={"results": [each.row for each in work.ended if isinstance(each, _Fetched)]},
+            data={
+                "results": [each.row for each in work.ended if isinstance(each, _Fetched)],
+                **stopped_by_budget(len(asked.wanted) - left, len(asked.wanted)),
+            },
             discard_log=[{"url": each.url, "reason": each.reason} for each in work.ended if isinstance(each, _Dropped)],
             blocked_log=[each.row for each in work.ended if isinstance(each, _Blocked)],
-            actual_cost_usd_micros=config.price_url_base_usd_micros + config.price_url_each_usd_micros * attempts,
+            actual_cost_usd_micros=tariff.of(len(work.attempted)),
             meta={"url": {"defects": dict(work.defects)}} if work.defects else {},
         )
 
@@ -76,6 +82,11 @@ class _Asked:
     urls_max: int
     seconds: float
     hops_max: int
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Without those beyond `max_urls`."""
+        return self.urls[: self.urls_max]
 
     @classmethod
     def read(cls, inputs: Mapping[str, Any]) -> _Asked:
@@ -131,6 +142,8 @@ class _Work:
     reach: Reach
     ctx: Context
     asked: _Asked
+    #: To how many URLs the reservation pays for a connection (SAFE-2).
+    covered: int
     #: Numbers of the URLs to which a connection was attempted: those cost.
     attempted: set[int] = field(default_factory=set)
     #: Errors that nobody foresaw, by their types: what they say may repeat what a tenant sent.
@@ -138,6 +151,11 @@ class _Work:
     #: One page at a time, beside the loop, whose clocks go on meanwhile: one made to hurt takes half a second.
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "read page"))
     _ended: dict[int, _Ended] = field(default_factory=dict)
+    #: How many URLs were begun: always the first ones.
+    _begun: int = 0
+    #: URLs to which a connection was attempted or may still be attempted; never more than `covered`.
+    _held: int = 0
+    _released: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
     def ended(self) -> list[_Ended]:
@@ -148,7 +166,14 @@ class _Work:
         ]
 
     def _never_begun(self, number: int) -> Discard:
-        return Discard.OVER_MAX_URLS if number >= self.asked.urls_max else Discard.TIMEBOX
+        if number >= self.asked.urls_max:
+            return Discard.OVER_MAX_URLS
+        return Discard.BUDGET if number >= self._begun and self._is_spent else Discard.TIMEBOX
+
+    @property
+    def _is_spent(self) -> bool:
+        """The reservation pays for no further connection."""
+        return len(self.attempted) >= self.covered
 
     async def run(self) -> None:
         """Ends a moment before the timebox at the latest, with what there is by then."""
@@ -168,7 +193,7 @@ class _Work:
             self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def _lanes(self) -> None:
-        waiting = iter(enumerate(self.asked.urls[: self.asked.urls_max]))
+        waiting = iter(enumerate(self.asked.wanted))
         async with asyncio.TaskGroup() as lanes:
             for _ in range(_FETCHES_MAX):
                 lanes.create_task(self._lane(waiting))
@@ -178,10 +203,36 @@ class _Work:
             await asyncio.sleep(_LOOK_FOR_CANCEL_SECONDS)
 
     async def _lane(self, waiting: Iterator[tuple[int, str]]) -> None:
-        for number, url in waiting:
-            if self.ctx.seconds_left <= _LAST_START_SECONDS:
+        while await self._hold():
+            # After the wait: otherwise the URLs that are left over would not be the last ones.
+            number, url = next(waiting, (None, ""))
+            if number is None or self.ctx.seconds_left <= _LAST_START_SECONDS:
+                await self._release()
                 return
+            self._begun = number + 1
             self._ended[number] = await self._fetched(number, url)
+            if number in self.attempted:
+                await self._wake()
+            else:
+                await self._release()
+
+    async def _hold(self) -> bool:
+        """Set the price of one connection aside, for a URL that may need it. Waits while the URLs under way may use up
+        the reservation. False: it is used up."""
+        async with self._released:
+            await self._released.wait_for(lambda: self._is_spent or self._held < self.covered)
+            if self._is_spent:
+                return False
+            self._held += 1
+            return True
+
+    async def _release(self) -> None:
+        self._held -= 1
+        await self._wake()
+
+    async def _wake(self) -> None:
+        async with self._released:
+            self._released.notify_all()
 
     async def _fetched(self, number: int, url: str) -> _Ended:
         fetch = _Fetch(self.web, self.reach, self.asked, lambda: self.attempted.add(number))

@@ -134,13 +134,12 @@ def make(root: str, job_id: str, attempt: int, owner: str) -> Place:
 
 
 def _claim(path: str, owner: str) -> Place:
-    descriptor = os.open(path, _FOLDER)
     try:
-        os.symlink(owner, OWNER, dir_fd=descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return Place(path, descriptor)
+        os.symlink(owner, path + OWNER)
+    except FileExistsError:  # of a directory that is gone
+        os.unlink(path + OWNER)
+        os.symlink(owner, path + OWNER)
+    return Place(path, os.open(path, _FOLDER))
 
 
 def _evict(path: str) -> None:
@@ -190,7 +189,7 @@ def is_untouched(about: os.stat_result, size: int) -> bool:
     return about.st_mtime_ns == STAGED_NS and about.st_size == size and stat.S_ISREG(about.st_mode)
 
 
-def empty(place: Place, owner: str, inputs: Mapping[str, tuple[int, str]], program: str) -> bool:
+def empty(place: Place, inputs: Mapping[str, tuple[int, str]], program: str) -> bool:
     """Take away what was put in, and the directory. False: there is more, or something has changed.
 
     Whether a program has left files is found out by removing its directory, which an empty one allows.
@@ -203,19 +202,14 @@ def empty(place: Place, owner: str, inputs: Mapping[str, tuple[int, str]], progr
                     os.unlink(name, dir_fd=folder)
             except FileNotFoundError:
                 continue
-        for name in (program, OWNER):
-            try:
-                os.unlink(name, dir_fd=folder)
-            except FileNotFoundError:
-                continue
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(program, dir_fd=folder)
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(TMP, dir_fd=folder)
         os.rmdir(place.path)
     except FileNotFoundError:
         pass
     except OSError:
-        with contextlib.suppress(OSError):  # what is still there belongs to somebody
-            os.symlink(owner, OWNER, dir_fd=folder)
         return False
     _leave(place.path)
     return True
@@ -232,5 +226,7 @@ def remove(path: str) -> None:
 
 
 def _leave(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path + OWNER)
     with contextlib.suppress(OSError):  # another attempt of the same job is there
         os.rmdir(path.rpartition("/")[0])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.directory import remove
-from pyoco_server.executors.program.owners import is_gone, owner_of
+from pyoco_server.executors.program.owners import OWNER, is_gone, owner_of
 from pyoco_server.executors.program.removal import remove_tree
 from pyoco_server.executors.program.settings import PACKED
 
@@ -127,8 +127,16 @@ def _attempts(root: str) -> Iterator[str]:
         attempts = _folders(f"{root}/{job}")
         yield from (f"{root}/{job}/{name}" for name in attempts if _ATTEMPT.fullmatch(name))
         if not attempts and time.time() - _changed_at(f"{root}/{job}") > 1:
-            with contextlib.suppress(OSError):
-                os.rmdir(f"{root}/{job}")
+            _remove_empty(f"{root}/{job}")
+
+
+def _remove_empty(job: str) -> None:
+    """The directory of a job without attempts, in which a crash may have left names of owners."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(job):
+            if name.endswith(OWNER) and _ATTEMPT.fullmatch(name.removesuffix(OWNER)):
+                os.unlink(f"{job}/{name}")
+        os.rmdir(job)
 
 
 def _folders(path: str) -> list[str]:

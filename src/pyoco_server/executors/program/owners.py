@@ -1,7 +1,8 @@
 """Who owns a job directory: a process, by its number and the time it started, so that a number used again is no owner.
 
-The text lies in the target of a symbolic link called `.owner`, as editors do for their locks: it is made in one step,
-and there is no moment in which it is empty.
+The text is the target of a symbolic link beside the directory, `a1.owner` for `a1`, as editors do for their locks: it
+is made in one step, and there is no moment in which it is empty. It is not in the directory, where a program that opens
+every file would find it. Earlier versions had it there, as `.owner`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["OWNER", "is_gone", "own_text", "owner_of"]
 
-#: The name of the link in a job directory.
+#: What the name of the link adds to that of the directory.
 OWNER = ".owner"
 #: A job may run for a day (TimeoutSec); after a little more nobody of a namespace we cannot look into is at work.
 _FOREIGN_SECONDS = 90_000.0
@@ -22,16 +23,16 @@ _NAMELESS_SECONDS = 3_600.0
 
 
 def own_text() -> str:
-    """This process, for `.owner`."""
+    """This process, as the text of an owner."""
     return f"{os.getpid()}-{_started(os.getpid())}-{_namespace()}-{_boot()}"
 
 
 def owner_of(directory: str) -> str:
     """What a directory says of its owner; empty: nothing."""
-    try:
-        return os.readlink(f"{directory}/{OWNER}")
-    except OSError:
-        return ""
+    for link in (directory + OWNER, f"{directory}/{OWNER}"):
+        with contextlib.suppress(OSError):
+            return os.readlink(link)
+    return ""
 
 
 def is_gone(owner: str, changed_at: float) -> bool:

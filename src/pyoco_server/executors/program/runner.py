@@ -22,6 +22,7 @@ import sys
 import time
 from collections import deque
 
+from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.program.directory import NameTaken, empty, remove
 from pyoco_server.executors.program.find import NotFound
 from pyoco_server.executors.program.outputs import LIGHT, Staged, TooMuch, find_outputs, pack
@@ -243,7 +244,7 @@ class Runner:
         try:
             if self._settings.keeps_jobs or running.is_heavy:
                 return None, left
-            if empty(place, self._settings.owner, running.inputs, program):
+            if empty(place, running.inputs, program):
                 return None, None
             if running.stopped == "kill":
                 return None, left
@@ -318,6 +319,7 @@ def _bind(settings: Settings, parent: int) -> None:
 
 
 def main() -> None:
+    close_inherited(int(sys.argv[1]))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # every program's standard input (GRID-91): inherited, for that costs nothing
     os.close(null)

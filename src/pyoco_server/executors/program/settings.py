@@ -36,7 +36,7 @@ class Settings:
     kill_seconds: float = 5.0
     #: GRID-100: how long pipes that others hold open are read, and how long the rest of a group may take to die.
     linger_seconds: float = 2.0
-    #: This process, for `.owner`.
+    #: This process, as the text of an owner.
     owner: str
 
     @classmethod

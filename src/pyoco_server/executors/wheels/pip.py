@@ -23,6 +23,8 @@ __all__ = ["Pip"]
 #: How much of what pip says is kept: its end, where the reason stands.
 _TAIL_BYTES = 8192
 _ERROR_CHARACTERS_MAX = 500
+#: The limit is for containers whose init process leaves zombies: they are counted as members of their group.
+_GROUP_LOOKS_MAX, _GROUP_LOOK_SECONDS = 200, 0.01
 _USERINFO = re.compile(r"://[^\s/\"'<>]*@")
 #: What pip may be told by its user's environment when it may use its user's index: how to get there, and no more.
 _NETWORK = frozenset(
@@ -152,7 +154,20 @@ async def _tail_of(process: asyncio.subprocess.Process) -> str:
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Whatever is left of it and of what it started."""
+    """End what is left of its process group. Returns when no process of the group can write to the workplace."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
+    for _ in range(_GROUP_LOOKS_MAX):
+        if _is_group_gone(process.pid):
+            return
+        await asyncio.sleep(_GROUP_LOOK_SECONDS)
+
+
+def _is_group_gone(group: int) -> bool:
+    """Signal 0 does no harm if the number belongs to another group by now."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return True
+    return False

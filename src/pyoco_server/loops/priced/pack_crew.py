@@ -198,6 +198,7 @@ class PackCrew:
             trace_id=run.trace_id,
             timebox_seconds=run.timebox_sec,
             min_reliability_e4=run.min_reliability_e4,
+            reserved_usd_micros=run.reserved_usd_micros,
             artifacts=run.artifacts,
             files=files,
         )

@@ -215,8 +215,9 @@ class Index(Protocol):
     async def applied(self, revision: int, seconds: float) -> bool:
         """Wait until this revision has been taken in: whoever wrote it can then read it. False: not in time."""
 
-    def version(self) -> str:
-        """Of what it shows now: while it stays the same, so does every list, on every gateway of the same store."""
+    async def version(self, tenant_id: str = EVERYBODY) -> str:
+        """The version of all lists of a tenant, or of everybody. While it stays the same, so does each of these lists,
+        on every gateway of the same store. A tenant's version depends on the runs of this tenant only. O(1)."""
 
     async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
         """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves; with the

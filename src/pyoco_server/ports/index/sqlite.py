@@ -10,6 +10,7 @@ from pathlib import Path
 from pyoco_server.core.run import Run
 from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_programs, sqlite_query, sqlite_schema
 from pyoco_server.ports.index.port import (
+    EVERYBODY,
     Ahead,
     Counts,
     Held,
@@ -67,8 +68,10 @@ class SqliteIndex:
     async def whole(self) -> None:
         await self._file.write(sqlite_schema.whole)
 
-    def version(self) -> str:
-        return f"{self._mark.epoch}:{self._mark.revision}"
+    async def version(self, tenant_id: str = EVERYBODY) -> str:
+        if tenant_id == EVERYBODY:
+            return f"{self._mark.epoch}:{self._mark.revision}"
+        return await self._file.read(lambda connection: sqlite_counts.version_of_tenant(connection, tenant_id))
 
     async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
         return await self._file.read(lambda connection: sqlite_query.page(connection, wanted, limit, after))

@@ -15,6 +15,8 @@ from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, Held, Progra
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
 __all__ = [
+    "TENANT_REVISIONS",
+    "TENANT_RUNS",
     "ahead",
     "counts",
     "held",
@@ -24,7 +26,11 @@ __all__ = [
     "programs_ahead",
     "quiet",
     "unfinished",
+    "version_of_tenant",
 ]
+
+#: In `counts`, by tenant: the number of runs, and the sum of their revisions.
+TENANT_RUNS, TENANT_REVISIONS = "tenant", "tenant_revisions"
 
 _TAGS_MAX = 1000
 #: In the order in which the index of open programs names them: only then it serves.
@@ -68,6 +74,13 @@ def _ahead_in(earlier: str) -> str:
 
 
 _AHEAD, _PACKS_AHEAD, _JOBS_AHEAD = map(_ahead_in, (_EARLIER, _EARLIER_PACKS, _EARLIER_JOBS))
+
+
+def version_of_tenant(connection: sqlite3.Connection, tenant_id: str) -> str:
+    (epoch,) = connection.execute("SELECT epoch FROM mark").fetchone()
+    query = "SELECT what, number FROM counts WHERE what IN (?, ?) AND name = ?"
+    found = dict(connection.execute(query, (TENANT_RUNS, TENANT_REVISIONS, tenant_id)).fetchall())
+    return f"{epoch}:{found.get(TENANT_RUNS, 0)}:{found.get(TENANT_REVISIONS, 0)}"
 
 
 def counts(connection: sqlite3.Connection) -> Counts:

@@ -16,6 +16,7 @@ from pyoco_server.core.programs.record import EXEC
 from pyoco_server.core.run import PACK, Run
 from pyoco_server.core.states import TERMINAL
 from pyoco_server.ports.index.port import Mark
+from pyoco_server.ports.index.sqlite_counts import TENANT_REVISIONS, TENANT_RUNS
 from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, money_of, rows_of, run_id_of
 from pyoco_server.ports.index.sqlite_programs import bounded, counted, note_corrupt
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -77,8 +78,9 @@ class _Effects:
     totals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def leaves(self, before: list[Any]) -> None:
-        run_id, _, tenant_id, status, tag, at, tags_text, money, kind, group, flow_name = before[:11]
+        run_id, revision, tenant_id, status, tag, at, tags_text, money, kind, group, flow_name = before[:11]
         self.counts["status", status] -= 1
+        self._version(tenant_id, -1, -revision)
         if money is not None:
             self.counts["pack", f"{status}/{money}"] -= 1
         elif kind == EXEC:
@@ -94,8 +96,9 @@ class _Effects:
         self.totals.update(counted(run, was_terminal, before[11] if before is not None else None))
 
     def comes(self, row: Row) -> None:
-        run_id, _, tenant_id, status, kind, flow_name, tag, _, at, _, tags_text, more, _, _, group = row
+        run_id, revision, tenant_id, status, kind, flow_name, tag, _, at, _, tags_text, more, _, _, group = row
         self.counts["status", status] += 1
+        self._version(tenant_id, 1, revision)
         if kind == PACK:
             self.counts["pack", f"{status}/{money_of(more)}"] += 1
         elif kind == EXEC:
@@ -104,6 +107,13 @@ class _Effects:
             self.counts["waiting", tag] += 1
         for label in labels_of(tag, tags_text):
             self.labelled.append((tenant_id, label, status, at, run_id))
+
+    def _version(self, tenant_id: str, number: int, revisions: int) -> None:
+        """The number of the tenant's runs, and the sum of their revisions. As every revision exceeds all earlier ones,
+        these two never return to earlier values unless the runs do (see `SqliteIndex.version`)."""
+        if tenant_id:
+            self.counts[TENANT_RUNS, tenant_id] += number
+            self.counts[TENANT_REVISIONS, tenant_id] += revisions
 
 
 def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mark: Mark, now: float) -> None:

@@ -26,6 +26,8 @@ __all__ = ["Batch", "next_batch", "watch"]
 log = get_logger(__name__)
 
 _SECOND = 1_000_000_000
+#: The server deletes a consumer that nobody has used for so long: that of a process that died.
+_ABANDONED_SECONDS = 10
 #: Three missed heartbeats of a second each.
 _SILENCE_SECONDS = 3.0
 #: Who reads to a known end waits longer: a new consumer takes its time to be made.
@@ -171,7 +173,7 @@ async def _make_consumer(link: Link, bucket: Bucket, name: str, inbox: str, afte
         "num_replicas": 1,
         "idle_heartbeat": _SECOND,
         "flow_control": True,
-        "inactive_threshold": 10 * _SECOND,
+        "inactive_threshold": _ABANDONED_SECONDS * _SECOND,
         "deliver_policy": "by_start_sequence" if after else "all",
     }
     if after:

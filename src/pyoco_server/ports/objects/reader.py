@@ -23,6 +23,8 @@ log = get_logger(__name__)
 #: Chunks asked for at once: bounds memory for each object that moves.
 _WINDOW = 16
 _SECOND = 1_000_000_000
+#: The server deletes a consumer that nobody has used for so long: that of a process that died.
+_ABANDONED_SECONDS = 10
 #: Time without a byte (FLOW-48).
 _SILENCE_SECONDS = 5.0
 #: Two missed heartbeats: the consumer is gone.
@@ -114,7 +116,7 @@ class ChunkReader:
             "filter_subject": self._subject,
             "mem_storage": True,
             "num_replicas": 1,
-            "inactive_threshold": 10 * _SECOND,
+            "inactive_threshold": _ABANDONED_SECONDS * _SECOND,
             "deliver_policy": "by_start_sequence" if self._last else "all",
         }
         if self._last:

@@ -39,7 +39,7 @@ async def test_a_worker_is_sent_away(router: OpenRouter) -> None:
         pytest.param(Type.SUBMIT_JOB, b"{}", "job.submit.計算", "BAD_EXEC_NAME", id="V6"),
         pytest.param(Type.SUBMIT_JOB, b"{", "job.submit.calcA", "BAD_JSON", id="no JSON"),
         pytest.param(Type.SUBMIT_JOB, b"{}", "job.submit", "BAD_SUBJECT", id="no program in the subject"),
-        pytest.param(Type.CANCEL_JOB, b"{}", "", "BAD_JOB_ID", id="cancel nothing"),
+        pytest.param(Type.CANCEL_JOB, b"{}", "", "BAD_SCHEMA", id="cancel nothing"),
         pytest.param(Type.OBJECT_GET, b"[]", "", "BAD_JSON", id="get nothing"),
     ],
 )

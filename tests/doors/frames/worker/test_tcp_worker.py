@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.programs.dedup import Stage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
+from pyoco_server.doors.frames.worker.finished import Finished
 from pyoco_server.doors.frames.worker.worker import TcpWorker
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import an_assignment, open_door
@@ -114,6 +116,59 @@ async def test_a_finished_job_answers_a_newer_attempt_from_the_cache(tmp_path: P
         assert [(each.token, each.attempt) for each in visitor.results()] == [(old.token, 1), (new.token, 2)]
         assert [each.token for each in worker.spool.due()] == [new.token]
         assert len(executor.programs) == 1
+
+
+async def test_assignments_for_a_finished_job_that_arrive_together_are_all_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRID-107: in their order, so the newest token has the result in the end"""
+    executor = PretendedExecutor(ends_at_once=True)
+    async with open_door() as door, a_worker(tmp_path, door, executor=executor) as worker:
+        visitor = await door.welcomed()
+        first = an_assignment()
+        visitor.assign(first)
+        await visitor.heard(Type.ACK_JOB)
+        visitor.settle(visitor.of(Type.ACK_JOB)[0])
+        await _settled(worker, first.job_id)
+        write, is_writing, may_write = worker.spool._write, threading.Event(), threading.Event()
+
+        def slow_write(finished: Finished) -> int:
+            is_writing.set()
+            may_write.wait(120)
+            return write(finished)
+
+        monkeypatch.setattr(worker.spool, "_write", slow_write)
+        later = [an_assignment(job_id=first.job_id, attempt=number) for number in (2, 3, 4)]
+        visitor.assign(later[0])
+        await eventually(is_writing.is_set)
+        for each in later[1:]:
+            visitor.assign(each)
+        await eventually(lambda: worker.crew.unfinished == 3)
+        may_write.set()
+        await visitor.heard(Type.ACK_JOB, 4)
+        assert [each.token for each in visitor.results()] == [first.token, *(each.token for each in later)]
+        await eventually(lambda: visitor.credit == 2 + 4)
+        assert [each.token for each in worker.spool.due()] == [later[-1].token]
+        assert len(executor.programs) == 1
+
+
+async def test_a_job_whose_result_is_lost_runs_again(tmp_path: Path) -> None:
+    """GRID-107: no assignment stays without an answer"""
+    executor = PretendedExecutor(ends_at_once=True)
+    async with open_door() as door, a_worker(tmp_path, door, executor=executor) as worker:
+        visitor = await door.welcomed()
+        first = an_assignment()
+        visitor.assign(first)
+        await visitor.heard(Type.ACK_JOB)
+        visitor.settle(visitor.of(Type.ACK_JOB)[0])
+        await _settled(worker, first.job_id)
+        (lost,) = [file for file in tmp_path.rglob("*") if file.stem == first.job_id]
+        lost.unlink()
+        later = [an_assignment(job_id=first.job_id, attempt=number) for number in (2, 3)]
+        for each in later:
+            visitor.assign(each)
+        await eventually(lambda: later[-1].token in {each.token for each in visitor.results()})
+        assert len(executor.programs) == 2
 
 
 async def _settled(worker: TcpWorker, job_id: str) -> None:

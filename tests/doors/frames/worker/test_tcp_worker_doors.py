@@ -40,6 +40,30 @@ async def test_a_dead_door_is_passed_over_for_the_next(tmp_path: Path) -> None:
         assert await worker.first_door() == Address("127.0.0.1", door.port)
 
 
+async def test_a_worker_that_was_replaced_waits_before_it_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SAFE-17: five seconds, with one line in the log"""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+    monkeypatch.setattr(worker_scenes, "_hasty", sleep)
+    async with open_door() as door, a_worker(tmp_path, door):
+        first = await door.welcomed()
+        first.say(Type.ERROR, an_error(Code.TOO_MANY_CONNECTIONS))
+        await eventually(lambda: told() == ["the door closes this connection"])
+        first.cut()
+        (await door.welcomed(1)).cut()
+        await door.welcomed(2)
+    assert pauses == [5.0, 1.0]
+    assert told() == ["the door closes this connection"]
+
+
 async def test_doors_that_a_door_has_named_are_tried_too(tmp_path: Path) -> None:
     """GRID-110: HelloAck.Doors"""
     async with open_door() as first, open_door() as second, a_worker(tmp_path, first):

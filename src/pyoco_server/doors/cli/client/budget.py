@@ -30,7 +30,10 @@ _LINE_COLUMNS = (
     "run_id",
     "memo",
 )
-_NONE = "there is no budget yet: an operator gives one with `pyoco-server-admin budget credit`"
+_NONE = (
+    "no budget is shown without a key: set PYOCO_API_KEY or --api-key to a key of the tenant; "
+    "an operator creates one with `pyoco-server-admin api-key create --tenant TENANT`"
+)
 
 
 @click.command(

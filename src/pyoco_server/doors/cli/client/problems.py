@@ -25,7 +25,7 @@ def lines_of(response: httpx.Response) -> list[str] | None:
     errors = body.get("errors")
     lines += [_place(each) for each in (errors if isinstance(errors, list) else ())[:_ERRORS_MAX]]
     if reason in _ADVICE:
-        lines.append(f"  {_advice(reason, response)}")
+        lines.append(f"  {_advice(reason, body, response)}")
     if response.status_code >= 500 and body.get("trace_id"):
         lines.append(f"  for whoever looks into it: trace id {body['trace_id']}")
     return lines
@@ -41,6 +41,7 @@ def _place(error: Any) -> str:
 #: What to do about it. The detail has said what happened.
 _ADVICE = {
     "BUDGET_DRAINED": "there are {remaining} USD left, see `pyoco-client budget`; or reserve less: --max-cost-usd",
+    "RESERVATION_BELOW_PRICE": "reserve at least the price: --max-cost-usd {price}",
     "IDEMPOTENCY_CONFLICT": "the same key goes with exactly the same submission; leave --idempotency-key out, and a new"
     " one is made",
     "IDEMPOTENCY_IN_PROGRESS": "submit it again in a moment, with --idempotency-key {key}",
@@ -50,10 +51,13 @@ _ADVICE = {
 _ADVICE["DEPENDENCY_UNAVAILABLE"] = _ADVICE["QUEUE_ENQUEUE_FAILED"]
 
 
-def _advice(reason: str, response: httpx.Response) -> str:
+def _advice(reason: str, body: dict[str, Any], response: httpx.Response) -> str:
     headers, key = response.headers, response.request.headers.get("Idempotency-Key")
     if reason == "DEPENDENCY_UNAVAILABLE" and key is None:
         return f"try again in {headers.get('Retry-After', 'a few')} s"
     return _ADVICE[reason].format(
-        remaining=headers.get("X-DPP-Budget-Remaining", "not enough"), key=key, after=headers.get("Retry-After", "30")
+        remaining=headers.get("X-DPP-Budget-Remaining", "not enough"),
+        price=body.get("price_usd"),
+        key=key,
+        after=headers.get("Retry-After", "30"),
     )

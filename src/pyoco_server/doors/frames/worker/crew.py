@@ -88,6 +88,8 @@ class Crew:
         self._desk, self._executor, self._spool, self._seen, self._places = desk, executor, spool, seen, places
         self._jobs: dict[str, _Held] = {}
         self._waiting: deque[_Held] = deque()
+        #: By JobId: AssignJobs for finished jobs that wait for their answer, the first one in progress.
+        self._repeats: dict[str, deque[tuple[AssignJob, Origin]]] = {}
         #: Killed without a result, and not gone yet.
         self._dying: set[_Held] = set()
         self._answering = 0
@@ -122,11 +124,13 @@ class Crew:
             held.token, held.attempt, held.origin = assign.token, assign.attempt, origin
             self._desk.freed()
             return
-        kept = self._known(assign)
-        if kept is not None:
+        if assign.job_id in self._repeats or self._known(assign) is not None:
             log.info("a job came again after its end", job_id=assign.job_id, attempt=assign.attempt)
             self._answering += 1
-            self._tasks.spawn(self._answer(kept, assign, origin))
+            repeats = self._repeats.setdefault(assign.job_id, deque())
+            repeats.append((assign, origin))
+            if len(repeats) == 1:
+                self._tasks.spawn(self._answer_repeats(repeats))
             return
         if not self._has_room_for(assign):
             report = Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="too many jobs wait here")
@@ -272,19 +276,36 @@ class Crew:
         finally:
             self._off(held)
 
-    async def _answer(self, kept: Kept, assign: AssignJob, origin: Origin) -> None:
+    async def _answer_repeats(self, repeats: deque[tuple[AssignJob, Origin]]) -> None:
+        """One after another: two that change the token of one result at a time would each lose the other's."""
+        forgotten: list[tuple[AssignJob, Origin]] = []
+        job_id = repeats[0][0].job_id
         try:
-            if kept.token == assign.token:
-                finished = await self._spool.read(kept)
-                again = None if finished is None else (kept, finished)
-            else:
-                again = await self._spool.retoken(kept, assign.token, assign.attempt)
-            if again is not None:
-                self._remember(again[1])
-                await self._desk.deliver(*again, origin)
+            while repeats:
+                if not await self._answer(*repeats[0]):
+                    forgotten.append(repeats[0])
+                repeats.popleft()
+                self._answering -= 1
+                self._desk.freed()
         finally:
-            self._answering -= 1
-            self._desk.freed()
+            del self._repeats[job_id]
+        for assign, origin in forgotten:
+            self.take(assign, origin)
+
+    async def _answer(self, assign: AssignJob, origin: Origin) -> bool:
+        """From the spool. False: the result is no longer there, or damaged; the job has to run again."""
+        kept = self._spool.get(assign.job_id)
+        again: tuple[Kept, Finished] | None = None
+        if kept is not None and kept.token == assign.token:
+            finished = await self._spool.read(kept)
+            again = None if finished is None else (kept, finished)
+        elif kept is not None:
+            again = await self._spool.retoken(kept, assign.token, assign.attempt)
+        if again is None:
+            return False
+        self._remember(again[1])
+        await self._desk.deliver(*again, origin)
+        return True
 
     async def _keep_and_answer(self, finished: Finished, origin: Origin) -> None:
         try:

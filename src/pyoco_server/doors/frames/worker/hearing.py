@@ -48,6 +48,10 @@ class Hearing:
                 self._link.redirect(session, NotLeader.read(frame.payload))
             case Type.ERROR if not await session.answer(frame):
                 error = ErrorMessage.read(frame.payload)
+                if error.code == Code.TOO_MANY_CONNECTIONS:
+                    log.warning("the door closes this connection", reason=error.message, door=str(session.address))
+                    self._link.wait_at_least((error.retry_after_ms or 0) / 1_000)
+                    return
                 log.error("the door refused a frame", code=error.code, reason=error.message, job_id=error.job_id)
                 self._saying.refused(session, error)
             case Type.OBJECT_ACK | Type.OBJECT_CHUNK if not await session.answer(frame):

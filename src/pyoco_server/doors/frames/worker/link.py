@@ -77,6 +77,10 @@ class Link:
             await self._found.wait()
         return self.current
 
+    def wait_at_least(self, seconds: float) -> None:
+        """Before this worker connects again."""
+        self._addresses.wait_at_least(min(seconds, PAUSE_SECONDS_MAX))
+
     def redirect(self, session: Session, message: NotLeader) -> None:
         """The door it is at wants it elsewhere (GRID-45)."""
         self._addresses.learn(message.doors)

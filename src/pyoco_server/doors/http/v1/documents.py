@@ -59,8 +59,10 @@ _PROBLEM: dict[str, Any] = {
     "trace_id": TEXT,
     "run_id": _UUID,
     "errors": array_of(ref("ProblemAt")),
+    "err_id": TEXT,
+    "price_usd": _USD | {"description": "With RESERVATION_BELOW_PRICE: the least max_cost_usd that is accepted."},
 }
-_PROBLEM_OPTIONAL = {"run_id", "errors"}
+_PROBLEM_OPTIONAL = {"run_id", "errors", "err_id", "price_usd"}
 _COST = {"reserved_usd": _USD, "used_usd": _USD, "minimum_fee_usd": _USD, "budget_remaining_usd": _USD}
 _SIGNED: dict[str, Any] = {"presigned_url": TEXT, "sha256": TEXT, "expires_at": _INSTANT}
 _FAILED: dict[str, Any] = {
@@ -103,7 +105,8 @@ SCHEMAS: dict[str, Any] = {
             "max_cost_usd": {
                 "type": "string",
                 "pattern": r"^(0|[1-9][0-9]{0,8})\.[0-9]{4}$",
-                "description": "Set aside now; what is not used comes back. More than nothing.",
+                "description": "Set aside now; what is not used comes back. At least 0.0050, and at least "
+                "the price that is known from the inputs.",
             },
             "timebox_sec": {
                 "type": "integer",

@@ -14,6 +14,7 @@ from pyoco_server.doors.http.lingering import Lingering
 from pyoco_server.doors.http.v1.costs import Costs
 from pyoco_server.doors.http.v1.visit import Visit, visit_of
 from pyoco_server.errors import (
+    BelowPrice,
     DashboardReadOnly,
     HostRefused,
     KeyBusy,
@@ -61,6 +62,7 @@ REASONS: dict[type[PyocoError], Reason] = {
     KeyReused: Reason.IDEMPOTENCY_CONFLICT,
     KeyBusy: Reason.IDEMPOTENCY_IN_PROGRESS,
     RunExpired: Reason.RUN_RETENTION_EXPIRED,
+    BelowPrice: Reason.RESERVATION_BELOW_PRICE,
     Refused: Reason.VALIDATION_FAILED,
     TooLarge: Reason.VALIDATION_FAILED,
     TooSlow: Reason.VALIDATION_FAILED,
@@ -90,6 +92,7 @@ _DETAILS: dict[Reason, str] = {
     Reason.IDEMPOTENCY_IN_PROGRESS: "The same Idempotency-Key is being submitted. Try again with it.",
     Reason.RUN_RETENTION_EXPIRED: "The result of this run is gone: past its retention, or lost with its store.",
     Reason.VALIDATION_FAILED: "The request is not valid. Nothing was reserved.",
+    Reason.RESERVATION_BELOW_PRICE: "max_cost_usd is below the price. Nothing was reserved; the key is free.",
     Reason.RATE_LIMITED: "Too many requests. Try again after the time that Retry-After says.",
     Reason.QUEUE_ENQUEUE_FAILED: "The run could not be queued. It was refunded; try again with the same key.",
     Reason.DEPENDENCY_UNAVAILABLE: "A part of the service did not answer. Try again with the same key.",
@@ -102,7 +105,7 @@ _OF_INPUTS: dict[Reason, str] = {
 _OTHERWISE = {
     403: "A page in a browser may not make this change.",
     405: "This cannot be done here; Allow says what can.",
-    408: "The body stopped coming.",
+    408: "The body arrived too slowly.",
     421: "This name in Host is not answered: PYOCO_HTTP_HOSTS lists those that are.",
 }
 
@@ -136,6 +139,8 @@ def answer_error(scope: Scope, error: Exception) -> Response:
     body = _document(visit, reason, status, run_id)
     if status == 422:
         body["errors"] = _errors(known)
+    if isinstance(known, BelowPrice):
+        body |= {"err_id": known.text.err_id, "price_usd": known.price_usd}
     answer = ProblemAnswer(encode_json(body), status, visit.headers() | _headers(known, reason, status))
     return Lingering(answer) if isinstance(known, TooLarge) else answer
 

@@ -47,6 +47,8 @@ export class Unreachable extends Error {}
 const TIMEOUT_MS = 20_000;
 /** A stream says something every five seconds. One that is silent for this long was cut off without a word. */
 const SILENCE_MS = 20_000;
+/** The gateway takes no change from a browser without it: pages of other origins cannot set it. */
+const OF_OUR_PAGE = { "X-Pyoco-Request": "1" };
 const KEY_ERRORS = new Set(["ERR-PYOCO-0014", "ERR-PYOCO-0015"]);
 
 /**
@@ -114,7 +116,7 @@ export async function getText(path, signal) {
  */
 export async function send(method, path, body, query, onceKey) {
   /** @type {Record<string, string>} */
-  const headers = {};
+  const headers = { ...OF_OUR_PAGE };
   const isForm = body instanceof FormData;
   if (body !== undefined && !isForm) headers["Content-Type"] = "application/json";
   if (onceKey !== undefined) headers["Idempotency-Key"] = onceKey;
@@ -203,7 +205,7 @@ export function upload(path, form, onProgress, signal, key = currentKey()) {
     const request = new XMLHttpRequest();
     const stop = () => request.abort();
     request.open("POST", path);
-    for (const [name, value] of Object.entries(withKey(key))) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries(withKey(key, OF_OUR_PAGE))) request.setRequestHeader(name, value);
     request.upload.onprogress = (event) => {
       if (event.lengthComputable) onProgress(event.loaded / event.total);
     };
@@ -243,6 +245,19 @@ export async function download(path, onProgress, signal) {
   }
   answered();
   return new Blob(pieces, { type: "application/octet-stream" });
+}
+
+/**
+ * Any request, for the page about the API: the answer as it is, whatever its status.
+ * @param {string} method
+ * @param {string} path
+ * @param {Record<string, string>} headers
+ * @param {BodyInit | null} body
+ * @param {AbortSignal} signal
+ */
+export function sendAsIs(method, path, headers, body, signal) {
+  const more = { ...OF_OUR_PAGE, ...headers };
+  return begin(path, { method, headers: withKey(currentKey(), more), body, signal, cache: "no-store" });
 }
 
 /**

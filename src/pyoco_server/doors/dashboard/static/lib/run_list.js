@@ -191,12 +191,13 @@ export function readRun(item) {
     end_time: instant(given.end_time),
     heartbeat_at: instant(given.heartbeat_at),
     kind: text(given.kind, 64),
-    flow_name: text(given.flow_name, NAME_CHARACTERS),
+    // Of a redacted run only its pack type is told, which is the name of its flow.
+    flow_name: text(given.flow_name, NAME_CHARACTERS) ?? (given.kind === "pack" ? text(given.pack_type, NAME_CHARACTERS) : undefined),
     tag: text(given.tag, NAME_CHARACTERS),
     tags: Array.isArray(given.tags) ? given.tags.slice(0, LABELS_MAX).map((each) => String(each).slice(0, NAME_CHARACTERS)) : [],
     worker_id: text(given.worker_id, NAME_CHARACTERS),
     error: text(given.error, ERROR_CHARACTERS),
-    ...(given.kind === "pack" ? { money_state: text(given.money_state, 64), cost: costOf(given.cost) } : {}),
+    ...(given.kind === "pack" ? { money_state: text(given.money_state, 64), cost: costOf(given.cost), redacted: given.redacted === true } : {}),
     ...(given.kind === "exec" ? programMembers(given) : {}),
   };
 }

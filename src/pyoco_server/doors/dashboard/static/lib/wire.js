@@ -245,6 +245,7 @@ export {};
  * @property {string} [error]
  * @property {string} [money_state]  of priced runs
  * @property {Cost} [cost]
+ * @property {boolean} [redacted]  the rest is only told with a key of the tenant
  * @property {string} [exec_name]  this and the next three: of programs
  * @property {string} [client_id]
  * @property {number} [attempt]

@@ -1,13 +1,14 @@
 // The tenants' money: what each can spend, what is reserved for open runs, and what was charged.
 
 import { get } from "../lib/api.js";
+import { lock } from "../lib/connection.js";
 import { h, put, write } from "../lib/dom.js";
 import { list } from "../lib/fleet.js";
 import { count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { KeyedList } from "../lib/keyed.js";
 import { usd } from "../lib/money.js";
-import { actButton, commandBox, nothing } from "../lib/parts.js";
+import { actButton, button, commandBox, nothing } from "../lib/parts.js";
 import { poll } from "../lib/poll.js";
 import { href } from "../lib/router.js";
 import { openBudget } from "./budget.js";
@@ -76,8 +77,10 @@ class Budgets {
   }
 }
 
+/** Only a caller without a valid key is shown none. */
 function empty() {
-  return nothing(t("budgets.none"), h("p", null, t("budgets.none.how")),
+  return nothing(t("budgets.key"), button(t("key.enter"), () => lock("missing")), h("p", null, t("budgets.key.why")),
+    commandBox("pyoco-server-admin api-key create --tenant my-tenant"),
     commandBox("pyoco-server-admin budget credit --tenant my-tenant --usd 10.0000"));
 }
 

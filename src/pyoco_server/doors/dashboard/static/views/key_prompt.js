@@ -5,6 +5,7 @@ import { lockedFor, unlock } from "../lib/connection.js";
 import { h, write } from "../lib/dom.js";
 import { t } from "../lib/i18n.js";
 import { forgetKey, useKey } from "../lib/session.js";
+import { settings } from "../lib/settings.js";
 
 export class KeyPrompt {
   constructor() {
@@ -27,6 +28,7 @@ export class KeyPrompt {
   }
 
   build() {
+    const needed = settings.asksForKey || lockedFor === "refused";
     const trouble = h("p", { class: "field-trouble", id: "key-trouble", role: "alert" },
       lockedFor === "refused" ? t("key.revoked") : null);
     const input = h("input", {
@@ -48,11 +50,15 @@ export class KeyPrompt {
         }
       },
     }, h("label", { class: "field" }, h("span", null, t("key.label")), input), trouble,
-    h("p", { class: "dim" }, t("key.note")), h("div", { class: "dialog-actions" }, submit));
-    const dialog = h("dialog", { class: "dialog key-prompt", "aria-labelledby": "key-title", closedby: "none" },
-      h("h2", { id: "key-title" }, t("key.title")), h("p", null, t("key.ask")), form);
-    // There is nothing behind it to go back to. A second Escape closes it all the same in some browsers.
-    dialog.addEventListener("cancel", (event) => event.preventDefault());
+    h("p", { class: "dim" }, t("key.note")), h("div", { class: "dialog-actions" },
+      needed ? null : h("button", { type: "button", class: "button", onclick: () => unlock() }, t("key.without")), submit));
+    const dialog = h("dialog", { class: "dialog key-prompt", "aria-labelledby": "key-title", closedby: needed ? "none" : "closerequest" },
+      h("h2", { id: "key-title" }, t("key.title")), h("p", null, t(needed ? "key.ask" : "key.ask.open")), form);
+    // There is nothing behind it to go back to, unless the server needs no key. A second Escape closes it all the same in some browsers.
+    dialog.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      if (!needed) unlock();
+    });
     dialog.addEventListener("close", () => {
       if (this.dialog === dialog) dialog.showModal();
     });
@@ -67,7 +73,9 @@ export class KeyPrompt {
     if (!/^[\x21-\x7e]+$/.test(key)) return t("key.illegal"); // no header can carry it
     useKey(key);
     try {
-      await get("runs", { limit: 1, envelope: true });
+      if (settings.asksForKey) await get("runs", { limit: 1, envelope: true });
+      // A server that needs no key ignores a bad one: it shows no budget then.
+      else if ((await get("budgets", { limit: 1 }))?.budgets?.length === 0) return this.refused(t("key.refused"));
     } catch (error) {
       if (error instanceof Refused && error.status === 429) return this.refused(t("key.busy"));
       if (error instanceof Refused && [401, 403].includes(error.status)) return this.refused(t("key.refused"));

@@ -1,12 +1,15 @@
 // One run: everything the server knows of it, live.
 
 import { now } from "../lib/clock.js";
+import { lock } from "../lib/connection.js";
 import { h, put } from "../lib/dom.js";
 import { Signal } from "../lib/events.js";
 import { t, wordFor } from "../lib/i18n.js";
-import { commandBox, nothing, skeleton } from "../lib/parts.js";
+import { button, commandBox, nothing, skeleton } from "../lib/parts.js";
 import { href, readPlace } from "../lib/router.js";
 import { textOf } from "../lib/run_facts.js";
+import { currentKey } from "../lib/session.js";
+import { settings } from "../lib/settings.js";
 import { RunFeed } from "./run_feed.js";
 import { Guarded } from "./run_guard.js";
 import { RunHead } from "./run_head.js";
@@ -146,6 +149,7 @@ class RunView {
       return;
     }
     put(this.body, nothing(t("run.missing"), h("p", null, t("run.missing.why")),
+      settings.asksForKey || currentKey() !== null ? null : button(t("key.enter"), () => lock("missing")),
       h("a", { class: "button", href: href("runs") }, t("run.missing.list")), commandBox("pyoco-client list")));
   }
 

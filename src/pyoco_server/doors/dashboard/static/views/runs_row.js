@@ -123,7 +123,8 @@ export class RunRow {
     const state = run.money_state ?? "";
     if (this.paid !== state) this.money.replaceChildren(...(state === "" ? [] : [moneyBadge(state)]));
     this.paid = state;
-    say(this.cost, costWords(run.cost));
+    say(this.cost, run.redacted ? t("runs.redacted") : costWords(run.cost));
+    this.cost.title = run.redacted ? t("runs.redacted.why") : "";
   }
 
   /**

@@ -38,6 +38,8 @@ export class Shell {
     /** @type {View | null} */
     this.view = null;
     this.chordAt = 0;
+    /** @type {HTMLElement | null} */
+    this.keyButton = null;
   }
 
   begin() {
@@ -60,6 +62,7 @@ export class Shell {
     document.documentElement.dataset.connection = state;
     if (state === "locked") this.clear();
     this.prompt.show(state === "locked");
+    this.offerKey();
     if (state !== "locked" && this.view === null) this.goTo("again");
   }
 
@@ -87,6 +90,8 @@ export class Shell {
   }
 
   header() {
+    this.keyButton = iconButton("key", t("key.forget"), () => this.forget());
+    this.offerKey();
     const theme = iconButton("theme", t("theme", { theme: t(`theme.${chosenTheme()}`) }), () => this.nextTheme(theme));
     return h("header", { class: "top" },
       h("a", { class: "brand", href: href(home) }, logo(), h("span", null, "pyoco"),
@@ -94,13 +99,18 @@ export class Shell {
       this.menu.element,
       h("div", { class: "top-tools" },
         settings.readOnly ? h("span", { class: "tag-note", title: t("read_only.title") }, t("read_only")) : null,
-        settings.asksForKey ? iconButton("key", t("key.forget"), () => this.forget()) : null,
+        this.keyButton,
         iconButton("help", t("help"), () => showHelp()),
         theme,
         h("button", {
           type: "button", class: "button quiet language", title: t("language.title"),
           lang: language() === "en" ? "ja" : "en", onclick: () => this.otherLanguage(),
         }, t("language"))));
+  }
+
+  /** What was entered can be forgotten, also where no key is needed. */
+  offerKey() {
+    if (this.keyButton) this.keyButton.hidden = !settings.asksForKey && currentKey() === null;
   }
 
   /** @param {Event} event */

@@ -27,8 +27,6 @@ from unittest.mock import patch
 import httpx
 import psutil
 
-from grid.nodes import Nodes
-from grid.sizes import IS_FULL
 from pyoco_server import wiring
 from pyoco_server.client.frames.job import Job
 from pyoco_server.config import GridConfig, NatsBackendConfig
@@ -44,6 +42,8 @@ from pyoco_server.ports.programs import Programs
 from support.grid import story as grid_story
 from support.grid.processes import SAMPLES, Grid, GridProcess, grid
 from support.grid.story import assert_exact
+from support.proofs.nodes import Nodes
+from support.proofs.sizes import IS_FULL
 from support.servers import free_port, quick_folder
 from support.waiting import eventually
 

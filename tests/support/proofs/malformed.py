@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from grid.stage import GROUP, Scene
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import AssignJob
 from pyoco_server.core.programs.job import InlineInputs
@@ -26,6 +25,7 @@ from support.grid.peers import ClientPeer, Peer, WorkerPeer, a_job_id
 from support.grid.scripted_door import an_assignment
 from support.grid.scripted_door import open_door as scripted_door
 from support.grid.stores import a_job, lane_of
+from support.proofs.stage import GROUP, Scene
 from support.waiting import eventually
 
 __all__ = ["ROWS", "Row"]

@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 
-from grid.report import Findings
-from grid.stage import Scene, leader_of, restart
 from pyoco_server.ports.programs import Programs
 from support.grid.processes import GridProcess
+from support.proofs.report import Findings
+from support.proofs.stage import Scene, leader_of, restart
 from support.waiting import eventually
 
 __all__ = ["kill_doors", "kill_leaders", "kill_workers"]

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from grid.sizes import IS_FULL, SEED
+from support.proofs.sizes import IS_FULL, SEED
 
 __all__ = ["Findings", "proof"]
 

@@ -1,0 +1,44 @@
+"""Refuse a submission whose reservation is below the price that is known from its inputs (SAFE-1)."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.priced.placed import Placed
+from pyoco_server.actions.priced.same_key import SameKey, look_at_same_key
+from pyoco_server.core.packs.prices import RESERVATION_MIN_USD_MICROS
+from pyoco_server.core.priced.money import usd_up
+from pyoco_server.core.priced.run import NewRun
+from pyoco_server.errors import BelowPrice, KeyReused
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["accepted_before", "is_below_price"]
+
+
+def is_below_price(priced: Priced, ask: NewRun) -> bool:
+    return ask.reserved_usd_micros < _least(priced, ask)
+
+
+async def accepted_before(priced: Priced, ask: NewRun) -> Placed:
+    """The run of the same submission that was accepted at another price, or by a version without this rule.
+
+    One read of the ledger, and one of the balance if there is such a run; nothing is written. Raises BelowPrice: there
+    is none, and the key stays free. KeyBusy, DependencyUnavailable.
+    """
+    row, now_us = await priced.ledger.read(
+        lambda tx: (tx.runs.find_by_key(ask.tenant_id, ask.idempotency_key), tx.now_us())
+    )
+    refused = BelowPrice(usd_up(_least(priced, ask)))
+    if row is None:
+        raise refused
+    try:
+        if look_at_same_key(row, ask, now_us) is SameKey.PAST:
+            raise refused
+    except KeyReused:  # what is wrong with the submission itself comes before what its key stands for (PRICED-65)
+        raise refused from None
+    return Placed(row, await priced.budget.balance(ask.tenant_id), is_replayed=True)
+
+
+def _least(priced: Priced, ask: NewRun) -> int:
+    spec = priced.packs.get(ask.pack_type)
+    if spec is None:  # the doors refuse packs that are not offered
+        return RESERVATION_MIN_USD_MICROS
+    return spec.least_reservation(ask.inputs, priced.config.pack.prices)

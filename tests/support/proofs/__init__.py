@@ -1,0 +1,1 @@
+"""Helpers for the proofs: scenes of real processes, what kills them, and what a proof reports."""
