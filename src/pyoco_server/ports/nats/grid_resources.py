@@ -150,7 +150,14 @@ async def ensure_grid(link: Link, config: NatsBackendConfig, grid: GridConfig) -
     fewer is given three. One that has three is used as it is, also while a node is away. Raises DeploymentRefused when
     the queue is not what it must be, or when there are fewer than three nodes for three replicas; Unavailable.
     """
-    await asyncio.gather(*(_patiently(link, grid, resource) for resource in grid_resources(config, grid)))
+    bounded, others = [], []
+    for resource in grid_resources(config, grid):
+        (bounded if resource.config.get("max_bytes", 0) > 0 else others).append(resource)
+    await asyncio.gather(*(_patiently(link, grid, resource) for resource in others))
+    # One after another: the server compares each new reservation with its free storage, but grants two concurrent
+    # requests the same space.
+    for resource in bounded:
+        await _patiently(link, grid, resource)
 
 
 async def _patiently(link: Link, grid: GridConfig, resource: Resource) -> None:
