@@ -15,7 +15,7 @@ from pyoco_server.actions.claim import Held, claim_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, encode_job, job_of
-from pyoco_server.core.outcome import Completed, Failed, Outcome, Progress
+from pyoco_server.core.outcome import Cancelled, Completed, Failed, Outcome, Progress
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.core.wheel_sync import Environment
@@ -168,6 +168,29 @@ class TestTheLastDeliveries:
         await crew_of(backend, Puppet()).work(hand, lambda: None)
         assert (await run_now(backend, job.run_id)).status is RunState.CANCELLED
         assert hand.answers == [(Reply.ACK, 0.0)]
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.1, 0.3, 0.49])
+async def test_a_cancelled_run_is_told_within_two_heartbeat_intervals(backend: Backend, moment: float) -> None:
+    """FLOW-17, FLOW-180: whenever between two heartbeats the cancel comes."""
+
+    class Obedient(Puppet):
+        def ask_cancel(self) -> None:
+            if not self.ends.done():
+                self.ends.set_result(Cancelled())
+
+    executor = Obedient()
+    worker = Worker(backend, executor, Badge(backend, ANNA, ("default",), 1, {}), ("default",), 1)
+    await worker.start()
+    run_id = await submitted(backend, "flow")
+    await eventually(lambda: executor.begun == [run_id])
+    await asyncio.sleep(moment)
+    asked_at = time.monotonic()
+    await cancel(backend, Caller(), run_id, None)
+    await executor.ends
+    assert time.monotonic() - asked_at <= 2 * backend.config.run_heartbeat_interval_sec
+    await eventually(lambda: has_ended(backend, run_id, RunState.CANCELLED))
+    await worker.stop("test", 0.1)
 
 
 class TestWhatADrainLeavesBehind:

@@ -39,16 +39,13 @@ pytestmark = pytest.mark.usefixtures("warm_hosts")
 
 
 class TestACancelledRun:
-    @pytest.mark.steady_time
-    async def test_is_asked_to_stop_within_two_intervals(self, link: Link, backend: Backend) -> None:
-        """FLOW-17, FLOW-179 to FLOW-183"""
-        async with working(slower(backend, run_heartbeat_interval_sec=0.2)) as team:
+    async def test_stops_when_its_task_looks_for_a_cancel(self, link: Link, backend: Backend) -> None:
+        """FLOW-17, FLOW-179 to FLOW-183. How soon it is told: `test_crew_corners.py`."""
+        async with working(backend) as team:
             run_id = await submitted(backend, "watches_for_a_cancel", seconds=300)
             await running(backend, run_id, "watches_for_a_cancel")
-            began = time.monotonic()
             await cancel(backend, Caller(), run_id, "enough")
             run = await ended(backend, run_id)
-            assert time.monotonic() - began < (2 * 0.2 + 0.3)
             assert (run.status, run.error, run.cancel_reason) == (RunState.CANCELLED, None, "enough")
             assert run.task_records["watches_for_a_cancel"]["output"] == "stopped"
             assert (await ended(backend, await submitted(backend, "fine"))).status is RunState.COMPLETED
