@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -254,15 +255,13 @@ async def test_an_answer_that_was_lost_is_not_asked_for_again(redis_url: str, ke
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", int(redis_url.rpartition(":")[2].partition("/")[0]))
-        while asked := await reader.read(65_536):
-            back.write(asked)
-            answer = await there.read(65_536)
-            if b"EVALSHA" in asked:
-                break
-            writer.write(answer)
-        for each in (writer, back):
-            each.close()
-            await each.wait_closed()
+        with contextlib.closing(back), contextlib.closing(writer):  # the test may end as soon as `writer` is closed
+            while asked := await reader.read(65_536):
+                back.write(asked)
+                answer = await there.read(65_536)
+                if b"EVALSHA" in asked:
+                    break
+                writer.write(answer)
 
     direct, run = RedisLink(redis_url), a_run()
     await RedisBudget(direct).credit("t", 1000, "r")
