@@ -150,9 +150,9 @@ async def ensure_grid(link: Link, config: NatsBackendConfig, grid: GridConfig) -
     fewer is given three. One that has three is used as it is, also while a node is away. Raises DeploymentRefused when
     the queue is not what it must be, or when there are fewer than three nodes for three replicas; Unavailable.
     """
-    bounded, others = [], []
-    for resource in grid_resources(config, grid):
-        (bounded if resource.config.get("max_bytes", 0) > 0 else others).append(resource)
+    resources = grid_resources(config, grid)
+    bounded = [resource for resource in resources if resource.config.get("max_bytes", 0) > 0]
+    others = [resource for resource in resources if resource not in bounded]
     await asyncio.gather(*(_patiently(link, grid, resource) for resource in others))
     # One after another: the server compares each new reservation with its free storage, but grants two concurrent
     # requests the same space.
