@@ -65,6 +65,8 @@ class TestLibrary:
             (Client._send_unsubscribe, ["sid", "limit"]),
             (Client._remove_sub, ["sid", "max_msgs"]),
             (Client._process_info, ["info", "initial_connection"]),
+            (Client._connect_to_server, ["s"]),
+            (Client._close, ["status", "do_cbs"]),
             (Subscription._stop_processing, []),
         ],
         ids=lambda value: getattr(value, "__name__", ""),

@@ -4,8 +4,8 @@ Of the library's own way in, a message is parsed into an object with a dictionar
 to a task; of its way out, each header is checked with a regular expression, and everything is sent at once. Here a
 message reaches its listener as it came, and messages leave in bunches while there are many.
 
-`_ps`, `_process_msg`, `_process_pong`, `_connect_to_server`, `_send_command` and `_flush_pending` are private to the
-library: its version is pinned, and `tests/ports/test_client.py` watches over what we rely on.
+`_ps`, `_process_msg`, `_process_pong`, `_connect_to_server`, `_close`, `_send_command` and `_flush_pending` are private
+to the library: its version is pinned, and `tests/ports/test_client.py` watches over what we rely on.
 """
 
 from __future__ import annotations
@@ -101,6 +101,11 @@ class _Wire(TcpTransport):
             self._left = writer
             closed.cancel()
 
+    def abort(self) -> None:
+        """Drop the connection, if there is one, without waiting for the peer."""
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
+
 
 class QuickClient(Client):
     #: Between two sends while many questions are in flight. A single question never waits.
@@ -115,6 +120,7 @@ class QuickClient(Client):
         self.demands_tls = False
         #: What to trust and to show, asked for at each handshake. None: what `connect` was given.
         self.certificates: Callable[[], ssl.SSLContext] | None = None
+        self._is_ended = False
         self._listeners: dict[int, Callable[[Raw], None]] = {}
         self._ps = QuickParser(self, self._listeners, self._hear)
         self._sent_at = 0.0
@@ -176,9 +182,26 @@ class QuickClient(Client):
         return super().ssl_context if self.certificates is None else self.certificates()
 
     async def _connect_to_server(self, s: Srv) -> None:
-        if not self._transport and s.uri.scheme in ("nats", "tls"):
+        """Connect once. The library leaves open what an attempt with a failed handshake opened, and it goes on after
+        `close` when `asyncio.wait_for` swallows its cancel, which happens before Python 3.12."""
+        self._stop_if_ended()
+        if isinstance(self._transport, _Wire):
+            self._transport.abort()
+        elif not self._transport and s.uri.scheme in ("nats", "tls"):
             self._transport = _Wire()
         await super()._connect_to_server(s)
+        self._stop_if_ended()
+
+    def _stop_if_ended(self) -> None:
+        if self._is_ended:
+            self._status = Client.CLOSED  # the library's retry has overwritten it
+            if isinstance(self._transport, _Wire):
+                self._transport.abort()
+            raise asyncio.CancelledError  # the one exception that ends the library's retries
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        self._is_ended = self._is_ended or status == Client.CLOSED
+        await super()._close(status, do_cbs)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The server's first words. Whoever asked for TLS gets it or no connection: our credentials come next, and the
