@@ -13,6 +13,7 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.nats.resources import resources_of
 from support.backup_commands import RESOURCES, Admin, admin, write_fact
+from support.relays import RelayWire
 from support.waiting import eventually
 from support.warm_processes import WarmProcess, started
 
@@ -135,6 +137,20 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+class _HoldingWire(RelayWire):
+    """Passes nothing on from the moment at which a restore begins with the wheels."""
+
+    def __init__(self, name: str, upstream_port: int) -> None:
+        super().__init__(name, upstream_port)
+        self.is_holding = asyncio.Event()
+
+    def _wants(self, data: bytes) -> bool:
+        if b"STREAM.RESTORE.OBJ_pyoco_wheels" in data:
+            self.freeze()
+            self.is_holding.set()
+        return True
+
+
 async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
     """FLOW-425"""
     for _ in range(100):
@@ -142,17 +158,13 @@ async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
     await admin.write("kept")
     await admin("backup", "--to", "monday")
 
-    async def is_in_the_middle() -> bool:
-        names = (await admin.link.api("STREAM.NAMES", {}, dict[str, Any]))["streams"] or []
-        return "KV_pyoco_receipts" in names
-
-    for _ in range(10):
+    async with _HoldingWire("restore", urlsplit(admin.server.url).port or 0) as wire:
         await admin.forget()
-        process = await admin.start("restore", "--from", "monday")
-        await eventually(is_in_the_middle)
-        ended = await admin.interrupt(process, signal.SIGINT)
-        if ended.code != 0:
-            break  # otherwise we looked too late, on a busy machine
+        process = await admin.start("--nats-url", f"nats://127.0.0.1:{wire.port}", "restore", "--from", "monday")
+        async with asyncio.timeout(120):
+            await wire.is_holding.wait()
+        process.send_signal(signal.SIGINT)
+        ended = await admin.end(process)
     assert ended.code == 130
     assert "not restored: " in ended.err
     assert "Start nothing yet: the same restore, run again, goes on from here." in ended.err
