@@ -7,7 +7,7 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,18 +162,20 @@ class Stage:
         self.workers.credits += count
         self.dispatcher.nudge()
 
-    def runs_everything(self, seconds: float = 0.0) -> None:
-        """From now on every job takes so long, and its credit comes back then."""
+    def runs_everything(self, seconds: float = 0.0, before_end: Callable[[], Awaitable[object]] | None = None) -> None:
+        """From now on every job takes `seconds`, awaits `before_end`, ends, and gives its credit back."""
 
         def begin(attempt: Attempt) -> None:
-            task = asyncio.create_task(self._run(attempt, seconds))
+            task = asyncio.create_task(self._run(attempt, seconds, before_end))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
         self.workers.on_start = begin
 
-    async def _run(self, attempt: Attempt, seconds: float) -> None:
+    async def _run(self, attempt: Attempt, seconds: float, before_end: Callable[[], Awaitable[object]] | None) -> None:
         await asyncio.sleep(seconds)
+        if before_end is not None:
+            await before_end()
         await self.finish(attempt)
         self.give(1)
 
