@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import pyoco_server
+from support.syntax import parsed
 
 SOURCE = Path(pyoco_server.__file__).parent
 
@@ -31,7 +32,7 @@ FILES = sorted({path for place in PLACES for path in SOURCE.glob(place)})
 def doubles_in(source: str) -> list[str]:
     """Where a double is written, named or made by division: one line each."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         trouble = None
         if isinstance(node, ast.Constant) and isinstance(node.value, float | complex):
             trouble = "a literal"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from support.syntax import parsed
 from support.thorough import THOROUGH, is_thorough
 
 __all__ = [
@@ -56,7 +57,7 @@ def suite_text(path: Path, folder: Path = TESTS) -> str:
     if not THOROUGH.get(name):
         return "" if name in THOROUGH else text
     lines = text.splitlines()
-    for class_name, test in _tests_in(ast.parse(text).body):
+    for class_name, test in _tests_in(parsed(text).body):
         if is_thorough(f"tests/{name}::{class_name}{test.name}"):
             assert test.end_lineno is not None
             lines[test.lineno - 1 : test.end_lineno] = [""] * (test.end_lineno - test.lineno + 1)
