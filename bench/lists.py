@@ -32,7 +32,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.doors.http.cursors import write_cursor
-from pyoco_server.ports.index.port import Place, RunFilter
+from pyoco_server.ports.index.port import ListPosition, RunFilter
 from pyoco_server.ports.nats.link import open_link
 
 _SIZES = [int(text) for text in os.environ.get("BENCH_LIST_RUNS", "1000,100000,1000000").split(",")]
@@ -118,7 +118,7 @@ def _gateway(nats_url: str, data_dir: str) -> Iterator[_Gateway]:
 
 
 def _queries(total: int) -> dict[str, dict[str, str]]:
-    middle = Place(total, _BEGAN + total * 0.0123 / 2 + 1.5, "")
+    middle = ListPosition(total, _BEGAN + total * 0.0123 / 2 + 1.5, "")
     deep, deep_flow = write_cursor(middle, RunFilter()), write_cursor(middle, RunFilter(flow="flow-3"))
     return {
         "no filter": {},

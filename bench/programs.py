@@ -17,7 +17,7 @@ from bench.program_site import SLOTS, ProgramSite, a_site, drained, fill, opened
 from bench.report import heading, median, percentiles, spread, table
 from bench.stack import Stack
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.ports.program_hints.port import Hint
+from pyoco_server.ports.wakeups.port import Wakeup
 
 _JOBS = int(os.environ.get("BENCH_PROGRAM_JOBS", "2000"))
 _ROUNDS = int(os.environ.get("BENCH_PROGRAM_ROUNDS", "3"))
@@ -73,12 +73,12 @@ async def _latencies(nats_url: str) -> list[float]:
     """Seconds from the submission to the word that the run has ended, one job at a time."""
     async with opened(nats_url) as backend:
         ended: dict[str, asyncio.Event] = {}
-        hints = programs_of(backend).hints
+        wakeups = programs_of(backend).wakeups
 
-        def heard(_: Hint, run_id: str) -> None:
+        def heard(_: Wakeup, run_id: str) -> None:
             ended.setdefault(run_id, asyncio.Event()).set()
 
-        listening = await hints.listen("default", heard, Hint.DONE)
+        listening = await wakeups.listen("default", heard, Wakeup.DONE)
         took = []
         for _ in range(_LATENCY_JOBS):
             began = time.perf_counter()

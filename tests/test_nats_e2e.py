@@ -16,7 +16,7 @@ from pyoco_server import PyocoNatsWorker
 from pyoco_server.actions import claim as claim_module
 from pyoco_server.actions import finish as finish_module
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.submit import submit
 from pyoco_server.core.job import decode_job
@@ -24,7 +24,7 @@ from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.errors import Unavailable
-from pyoco_server.loops import crew as crew_module
+from pyoco_server.loops import delivery_processor as crew_module
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from support import naughty
@@ -382,7 +382,7 @@ class TestAJobThatNeedsNoWork:
         run_id = await submitted(scene.backend, "fails")
         [message] = await jobs_left(scene.link, scene.backend.config)
         held = await claim_run(scene.backend, decode_job(message["text"].encode()), ANNA, first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         assert isinstance(await finish(scene.backend, held, Completed()), Ended)
         assert await scene.run_id_after() == run_id
         assert (await scene.run(run_id)).status is RunState.COMPLETED
@@ -404,7 +404,7 @@ class TestAJobThatNeedsNoWork:
         run_id = await submitted(scene.backend, "fine")
         [message] = await jobs_left(scene.link, scene.backend.config)
         held = await claim_run(scene.backend, decode_job(message["text"].encode()), ANNA, first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         assert await scene.run_id_after() == run_id
         assert await scene.run(run_id) == held.run
         assert await scene.comes_again()

@@ -15,7 +15,7 @@ from bench.peers.flows import resolve
 from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Owner
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 
 _TAGS = ["default"]
 _THREADS = 8
@@ -27,8 +27,8 @@ async def _work(worker_id: str, slots: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     async with wiring.open_backend(config, worker_id) as backend:
         executor = wiring.thread_executor(config, resolve)
-        badge = Badge(backend, Owner(worker_id, backend.new_id()), _TAGS, slots, wiring.versions())
-        worker = Worker(backend, executor, badge, _TAGS, slots)
+        description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), _TAGS, slots, wiring.versions())
+        worker = Worker(backend, executor, description, _TAGS, slots)
         await worker.start()
         await told.wait()
         await worker.stop("sigterm", 5.0)

@@ -18,7 +18,7 @@ PyocoError
 ├── DashboardReadOnly     a browser asked for a change, and the dashboard may only look (403)
 ├── NotFound              (404)
 │   ├── RunNotFound
-│   ├── LetterNotFound
+│   ├── DeadLetterNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
 │   └── ObjectNotFound
@@ -73,6 +73,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "DashboardReadOnly",
+    "DeadLetterNotFound",
     "DependencyUnavailable",
     "DeploymentRefused",
     "ExposureRefused",
@@ -90,7 +91,6 @@ __all__ = [
     "KeyRefused",
     "KeyReused",
     "LedgerOutdated",
-    "LetterNotFound",
     "NoRoom",
     "NotFound",
     "NotOfThisKind",
@@ -315,7 +315,7 @@ class RunNotFound(NotFound):
     phrase = "run not found"
 
 
-class LetterNotFound(NotFound):
+class DeadLetterNotFound(NotFound):
     """There is no such dead letter."""
 
     number = 27

@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyoco_server.client.dead_letter_results import (
+    DlqCounts,
+    DlqGroup,
+    DlqMessage,
+    DlqMessageDeleted,
+    DlqMessageDetail,
+    DlqMessageRedriven,
+    DlqMessagesDeleted,
+    DlqMessagesRedriven,
+    DlqPage,
+    DlqProblem,
+)
 from pyoco_server.client.faults import AnswerDamaged, PackProblem
 from pyoco_server.client.files import SourceChanged
 from pyoco_server.client.job_results import (
@@ -19,18 +31,6 @@ from pyoco_server.client.job_results import (
     ExecEvent,
     ExecState,
     JobAccepted,
-)
-from pyoco_server.client.letter_results import (
-    DlqCounts,
-    DlqGroup,
-    DlqMessage,
-    DlqMessageDeleted,
-    DlqMessageDetail,
-    DlqMessageRedriven,
-    DlqMessagesDeleted,
-    DlqMessagesRedriven,
-    DlqPage,
-    DlqProblem,
 )
 from pyoco_server.client.priced_results import (
     Budget,

@@ -32,13 +32,12 @@ from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, Ope
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.backups.ledger_file import SqliteLedgerFile
-from pyoco_server.ports.copies.jetstream import JetStreamCopies
+from pyoco_server.ports.dead_letters.jetstream import JetStreamDeadLetters
+from pyoco_server.ports.dead_letters.sqlite import SqliteDeadLetterIndex
 from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
-from pyoco_server.ports.letters.jetstream import JetStreamLetters
-from pyoco_server.ports.letters.sqlite import SqliteLetterIndex
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
 from pyoco_server.ports.nats.grid_resources import ensure_product
@@ -48,6 +47,7 @@ from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
+from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
@@ -63,14 +63,14 @@ __all__ = [
     "ledger_file",
     "open_backend",
     "open_backups",
-    "open_copies",
+    "open_dead_letter_index",
     "open_deployment",
     "open_door_backend",
     "open_gateway_backend",
     "open_index",
     "open_keys",
-    "open_letter_index",
     "open_operator_backend",
+    "open_replicas",
     "open_wheel_sync",
     "thread_executor",
     "versions",
@@ -217,7 +217,7 @@ async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> 
             runs=_runs(link, config),
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
-            letters=JetStreamLetters(link, config),
+            dead_letters=JetStreamDeadLetters(link, config),
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
             clock=clock,
@@ -242,7 +242,7 @@ async def open_gateway_backend(
     those of the environment unless they are given. Raises Unavailable, LedgerOutdated, DeploymentRefused, UsageError.
     """
     grid = grid or grid_from_env()
-    with open_index(config) as index, open_letter_index(config) as letter_index:
+    with open_index(config) as index, open_dead_letter_index(config) as dead_letter_index:
         async with (
             _linked(config, "pyoco-gateway", Patience()) as link,
             _prepared(link, config, grid) as clock,
@@ -264,8 +264,8 @@ async def open_gateway_backend(
                 registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
                 keys=JetStreamKeys(link, config.auth_kv_bucket),
                 index=index,
-                letters=JetStreamLetters(link, config),
-                letter_index=letter_index,
+                dead_letters=JetStreamDeadLetters(link, config),
+                dead_letter_index=dead_letter_index,
                 flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
                 workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
                 receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
@@ -310,10 +310,10 @@ def open_index(config: NatsBackendConfig) -> Iterator[SqliteIndex]:
 
 
 @contextlib.contextmanager
-def open_letter_index(config: NatsBackendConfig) -> Iterator[SqliteLetterIndex]:
+def open_dead_letter_index(config: NatsBackendConfig) -> Iterator[SqliteDeadLetterIndex]:
     """An index of dead letters for this process alone. Raises UsageError."""
     with index_slot(Path(config.data_dir) / "index", f"letters.{config.dlq_stream}") as path:
-        yield SqliteLetterIndex(path)
+        yield SqliteDeadLetterIndex(path)
 
 
 @contextlib.asynccontextmanager
@@ -340,12 +340,12 @@ async def open_backups(
 
 
 @contextlib.asynccontextmanager
-async def open_copies(
+async def open_replicas(
     config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
-) -> AsyncIterator[JetStreamCopies]:
+) -> AsyncIterator[JetStreamReplicas]:
     """On how many nodes everything is kept. Makes nothing. Raises Unavailable."""
     async with _linked(config, "pyoco-replicas", WORKER_PATIENCE) as link:
-        yield JetStreamCopies(link, config, priced, grid)
+        yield JetStreamReplicas(link, config, priced, grid)
 
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:

@@ -110,7 +110,7 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     ledger = _ledger(settings)
     projector = Projector(runs)
     async with open_redis(settings.priced) as redis, open_stores(settings, link) as stores:
-        budget, hints = open_budget(redis, ledger, settings.priced)
+        budget, idempotency_locks = open_budget(redis, ledger, settings.priced)
 
         steps: list[Callable[[], Awaitable[None]]] = [lambda: _open_ledger(settings, ledger)]
         if redis is not None:
@@ -126,7 +126,7 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
                 queue=stores.queue,
                 results=stores.results,
                 inputs=stores.inputs,
-                hints=hints,
+                idempotency_locks=idempotency_locks,
                 packs=packs,
                 new_id=settings.new_id,
                 show=projector.show,
@@ -247,7 +247,7 @@ async def open_money_of_any_mode(
     settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "", makes_tables=False)
     ledger, link = _ledger(settings), Link(Patience())
     async with open_redis(priced) as redis, open_stores(settings, link) as stores:
-        budget, hints = open_budget(redis, ledger, priced)
+        budget, idempotency_locks = open_budget(redis, ledger, priced)
         try:
             if priced.ledger_url:
                 await asyncio.to_thread(_refuse_missing, priced.ledger_url)
@@ -261,7 +261,7 @@ async def open_money_of_any_mode(
                 queue=stores.queue,
                 results=stores.results,
                 inputs=stores.inputs,
-                hints=hints,
+                idempotency_locks=idempotency_locks,
                 new_id=settings.new_id,
                 show=lambda _: None,  # the keeper sees the change
             )

@@ -22,11 +22,11 @@ from pyoco_server.ports.nats.grid_resources import (
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.program_events.jetstream import JetStreamEvents
-from pyoco_server.ports.program_hints.nats import NatsHints
 from pyoco_server.ports.program_queue.jetstream import JetStreamProgramQueue
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.routes.jetstream import JetStreamRoutes
 from pyoco_server.ports.slots.jetstream import JetStreamSlots
+from pyoco_server.ports.wakeups.nats import NatsWakeups
 
 __all__ = ["open_programs"]
 
@@ -54,7 +54,7 @@ async def open_programs(
         acl=JetStreamAcl(link, ACL_BUCKET),
         routes=JetStreamRoutes(link, ROUTES_BUCKET),
         events=JetStreamEvents(link, grid.exec_events_stream, is_kept=grid.exec_events),
-        hints=NatsHints(link),
+        wakeups=NatsWakeups(link),
         artifacts=JetStreamObjects(link, grid.exec_artifacts_bucket),
         chance=chance,
     )

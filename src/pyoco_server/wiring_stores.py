@@ -17,8 +17,8 @@ from pyoco_server.errors import UsageError
 from pyoco_server.ports.budget.memory import BUDGETS, MemoryBudget
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.budget.sql import SqlBudget
-from pyoco_server.ports.hints.memory import HINTS, MemoryHints
-from pyoco_server.ports.hints.port import Hints
+from pyoco_server.ports.idempotency_locks.memory import HINTS, MemoryIdempotencyLocks
+from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.ledger.port import Ledger
@@ -127,13 +127,15 @@ async def open_redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
         await link.close()
 
 
-def open_budget(redis: RedisLink | None, ledger: Ledger, priced: PricedConfig) -> tuple[Budget, Hints | None]:
+def open_budget(
+    redis: RedisLink | None, ledger: Ledger, priced: PricedConfig
+) -> tuple[Budget, IdempotencyLocks | None]:
     lease_seconds = priced.priced_lease_ttl_sec
     if name := name_in(priced.budget_url):
-        return MemoryBudget(BUDGETS.of(name)), MemoryHints(HINTS.of(name), lease_seconds=lease_seconds)
+        return MemoryBudget(BUDGETS.of(name)), MemoryIdempotencyLocks(HINTS.of(name), lease_seconds=lease_seconds)
     if redis is None:
         return SqlBudget(ledger), None
     from pyoco_server.ports.budget.redis import RedisBudget  # noqa: PLC0415 - of an extra
-    from pyoco_server.ports.hints.redis import RedisHints  # noqa: PLC0415
+    from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks  # noqa: PLC0415
 
-    return RedisBudget(redis), RedisHints(redis, lease_seconds=lease_seconds)
+    return RedisBudget(redis), RedisIdempotencyLocks(redis, lease_seconds=lease_seconds)

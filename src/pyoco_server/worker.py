@@ -14,10 +14,10 @@ from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import Unavailable
 from pyoco_server.executors.port import Executor
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.crew import Crew
+from pyoco_server.loops.delivery_processor import DeliveryProcessor
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.loops.wheel_sync import WheelSync
-from pyoco_server.loops.worker import Badge
+from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 
@@ -40,14 +40,20 @@ class PyocoNatsWorker:
         self,
         stack: contextlib.AsyncExitStack,
         backend: Backend,
-        badge: Badge,
+        description: WorkerDescription,
         intake: Intake,
         executor: Executor,
         wheels: WheelSync | None,
     ) -> None:
-        self._stack, self._backend, self._badge, self._intake, self._wheels = stack, backend, badge, intake, wheels
+        self._stack, self._backend, self._description, self._intake, self._wheels = (
+            stack,
+            backend,
+            description,
+            intake,
+            wheels,
+        )
         self._pulse = Pulse(backend, self._describe, intake.ack_wait_seconds)
-        self._crew = Crew(backend, executor, badge.me, self._pulse, intake.max_deliver)
+        self._processor = DeliveryProcessor(backend, executor, description.me, self._pulse, intake.max_deliver)
         self._closed = False
 
     @classmethod
@@ -73,17 +79,17 @@ class PyocoNatsWorker:
             if wheels is not None:
                 await wheels.first_sync()
             intake = await backend.queue.open_intake(tags, _not_expected)
-            badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, 1, wiring.versions())
-            badge.intake = intake
-            worker = cls(stack.pop_all(), backend, badge, intake, executor, wheels)
+            description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), tags, 1, wiring.versions())
+            description.intake = intake
+            worker = cls(stack.pop_all(), backend, description, intake, executor, wheels)
         await worker._pulse.announce()
         await worker._pulse.start()
         return worker
 
     def _describe(self) -> WorkerRecord:
-        self._badge.running = self._pulse.run_ids
-        self._badge.wheels = self._wheels.report if self._wheels is not None else None
-        return self._badge.describe()
+        self._description.running = self._pulse.run_ids
+        self._description.wheels = self._wheels.report if self._wheels is not None else None
+        return self._description.describe()
 
     async def run_once(self, timeout: float = 1.0) -> str | None:
         """Handle at most one job. Returns its run id; None when there was none within `timeout` seconds.
@@ -100,9 +106,9 @@ class PyocoNatsWorker:
         if delivery is None:
             return None
         self._pulse.touch()
-        worked = await self._crew.work(delivery, lambda: None)
+        worked = await self._processor.work(delivery, lambda: None)
         if worked.ended is not None:
-            self._badge.last_status = worked.ended
+            self._description.last_status = worked.ended
         await self._pulse.announce()
         return worked.run_id
 

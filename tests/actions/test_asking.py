@@ -15,7 +15,7 @@ from pyoco_server import wiring
 from pyoco_server.actions.authenticate import NOBODY, authenticate
 from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.read import read_run, worker_facts
 from pyoco_server.actions.submit import submit
@@ -40,15 +40,17 @@ async def run(backend: Backend) -> Run:
 
 
 @pytest.fixture
-async def held(backend: Backend) -> Held:
+async def held(backend: Backend) -> FlowAttempt:
     _, job = await recorded(backend)
     held = await claim_run(backend, job, ANNA, first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     return held
 
 
 class TestCancelling:
-    async def test_marks_a_run_that_waits_or_runs(self, backend: Backend, clock: Clock, run: Run, held: Held) -> None:
+    async def test_marks_a_run_that_waits_or_runs(
+        self, backend: Backend, clock: Clock, run: Run, held: FlowAttempt
+    ) -> None:
         """FLOW-16, FLOW-175"""
         for run_id in (run.run_id, held.run.run_id):
             clock.now += 1
@@ -89,13 +91,13 @@ class TestCancelling:
         clock.now += 5
         assert await cancel(backend, Caller(), run.run_id, "second") == first
 
-    async def test_a_run_that_has_ended_changes_nothing(self, backend: Backend, held: Held) -> None:
+    async def test_a_run_that_has_ended_changes_nothing(self, backend: Backend, held: FlowAttempt) -> None:
         """FLOW-176, FLOW-19"""
         ended = await finish(backend, held, Completed())
         assert isinstance(ended, Ended)
         assert (await cancel(backend, Caller(), held.run.run_id, None)).run == ended.run
 
-    async def test_is_tried_again_when_the_run_moves_on_meanwhile(self, backend: Backend, held: Held) -> None:
+    async def test_is_tried_again_when_the_run_moves_on_meanwhile(self, backend: Backend, held: FlowAttempt) -> None:
         """FLOW-178: neither a heartbeat nor an end is wiped out."""
 
         async def beaten() -> None:
@@ -106,7 +108,7 @@ class TestCancelling:
         )
         assert asked.run.status is RunState.CANCELLING
 
-    async def test_loses_to_an_end_that_comes_in_between(self, backend: Backend, held: Held) -> None:
+    async def test_loses_to_an_end_that_comes_in_between(self, backend: Backend, held: FlowAttempt) -> None:
         """FLOW-178, FLOW-19"""
 
         async def ended() -> None:
@@ -116,7 +118,7 @@ class TestCancelling:
         answer = await cancel(with_trouble(backend, trouble), Caller(), held.run.run_id, None)
         assert answer.run.status is RunState.COMPLETED
 
-    async def test_of_a_run_that_never_stands_still_gives_up(self, backend: Backend, held: Held) -> None:
+    async def test_of_a_run_that_never_stands_still_gives_up(self, backend: Backend, held: FlowAttempt) -> None:
         class Restless(Trouble):
             async def go(self, name: str, call: object) -> object:
                 answer = await super().go(name, call)  # type: ignore[arg-type]
@@ -165,7 +167,7 @@ class TestReading:
             await read_run(backend, Caller(), job.run_id)
 
     async def test_tells_of_the_worker_what_the_registry_knows(
-        self, backend: Backend, clock: Clock, held: Held, caplog: pytest.LogCaptureFixture
+        self, backend: Backend, clock: Clock, held: FlowAttempt, caplog: pytest.LogCaptureFixture
     ) -> None:
         """FLOW-93, FLOW-27, FLOW-29"""
         nothing = await worker_facts(backend, held.run)

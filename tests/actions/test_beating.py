@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.actions.beat import Standing, beat_run, give_back, report_overdue_cancel
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Progress
@@ -26,14 +26,16 @@ SOME = Progress({"a": "RUNNING"}, {"a": {"state": "RUNNING", "output": None}})
 
 
 @pytest.fixture
-async def held(backend: Backend) -> Held:
+async def held(backend: Backend) -> FlowAttempt:
     _, job = await recorded(backend, a_submission(params={"n": 1}))
     held = await claim_run(backend, job, ANNA, first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     return held
 
 
-async def test_a_heartbeat_shows_progress_and_life_and_nothing_else(backend: Backend, clock: Clock, held: Held) -> None:
+async def test_a_heartbeat_shows_progress_and_life_and_nothing_else(
+    backend: Backend, clock: Clock, held: FlowAttempt
+) -> None:
     """FLOW-349, FLOW-350, FLOW-374"""
     before = held.run
     clock.now += 1
@@ -45,13 +47,13 @@ async def test_a_heartbeat_shows_progress_and_life_and_nothing_else(backend: Bac
     )
 
 
-async def test_a_heartbeat_without_news_keeps_what_is_known(backend: Backend, held: Held) -> None:
+async def test_a_heartbeat_without_news_keeps_what_is_known(backend: Backend, held: FlowAttempt) -> None:
     await beat_run(backend, held, SOME)
     await beat_run(backend, held, None)
     assert (await run_now(backend, held.run.run_id)).tasks == SOME.tasks
 
 
-async def test_a_cancel_request_is_heard_and_survives_the_heartbeat(backend: Backend, held: Held) -> None:
+async def test_a_cancel_request_is_heard_and_survives_the_heartbeat(backend: Backend, held: FlowAttempt) -> None:
     """FLOW-178, FLOW-179"""
     await cancel(backend, Caller(), held.run.run_id, "enough")
     assert await beat_run(backend, held, SOME) is Standing.CANCEL_ASKED
@@ -60,28 +62,28 @@ async def test_a_cancel_request_is_heard_and_survives_the_heartbeat(backend: Bac
     assert (run.status, run.cancel_reason, run.tasks) == (RunState.CANCELLING, "enough", SOME.tasks)
 
 
-async def test_who_was_overtaken_hears_it_and_writes_nothing(backend: Backend, clock: Clock, held: Held) -> None:
+async def test_who_was_overtaken_hears_it_and_writes_nothing(backend: Backend, clock: Clock, held: FlowAttempt) -> None:
     """FLOW-311"""
     clock.now += 60
     again = Job(run_id=held.run.run_id, flow_name="flow", tag="default", submitted_at=1.0)
     newer = await claim_run(backend, again, BERT, first_delivery=False)
-    assert isinstance(newer, Held)
+    assert isinstance(newer, FlowAttempt)
     assert await beat_run(backend, held, SOME) is Standing.FENCED
     assert await report_overdue_cancel(backend, held, 1.0) is Standing.FENCED
     assert not await give_back(backend, held)
     assert await run_now(backend, held.run.run_id) == newer.run
 
 
-async def test_a_run_somebody_else_ended_is_not_ours_any_more(backend: Backend, held: Held) -> None:
+async def test_a_run_somebody_else_ended_is_not_ours_any_more(backend: Backend, held: FlowAttempt) -> None:
     """FLOW-311, FLOW-19"""
-    twin = Held(held.run, held.revision, held.attempt_id)
+    twin = FlowAttempt(held.run, held.revision, held.attempt_id)
     ended = await finish(backend, twin, Completed())
     assert isinstance(ended, Ended)
     assert await beat_run(backend, held, SOME) is Standing.FENCED
     assert await run_now(backend, held.run.run_id) == ended.run
 
 
-async def test_after_the_end_no_heartbeat_is_written(backend: Backend, held: Held) -> None:
+async def test_after_the_end_no_heartbeat_is_written(backend: Backend, held: FlowAttempt) -> None:
     """FLOW-376"""
     ended = await finish(backend, held, Completed())
     assert isinstance(ended, Ended)
@@ -93,7 +95,7 @@ async def test_after_the_end_no_heartbeat_is_written(backend: Backend, held: Hel
 
 
 async def test_progress_that_does_not_fit_is_skipped_and_said(
-    link: Link, backend: Backend, clock: Clock, held: Held, caplog: pytest.LogCaptureFixture
+    link: Link, backend: Backend, clock: Clock, held: FlowAttempt, caplog: pytest.LogCaptureFixture
 ) -> None:
     """FLOW-362"""
     small = replace(backend, runs=JetStreamRuns(link, backend.config.runs_kv_bucket, 1200))
@@ -108,7 +110,9 @@ async def test_progress_that_does_not_fit_is_skipped_and_said(
 
 @pytest.mark.parametrize("fate", [BEFORE, AFTER])
 @pytest.mark.parametrize("call", ["runs.replace", "runs.find"])
-async def test_a_lost_heartbeat_costs_nothing_but_itself(backend: Backend, held: Held, call: str, fate: str) -> None:
+async def test_a_lost_heartbeat_costs_nothing_but_itself(
+    backend: Backend, held: FlowAttempt, call: str, fate: str
+) -> None:
     """FLOW-374: the next one goes on from what is there."""
     if call == "runs.find":  # it is read only after a conflict
         await cancel(backend, Caller(), held.run.run_id, None)
@@ -121,7 +125,7 @@ async def test_a_lost_heartbeat_costs_nothing_but_itself(backend: Backend, held:
     assert isinstance(await finish(backend, held, Completed()), Ended)
 
 
-async def test_an_overdue_cancel_is_told_in_the_record(backend: Backend, held: Held) -> None:
+async def test_an_overdue_cancel_is_told_in_the_record(backend: Backend, held: FlowAttempt) -> None:
     """FLOW-186"""
     await cancel(backend, Caller(), held.run.run_id, None)
     await beat_run(backend, held, None)
@@ -132,14 +136,14 @@ async def test_an_overdue_cancel_is_told_in_the_record(backend: Backend, held: H
 
 
 class TestHandingBack:
-    async def test_leaves_a_run_that_nobody_owns(self, backend: Backend, held: Held) -> None:
+    async def test_leaves_a_run_that_nobody_owns(self, backend: Backend, held: FlowAttempt) -> None:
         assert await give_back(backend, held)
         run = await run_now(backend, held.run.run_id)
         assert (run.status, run.worker_id, run.attempt_id, run.attempt) == (RunState.RUNNING, None, None, 1)
         assert await beat_run(backend, held, SOME) is Standing.OURS  # and writes nothing
         assert await run_now(backend, held.run.run_id) == run
 
-    async def test_is_not_done_when_a_cancel_waits_to_be_served(self, backend: Backend, held: Held) -> None:
+    async def test_is_not_done_when_a_cancel_waits_to_be_served(self, backend: Backend, held: FlowAttempt) -> None:
         """FLOW-20"""
         await cancel(backend, Caller(), held.run.run_id, None)
         assert not await give_back(backend, held)
@@ -147,7 +151,7 @@ class TestHandingBack:
         assert isinstance(ended, Ended)
         assert ended.run.status is RunState.CANCELLED
 
-    async def test_loses_to_a_cancel_that_comes_in_between(self, backend: Backend, held: Held) -> None:
+    async def test_loses_to_a_cancel_that_comes_in_between(self, backend: Backend, held: FlowAttempt) -> None:
         async def cancelled() -> None:
             await cancel(backend, Caller(), held.run.run_id, None)
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Busy, Held, Spent, claim_run
+from pyoco_server.actions.claim import Busy, FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, finish
 from pyoco_server.core.job import Job, run_of
 from pyoco_server.core.outcome import Completed, Progress
@@ -23,9 +23,9 @@ from support.backends import ANNA, BERT, Clock, a_submission, recorded, run_now
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 
 
-async def taken(backend: Backend, job: Job, me: Owner = ANNA, *, first: bool = False) -> Held:
+async def taken(backend: Backend, job: Job, me: Owner = ANNA, *, first: bool = False) -> FlowAttempt:
     held = await claim_run(backend, job, me, first_delivery=first)
-    assert isinstance(held, Held), held
+    assert isinstance(held, FlowAttempt), held
     return held
 
 
@@ -222,7 +222,7 @@ class TestTwoWorkersWhoWantOneJob:
                 answers = await asyncio.gather(
                     *(claim_run(backend, job, Owner(f"w{n}", "i"), first_delivery=first) for n in range(4))
                 )
-                assert sorted(type(answer).__name__ for answer in answers) == ["Busy", "Busy", "Busy", "Held"]
+                assert sorted(type(answer).__name__ for answer in answers) == ["Busy", "Busy", "Busy", "FlowAttempt"]
 
     async def test_end_it_once_and_the_one_who_was_overtaken_writes_nothing(
         self, backend: Backend, clock: Clock

@@ -11,7 +11,7 @@ import pytest
 from pyoco_server.actions import finish as finish_module
 from pyoco_server.actions.bury import bury
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job
@@ -39,9 +39,9 @@ async def job(backend: Backend) -> Job:
 
 
 @pytest.fixture
-async def held(backend: Backend, job: Job) -> Held:
+async def held(backend: Backend, job: Job) -> FlowAttempt:
     held = await claim_run(backend, job, ANNA, first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     return held
 
 
@@ -60,7 +60,13 @@ ENDS: list[tuple[Outcome, bool, RunState, str | None]] = [
 
 @pytest.mark.parametrize(("outcome", "asked", "status", "error"), ENDS)
 async def test_the_end_follows_from_the_outcome_and_a_cancel_outranks_it(
-    backend: Backend, clock: Clock, held: Held, outcome: Outcome, asked: bool, status: RunState, error: str | None
+    backend: Backend,
+    clock: Clock,
+    held: FlowAttempt,
+    outcome: Outcome,
+    asked: bool,
+    status: RunState,
+    error: str | None,
 ) -> None:
     """FLOW-14, FLOW-15, FLOW-17, FLOW-20, FLOW-23, FLOW-348, FLOW-379 to FLOW-384"""
     if asked:
@@ -75,7 +81,7 @@ async def test_the_end_follows_from_the_outcome_and_a_cancel_outranks_it(
     assert "RUNNING" not in run.tasks.values()
 
 
-async def test_ending_costs_one_write(backend: Backend, held: Held) -> None:
+async def test_ending_costs_one_write(backend: Backend, held: FlowAttempt) -> None:
     trouble = Trouble()
     await finish(with_trouble(backend, trouble), held, Completed())
     assert trouble.calls == ["runs.replace"]
@@ -84,7 +90,7 @@ async def test_ending_costs_one_write(backend: Backend, held: Held) -> None:
 class TestAWriteThatFails:
     @pytest.mark.parametrize("fates", [[BEFORE], [UNHEARD], [BEFORE, UNHEARD]], ids=str)
     async def test_is_tried_three_times(
-        self, backend: Backend, held: Held, caplog: pytest.LogCaptureFixture, fates: list[str]
+        self, backend: Backend, held: FlowAttempt, caplog: pytest.LogCaptureFixture, fates: list[str]
     ) -> None:
         """FLOW-322"""
         with caplog.at_level(logging.ERROR):
@@ -95,19 +101,19 @@ class TestAWriteThatFails:
 
     @pytest.mark.parametrize("outcome", [Completed(), Failed(message="oh")])
     async def test_and_had_worked_is_recognised_as_our_own(
-        self, backend: Backend, held: Held, outcome: Outcome
+        self, backend: Backend, held: FlowAttempt, outcome: Outcome
     ) -> None:
         """FLOW-19, FLOW-322: the answer was lost, the end was not."""
         ended = await finish(with_trouble(backend, Trouble({"runs.replace": [AFTER]})), held, outcome)
         assert isinstance(ended, Ended)
         assert await run_now(backend, held.run.run_id) == ended.run
 
-    async def test_and_had_worked_is_recognised_after_more_trouble(self, backend: Backend, held: Held) -> None:
+    async def test_and_had_worked_is_recognised_after_more_trouble(self, backend: Backend, held: FlowAttempt) -> None:
         trouble = Trouble({"runs.replace": [AFTER], "runs.find": [BEFORE]})
         assert isinstance(await finish(with_trouble(backend, trouble), held, Completed()), Ended)
 
     async def test_for_good_leaves_the_run_to_the_next_delivery(
-        self, backend: Backend, clock: Clock, job: Job, held: Held
+        self, backend: Backend, clock: Clock, job: Job, held: FlowAttempt
     ) -> None:
         """FLOW-320, FLOW-322"""
         trouble = Trouble({"runs.replace": [BEFORE] * 3})
@@ -116,11 +122,11 @@ class TestAWriteThatFails:
         assert (await run_now(backend, job.run_id)).status is RunState.RUNNING
         clock.now += 60
         again = await claim_run(backend, job, BERT, first_delivery=False)
-        assert isinstance(again, Held)
+        assert isinstance(again, FlowAttempt)
         assert isinstance(await finish(backend, again, Completed()), Ended)
 
     async def test_for_good_but_had_worked_is_found_ended_by_the_next_delivery(
-        self, backend: Backend, job: Job, held: Held
+        self, backend: Backend, job: Job, held: FlowAttempt
     ) -> None:
         """FLOW-309"""
         trouble = Trouble({"runs.replace": [AFTER, BEFORE, BEFORE]})
@@ -130,35 +136,35 @@ class TestAWriteThatFails:
 
 class TestALateWriter:
     async def test_loses_unseen_by_the_user_and_seen_in_the_log(
-        self, backend: Backend, clock: Clock, job: Job, held: Held, caplog: pytest.LogCaptureFixture
+        self, backend: Backend, clock: Clock, job: Job, held: FlowAttempt, caplog: pytest.LogCaptureFixture
     ) -> None:
         """FLOW-19, FLOW-311"""
         clock.now += 60
         newer = await claim_run(backend, job, BERT, first_delivery=False)
-        assert isinstance(newer, Held)
+        assert isinstance(newer, FlowAttempt)
         with caplog.at_level(logging.WARNING):
             assert isinstance(await finish(backend, held, Failed(message="late")), Fenced)
         assert await run_now(backend, job.run_id) == newer.run
         [told] = [record for record in caplog.records if "somebody else" in record.message]
         assert fields_of(told) == {"run_id": job.run_id, "attempt": 1, "outcome": "Failed"}
 
-    async def test_never_overwrites_an_end(self, backend: Backend, clock: Clock, job: Job, held: Held) -> None:
+    async def test_never_overwrites_an_end(self, backend: Backend, clock: Clock, job: Job, held: FlowAttempt) -> None:
         """FLOW-19"""
         clock.now += 60
         newer = await claim_run(backend, job, BERT, first_delivery=False)
-        assert isinstance(newer, Held)
+        assert isinstance(newer, FlowAttempt)
         ended = await finish(backend, newer, Completed())
         assert isinstance(ended, Ended)
         for outcome in (Completed(), Failed(message="late"), Died(how="x")):
             assert isinstance(await finish(backend, replace(held), outcome), Fenced)
         assert await run_now(backend, job.run_id) == ended.run
 
-    async def test_whose_run_is_gone_writes_nothing(self, backend: Backend, held: Held) -> None:
+    async def test_whose_run_is_gone_writes_nothing(self, backend: Backend, held: FlowAttempt) -> None:
         assert await backend.runs.withdraw(held.run.run_id, held.revision)
         assert isinstance(await finish(backend, held, Completed()), Fenced)
 
 
-async def test_a_cancel_that_comes_while_the_end_is_written_wins(backend: Backend, held: Held) -> None:
+async def test_a_cancel_that_comes_while_the_end_is_written_wins(backend: Backend, held: FlowAttempt) -> None:
     """FLOW-20, FLOW-178"""
 
     async def cancelled() -> None:
@@ -181,7 +187,7 @@ class TestASnapshotThatDoesNotFit:
         """FLOW-363"""
         _, job = await recorded(backend, a_submission(params={"big": "x" * 2000}))
         held = await claim_run(backend, job, ANNA, first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         small = replace(backend, runs=JetStreamRuns(link, backend.config.runs_kv_bucket, 1200))
         trouble = Trouble({"runs.replace_smallest": list(fates)})
         with caplog.at_level(logging.ERROR):
@@ -203,7 +209,7 @@ class TestEndingARunThatNobodyCanExecute:
         assert run == await run_now(backend, job.run_id)
         assert (run.status, run.error, run.reason) == (RunState.FAILED, "bad", "invalid_job")
 
-    async def test_leaves_one_that_has_ended(self, backend: Backend, job: Job, held: Held) -> None:
+    async def test_leaves_one_that_has_ended(self, backend: Backend, job: Job, held: FlowAttempt) -> None:
         """FLOW-19"""
         ended = await finish(backend, held, Completed())
         assert isinstance(ended, Ended)

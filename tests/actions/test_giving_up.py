@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.actions.beat import Standing, beat_run, give_back
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Busy, Held, claim_run
+from pyoco_server.actions.claim import Busy, FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.give_up import give_up
 from pyoco_server.actions.rescue import end_cancelled, worked_on_seconds
@@ -117,7 +117,7 @@ async def test_a_worker_that_gave_it_up_and_died_before_its_ack_has_written_the_
     """One run, one letter, whoever writes it."""
     stored, job, leftover = await left_over(backend)
     held = await claim_run(backend, job, ANNA, first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     ended = await finish(backend, held, Failed(message="too often", why=DeadReason.MAX_DELIVER))
     assert isinstance(ended, Ended)
     await give_up(backend, leftover)
@@ -129,7 +129,7 @@ class TestARunThatSomebodyWorksOn:
     async def test_is_left_alone_until_its_heartbeat_is_old(self, link: Link, backend: Backend, clock: Clock) -> None:
         stored, job, leftover = await left_over(backend)
         held = await claim_run(backend, job, ANNA, first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         clock.now += 19
         busy = await give_up(backend, leftover)
         assert isinstance(busy, Busy)
@@ -151,7 +151,7 @@ class TestARunThatSomebodyWorksOn:
     async def test_no_more_because_it_was_handed_back_is_ended(self, backend: Backend) -> None:
         stored, job, leftover = await left_over(backend)
         held = await claim_run(backend, job, ANNA, first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         assert await give_back(backend, held)
         assert await give_up(backend, leftover) is None
         assert (await run_now(backend, stored.run.run_id)).reason == "max_deliver"
@@ -161,7 +161,7 @@ async def test_a_run_that_has_ended_stays_as_it_is_and_its_job_goes(link: Link, 
     """FLOW-19"""
     stored, job, leftover = await left_over(backend)
     held = await claim_run(backend, job, ANNA, first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     assert isinstance(await finish(backend, held, Completed()), Ended)
     assert await give_up(backend, leftover) is None
     assert (await run_now(backend, stored.run.run_id)).status is RunState.COMPLETED
@@ -218,7 +218,7 @@ class TestACancelledRunThatNobodyWorksOn:
     async def test_is_one_whose_worker_has_been_silent_for_too_long(self, backend: Backend, clock: Clock) -> None:
         stored = await submit(backend, Caller(), ASK)
         job = job_of(stored.run, ASK, stored.revision)
-        assert isinstance(await claim_run(backend, job, ANNA, first_delivery=True), Held)
+        assert isinstance(await claim_run(backend, job, ANNA, first_delivery=True), FlowAttempt)
         clock.now += 10
         await cancel(backend, Caller(), stored.run.run_id, None)
         clock.now += 9.9  # its heartbeat is 19.9 s old, and a worker counts as gone after 20
@@ -232,7 +232,7 @@ class TestACancelledRunThatNobodyWorksOn:
         """FLOW-311, FLOW-19"""
         stored = await submit(backend, Caller(), ASK)
         held = await claim_run(backend, job_of(stored.run, ASK, stored.revision), ANNA, first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         await cancel(backend, Caller(), stored.run.run_id, None)
         clock.now += 60
         ended = await end_cancelled(backend, stored.run.run_id, 2.0)

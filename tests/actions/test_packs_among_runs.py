@@ -67,12 +67,12 @@ def age(pack: Run, seconds: float) -> Run:
 @pytest.fixture
 async def gateway(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[GatewayBackend]:
     async with opened_gateway_backend(config, tmp_path) as backend:
-        await backend.letter_index.open()
+        await backend.dead_letter_index.open()
         feeder = IndexFeeder(backend.runs, backend.index)
         await feeder.start()
         yield backend
         await feeder.stop()
-        await backend.letter_index.close()
+        await backend.dead_letter_index.close()
 
 
 async def listed(backend: GatewayBackend, *packs: Stored) -> None:

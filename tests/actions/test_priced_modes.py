@@ -44,7 +44,7 @@ async def split(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
 def joint(split: Stack) -> Stack:
     """The same ledger, by a process whose budgets are in it."""
     ledger = split.priced.ledger
-    return replace(split, priced=replace(split.priced, budget=SqlBudget(ledger), hints=None))
+    return replace(split, priced=replace(split.priced, budget=SqlBudget(ledger), idempotency_locks=None))
 
 
 def redis_of(split: Stack) -> RedisBudget:

@@ -211,11 +211,11 @@ async def test_a_holder_that_slept_too_long_against_reconcile(stack: Stack, othe
 class _NoLock:
     """A lock that has always just expired."""
 
-    def __init__(self, hints: Any) -> None:
-        self._hints = hints
+    def __init__(self, idempotency_locks: Any) -> None:
+        self._idempotency_locks = idempotency_locks
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._hints, name)
+        return getattr(self._idempotency_locks, name)
 
     async def lock(self, *_: object) -> bool:
         return True
@@ -229,7 +229,7 @@ async def test_many_submits_of_one_key_make_one_run(stack: Stack, other: Stack, 
     tenant_id = await stack.tenant()
     sides = [stack.priced, other.priced]
     if not has_lock:
-        sides = [replace(priced, hints=_NoLock(priced.hints)) for priced in sides]
+        sides = [replace(priced, idempotency_locks=_NoLock(priced.idempotency_locks)) for priced in sides]
     ends = await all_at_once(
         *(submit(sides[number % 2], an_ask("one-key-", tenant_id=tenant_id)) for number in range(64))
     )

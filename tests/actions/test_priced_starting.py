@@ -117,7 +117,7 @@ async def test_a_start_whose_answer_is_lost_is_found_by_its_lease(joint: Stack) 
 async def test_a_lease_in_redis_decides_nothing(split: Stack) -> None:
     """PRICED-113, D-37"""
     run = await split.submitted()
-    trouble = Trouble({"hints.lease": [BEFORE], "hints.extend_lease": [BEFORE]})
+    trouble = Trouble({"idempotency_locks.lease": [BEFORE], "idempotency_locks.extend_lease": [BEFORE]})
     away = with_trouble(split.priced, trouble)
     started = await start_run(away, message_of(run), IN_HAND)
     assert isinstance(started, Started)
@@ -159,7 +159,7 @@ async def test_a_heartbeat_that_got_no_answer_says_so(joint: Stack) -> None:
         await beat(away, started, started.lease_token or "")
 
 
-@pytest.mark.parametrize("name", ["queue.extend", "hints.extend_lease"])
+@pytest.mark.parametrize("name", ["queue.extend", "idempotency_locks.extend_lease"])
 async def test_whoever_is_away_does_not_keep_the_other_from_hiding_the_message(split: Stack, name: str) -> None:
     """PRICED-122"""
     run = await split.submitted()
@@ -167,7 +167,7 @@ async def test_whoever_is_away_does_not_keep_the_other_from_hiding_the_message(s
     started = await split.started(run)
     trouble = Trouble({name: [BEFORE]})
     await keep_hidden(with_trouble(split.priced, trouble), started, started.lease_token or "", delivery)
-    assert sorted(trouble.calls) == ["hints.extend_lease", "queue.extend"]
+    assert sorted(trouble.calls) == ["idempotency_locks.extend_lease", "queue.extend"]
 
 
 async def test_a_queue_that_does_not_answer_is_not_waited_for(joint: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ async def test_a_queue_that_does_not_answer_is_not_waited_for(joint: Stack, monk
 async def test_redis_that_does_not_answer_does_not_delay_a_start(split: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """PRICED-113"""
     monkeypatch.setattr(start_module, "_HINT_SECONDS", 0.05)
-    trouble = Trouble(meanwhile={"hints.lease": asyncio.Event().wait})
+    trouble = Trouble(meanwhile={"idempotency_locks.lease": asyncio.Event().wait})
     run = await split.submitted()
     async with asyncio.timeout(200):
         assert isinstance(await start_run(with_trouble(split.priced, trouble), message_of(run), IN_HAND), Started)

@@ -17,7 +17,7 @@ from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.run import TenantStatus
 from pyoco_server.core.priced.states import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, KeyBusy, KeyReused, OverBudget, SendFailed
-from pyoco_server.ports.hints.port import Mapped
+from pyoco_server.ports.idempotency_locks.port import Mapped
 from support.backends import fields_of
 from support.priced.faults import AFTER, BEFORE, Trouble, with_trouble
 from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed, Stack, an_ask, open_stack
@@ -143,8 +143,8 @@ async def test_a_failed_send_refunds_and_frees_the_key(stack: Stack) -> None:
     assert (row.status, row.money, row.reason_code) == (Status.FAILED, Money.REFUNDED, "QUEUE_ENQUEUE_FAILED")
     assert (row.idempotency_key, row.actual_cost_usd_micros) == (None, 0)
     assert await stack.balance() == DOLLAR
-    if stack.priced.hints is not None:
-        assert await stack.priced.hints.mapped(ACME, "one-key-") is None
+    if stack.priced.idempotency_locks is not None:
+        assert await stack.priced.idempotency_locks.mapped(ACME, "one-key-") is None
     assert not (await submit(stack.priced, an_ask("one-key-"))).replayed
     await stack.check_money()
 
@@ -221,8 +221,8 @@ async def test_a_caller_that_goes_away_harms_nobody(stack: Stack) -> None:
     rows = [row for row in await stack.rows() if row.status is Status.COMPLETED]
     assert len({row.idempotency_key for row in rows}) == len(rows) == len(points)
     await stack.check_money()
-    if stack.priced.hints is not None:
-        assert await stack.priced.hints.lock(ACME, f"key-{points[0]}", "mine")
+    if stack.priced.idempotency_locks is not None:
+        assert await stack.priced.idempotency_locks.lock(ACME, f"key-{points[0]}", "mine")
 
 
 async def test_what_cannot_be_noted_as_sent_is_accepted_all_the_same(joint: Stack) -> None:
@@ -234,36 +234,36 @@ async def test_what_cannot_be_noted_as_sent_is_accepted_all_the_same(joint: Stac
 
 async def test_the_lock_on_a_key_makes_others_wait(split: Stack) -> None:
     """PRICED-91, PRICED-92"""
-    hints = split.priced.hints
-    assert hints is not None
-    await hints.lock(ACME, "one-key-", "somebody")
+    idempotency_locks = split.priced.idempotency_locks
+    assert idempotency_locks is not None
+    await idempotency_locks.lock(ACME, "one-key-", "somebody")
     with pytest.raises(KeyBusy):
         await submit(split.priced, an_ask("one-key-"))
-    await hints.unlock(ACME, "one-key-", "somebody")
+    await idempotency_locks.unlock(ACME, "one-key-", "somebody")
     first = await split.submitted(an_ask("one-key-"))
-    await hints.lock(ACME, "one-key-", "somebody")
+    await idempotency_locks.lock(ACME, "one-key-", "somebody")
     again = await submit(split.priced, an_ask("one-key-"))
     assert (again.replayed, again.run.run_id) == (True, first.run_id)
     with pytest.raises(KeyReused):
         await submit(split.priced, an_ask("one-key-", payload_hash="0" * 64))
-    assert not await hints.lock(ACME, "one-key-", "another"), "only its owner releases it (PRICED-101)"
+    assert not await idempotency_locks.lock(ACME, "one-key-", "another"), "only its owner releases it (PRICED-101)"
 
 
 async def test_a_mapping_without_a_row_is_dropped(split: Stack) -> None:
     """PRICED-93, PRICED-97, D-21"""
-    hints = split.priced.hints
-    assert hints is not None
-    await hints.remember(ACME, "one-key-", Mapped("somebody", "0" * 64), 0)
+    idempotency_locks = split.priced.idempotency_locks
+    assert idempotency_locks is not None
+    await idempotency_locks.remember(ACME, "one-key-", Mapped("somebody", "0" * 64), 0)
     with pytest.raises(OverBudget):
         await submit(split.priced, an_ask("one-key-", 2 * DOLLAR))
-    assert await hints.mapped(ACME, "one-key-") is None
+    assert await idempotency_locks.mapped(ACME, "one-key-") is None
     run = await split.submitted(an_ask("one-key-"))
-    assert await hints.mapped(ACME, "one-key-") == Mapped(run.run_id, run.payload_hash)
+    assert await idempotency_locks.mapped(ACME, "one-key-") == Mapped(run.run_id, run.payload_hash)
 
 
 async def test_hints_that_are_away_keep_nobody_from_submitting(split: Stack) -> None:
     """PRICED-97, PRICED-101: only the lock is needed"""
-    trouble = Trouble({f"hints.{name}": [BEFORE] for name in ("mapped", "remember", "unlock", "forget")})
+    trouble = Trouble({f"idempotency_locks.{name}": [BEFORE] for name in ("mapped", "remember", "unlock", "forget")})
     accepted = await submit(with_trouble(split.priced, trouble), an_ask())
     assert not accepted.replayed
 
@@ -352,7 +352,7 @@ async def test_a_stranger_may_enter_and_has_nothing(stack: Stack) -> None:
 
 
 async def test_a_rate_limit_that_cannot_be_asked_lets_pass(split: Stack) -> None:
-    trouble = Trouble({"hints.take": [BEFORE]})
+    trouble = Trouble({"idempotency_locks.take": [BEFORE]})
     assert (await enter(with_trouble(split.priced, trouble), ACME, "get")).rate.allowed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, release
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.history import event_of
@@ -73,7 +73,7 @@ class TestClaims:
         slot, delivery = await slot_of(grid, run), await taken(grid, run)
         trouble = Trouble()
         attempt = await claim_job(troubled(grid, trouble), delivery, slot, worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         writes = [name for name in trouble.calls if not name.endswith(".tell")]
         assert writes == ["runs.replace", "programs.slots.fill"]
         now = await run_of(grid, run.run_id)
@@ -118,7 +118,7 @@ class TestClaims:
         slot = await slot_of(grid, run)
         forgetful = replace(grid, runs=Forgetful())
         attempt = await claim_job(forgetful, in_hand(run), slot, worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         assert attempt.run == await run_of(grid, run.run_id)
         assert (attempt.run.attempt, attempt.run.status) == (1, RunState.CANCELLING)
 
@@ -134,13 +134,13 @@ class TestClaims:
                     claim_job(one, hands[0], slots[0], worker_id="w1", holder="a"),
                     claim_job(other, hands[1], slots[1], worker_id="w2", holder="b"),
                 )
-                held = [each for each in answers if isinstance(each, Attempt)]
+                held = [each for each in answers if isinstance(each, ProgramAttempt)]
                 assert len(held) == 1
                 assert held[0].run == await run_of(one, run.run_id)
                 loser = hands[answers.index(next(each for each in answers if isinstance(each, Passed)))]
                 assert loser.answers == [(Reply.LATER, 10.0)]
                 for slot, answer in zip(slots, answers, strict=True):
-                    await free_slot(one, answer.slot or slot if isinstance(answer, Attempt) else slot)
+                    await free_slot(one, answer.slot or slot if isinstance(answer, ProgramAttempt) else slot)
 
     async def test_a_missing_record_is_made_again_from_the_message(self, grid: Backend) -> None:
         """GRID-53: the message is never thrown away for that"""
@@ -148,7 +148,7 @@ class TestClaims:
         assert await grid.runs.withdraw(stored.run.run_id, stored.revision)
         slot = await slot_of(grid, stored.run)
         attempt = await claim_job(grid, in_hand(stored.run), slot, worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         now = await run_of(grid, stored.run.run_id)
         assert (now.status, now.attempt, now.params) == (RunState.RUNNING, 1, stored.run.params)
 
@@ -180,7 +180,7 @@ class TestPassedOver:
         ((reply, delay),) = delivery.answers
         assert (reply, round(delay, 3)) == (Reply.LATER, 2.0)
         clock.now += 2.1
-        assert isinstance((await again(grid, run))[0], Attempt)
+        assert isinstance((await again(grid, run))[0], ProgramAttempt)
 
     async def test_one_whose_record_nobody_can_read_is_left_alone(
         self, grid: Backend, link: Link, config: NatsBackendConfig
@@ -231,7 +231,7 @@ class TestPassedOver:
         assert isinstance(answer, Passed)
         assert delivery.answers == [(Reply.LATER, 10.0)]
         clock.now += 21
-        assert isinstance((await again(grid, run, "other"))[0], Attempt)
+        assert isinstance((await again(grid, run, "other"))[0], ProgramAttempt)
 
 
 class TestLost:
@@ -241,7 +241,7 @@ class TestLost:
         first = await claimed(grid, run, "gone")
         clock.now += 20.1
         second, _ = await again(grid, run, "other")
-        assert isinstance(second, Attempt)
+        assert isinstance(second, ProgramAttempt)
         assert (second.run.attempt, program_of(second.run).lost) == (2, 1)
         assert second.token != first.token
         assert [slot.token for slot in programs_of(grid).slots.held(program_of(run).group, "clientA")] == [second.token]
@@ -255,7 +255,7 @@ class TestLost:
         mute = replace(grid, programs=replace(programs_of(grid), events=Mute()))
         first = await claimed(mute, run, "slow")
         clock.now += 20.1
-        assert isinstance((await again(grid, run, "other"))[0], Attempt)
+        assert isinstance((await again(grid, run, "other"))[0], ProgramAttempt)
         await programs_of(grid).events.tell(event_of(first.run, EventName.ASSIGN, clock.now))
         assert await told(grid, run) == [("enqueue", 0), ("assign", 1), ("worker_down_requeue", 1), ("assign", 2)]
 
@@ -265,7 +265,7 @@ class TestLost:
         mute = replace(grid, programs=replace(programs_of(grid), events=Mute()))
         await claimed(mute, run, "gone")
         clock.now += REPEAT_SECONDS
-        assert isinstance((await again(grid, run, "other"))[0], Attempt)
+        assert isinstance((await again(grid, run, "other"))[0], ProgramAttempt)
         assert await told(grid, run) == [("enqueue", 0), ("worker_down_requeue", 1), ("assign", 2)]
 
     async def test_the_last_that_may_be_lost_ends_the_job(
@@ -277,7 +277,7 @@ class TestLost:
         run = (await job_submitted(grid)).run
         await claimed(grid, run)
         clock.now += 21
-        assert isinstance((await again(grid, run))[0], Attempt)
+        assert isinstance((await again(grid, run))[0], ProgramAttempt)
         clock.now += 21
         answer, delivery = await again(grid, run)
         assert isinstance(answer, Passed)
@@ -347,13 +347,13 @@ class TestReleases:
         run = (await job_submitted(grid)).run
         delivery = in_hand(run)
         attempt = await claim_job(grid, delivery, await slot_of(grid, run), worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         await release(grid, attempt)
         now = await run_of(grid, run.run_id)
         assert (now.status, now.attempt, now.attempt_id) == (RunState.PENDING, 0, None)
         assert delivery.answers == [(Reply.LATER, 0.0)]
         assert attempt.closed
-        assert isinstance((await again(grid, run))[0], Attempt)
+        assert isinstance((await again(grid, run))[0], ProgramAttempt)
         assert await told(grid, run) == [("enqueue", 0), ("assign", 1)]
 
     async def test_a_slot_that_was_taken_over_undoes_the_claim(self, grid: Backend) -> None:
@@ -383,7 +383,7 @@ class TestReleases:
         run = (await job_submitted(grid)).run
         delivery = in_hand(run)
         attempt = await claim_job(grid, delivery, await slot_of(grid, run), worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         await grid.runs.replace(moves.ask_cancel(attempt.run, None, None, grid.clock()), attempt.revision)
         await release(grid, attempt)
         assert (await run_of(grid, run.run_id)).status is RunState.CANCELLED
@@ -411,6 +411,6 @@ async def test_failures_and_losses_are_counted_apart_over_the_whole_life_of_a_jo
     assert len(ended.earlier_attempts) == 8
 
 
-def _attempt(answer: tuple[Attempt | Passed, InHand]) -> Attempt:
-    assert isinstance(answer[0], Attempt), answer[0]
+def _attempt(answer: tuple[ProgramAttempt | Passed, InHand]) -> ProgramAttempt:
+    assert isinstance(answer[0], ProgramAttempt), answer[0]
     return answer[0]

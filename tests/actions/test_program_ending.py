@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.programs.attempt import Attempt, Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.claim import claim_job, free_slot
@@ -23,8 +23,8 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotOfThisKind, RunNotFound, Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.queue.port import Reply
+from pyoco_server.ports.wakeups.port import Wakeup
 from support.backends import Clock, dead_letters
 from support.faulty_ports import AFTER, BEFORE, Trouble
 from support.grid.acts import (
@@ -102,7 +102,7 @@ class TestFinishing:
         run = (await job_submitted(grid)).run
         delivery = in_hand(run)
         attempt = await claim_job(grid, delivery, await slot_of(grid, run), worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         broken = troubled(grid, Trouble({"queue.bury": [BEFORE] * 3}))
         assert await finish_job(broken, attempt, FAILED, ()) is Settlement.RECORDED
         assert delivery.answers == []
@@ -136,7 +136,7 @@ class TestFinishing:
         run = (await job_submitted(grid)).run
         delivery = in_hand(run)
         attempt = await claim_job(grid, delivery, await slot_of(grid, run), worker_id="w1", holder="me")
-        assert isinstance(attempt, Attempt)
+        assert isinstance(attempt, ProgramAttempt)
         assert await finish_job(grid, attempt, BROKEN, ()) is Settlement.PUT_BACK
         now = await run_of(grid, run.run_id)
         assert (now.status, program_of(now).lost, now.attempt_id) == (RunState.PENDING, 0, attempt.token)
@@ -206,10 +206,10 @@ class TestFinishing:
     async def test_everybody_is_told_at_once(self, grid: Backend) -> None:
         """GRID-51"""
         run, attempt = await begun(grid)
-        heard: list[tuple[Hint, str]] = []
-        listening = await programs_of(grid).hints.listen(program_of(run).group, lambda *said: heard.append(said))
+        heard: list[tuple[Wakeup, str]] = []
+        listening = await programs_of(grid).wakeups.listen(program_of(run).group, lambda *said: heard.append(said))
         await finish_job(grid, attempt, DONE, ())
-        await eventually(lambda: (Hint.DONE, run.run_id) in heard)
+        await eventually(lambda: (Wakeup.DONE, run.run_id) in heard)
         await listening.close()
 
 
@@ -223,10 +223,10 @@ class TestStale:
         run = (await job_submitted(grid)).run
         delivery = in_hand(run)
         old = await claim_job(grid, delivery, await slot_of(grid, run), worker_id="w1", holder="a")
-        assert isinstance(old, Attempt)
+        assert isinstance(old, ProgramAttempt)
         clock.now += 21
         new, _ = await again(grid, run, "b")
-        assert isinstance(new, Attempt)
+        assert isinstance(new, ProgramAttempt)
         for report in (DONE, FAILED, BROKEN):
             assert await finish_job(grid, replace(old, lock=asyncio.Lock()), report, ()) is Settlement.STALE
         assert delivery.answers == []
@@ -333,11 +333,11 @@ class TestCancelling:
     async def test_a_running_one_is_marked_and_its_holder_hears_of_it(self, grid: Backend) -> None:
         """GRID-160"""
         run, attempt = await begun(grid)
-        heard: list[tuple[Hint, str]] = []
-        listening = await programs_of(grid).hints.listen(program_of(run).group, lambda *said: heard.append(said))
+        heard: list[tuple[Wakeup, str]] = []
+        listening = await programs_of(grid).wakeups.listen(program_of(run).group, lambda *said: heard.append(said))
         asked = await cancel_job(grid, run.run_id, "k1", None)
         assert asked.run.status is RunState.CANCELLING
-        await eventually(lambda: (Hint.CANCEL, run.run_id) in heard)
+        await eventually(lambda: (Wakeup.CANCEL, run.run_id) in heard)
         await listening.close()
         assert await beat(grid, attempt) is Standing.CANCEL
         assert (await cancel_job(grid, run.run_id, "k2", "again")).run.cancel_requested_by == "k1"
@@ -362,14 +362,14 @@ class TestCancelling:
                     claim_job(one, delivery, slot, worker_id="w1", holder="me"),
                     cancel_job(other, run.run_id, None, None),
                 )
-                if isinstance(answer, Attempt):
+                if isinstance(answer, ProgramAttempt):
                     assert asked.run.status is RunState.CANCELLING
                     assert await beat(one, answer) is Standing.CANCEL
                     await finish_job(one, answer, STOPPED, ())
                     await programs_of(one).queue.remove(answer.job)
                 else:
                     assert asked.run.status is RunState.CANCELLED
-                await free_slot(one, answer.slot or slot if isinstance(answer, Attempt) else slot)
+                await free_slot(one, answer.slot or slot if isinstance(answer, ProgramAttempt) else slot)
                 assert (await assert_exact(one, [run.run_id]))[0].status is RunState.CANCELLED
 
     async def test_what_is_not_there_or_no_program_is_not_cancelled(self, grid: Backend) -> None:

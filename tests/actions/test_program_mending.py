@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import claim_job, free_slot
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.reach import programs_of
@@ -181,7 +181,7 @@ async def test_two_sweepers_at_once_do_no_harm(config: NatsBackendConfig) -> Non
             await sweeper.stop()
         for run in runs:
             attempt = await claim_job(one, in_hand(run), await slot_of(one, run), worker_id="w", holder="me")
-            assert isinstance(attempt, Attempt)
+            assert isinstance(attempt, ProgramAttempt)
             await finish_job(one, attempt, DONE, ())
             await programs_of(one).queue.remove(attempt.job)
             assert attempt.slot is not None

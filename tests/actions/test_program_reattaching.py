@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from pyoco_server.actions.programs.attempt import Attempt, Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.claim import free_slot
 from pyoco_server.actions.programs.finish import Settlement, finish_job
@@ -82,7 +82,7 @@ async def test_a_newer_attempt_supersedes_it(grid: Backend, clock: Clock) -> Non
     """GRID-110"""
     run, attempt = await begun(grid)
     clock.now += 21
-    assert isinstance((await again(grid, run))[0], Attempt)
+    assert isinstance((await again(grid, run))[0], ProgramAttempt)
     assert await reattach(grid, run.run_id, attempt.token, worker_id="w1", holder="b") is None
 
 
@@ -103,5 +103,5 @@ async def test_taking_over_and_finishing_at_once_have_one_end(config: NatsBacken
             await exact(one, attempt)
 
 
-def _number(attempt: Attempt) -> int | None:
+def _number(attempt: ProgramAttempt) -> int | None:
     return None if attempt.slot is None else attempt.slot.number

@@ -14,7 +14,7 @@ from pyoco_server.actions.cancel_many import Selection, cancel_many
 from pyoco_server.actions.claim import Spent, claim_run
 from pyoco_server.actions.finish import end_unclaimed
 from pyoco_server.actions.give_up import give_up
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.inputs import open_inputs
@@ -25,7 +25,7 @@ from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.actions.redrive import redrive
 from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
 from pyoco_server.actions.rescue import end_cancelled, rescue
-from pyoco_server.actions.show_letter import show_letter
+from pyoco_server.actions.show_dead_letter import show_dead_letter
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.change import DoerKind, What, last_change
 from pyoco_server.core.job import Job, encode_job
@@ -37,13 +37,13 @@ from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.names import requeued_job_id
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import ArtifactExpired, LetterNotFound, NotRepeatable, Refused, RunNotFound
+from pyoco_server.errors import ArtifactExpired, DeadLetterNotFound, NotRepeatable, Refused, RunNotFound
 from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.canceller import Canceller
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import Backend, GatewayBackend
+from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 from pyoco_server.ports.index.port import RunFilter
-from pyoco_server.ports.letters.port import StoredLetter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover
 from pyoco_server.ports.runs.port import Stored, Withdrawn
@@ -60,15 +60,15 @@ LARGE = {"in.bin": b"x" * 20_000}
 async def gateway(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[GatewayBackend]:
     grid = GridConfig(exec_group=unique("g"))
     async with wiring.open_gateway_backend(replace(config, data_dir=str(tmp_path)), grid=grid) as backend:
-        await backend.letter_index.open()
+        await backend.dead_letter_index.open()
         feeder = IndexFeeder(backend.runs, backend.index)
         await feeder.start()
         yield backend
         await feeder.stop()
-        await backend.letter_index.close()
+        await backend.dead_letter_index.close()
 
 
-async def begun(backend: Backend) -> tuple[Run, Attempt]:
+async def begun(backend: Backend) -> tuple[Run, ProgramAttempt]:
     run = (await job_submitted(backend)).run
     return run, await claimed(backend, run)
 
@@ -146,7 +146,7 @@ class TestLastChange:
         assert (change.what, change.by.kind, change.by.id) == (What.HANDED_BACK, DoerKind.WORKER, "w1")
 
 
-async def a_letter(gateway: GatewayBackend, link: Link, **more: object) -> tuple[Run, StoredLetter]:
+async def a_letter(gateway: GatewayBackend, link: Link, **more: object) -> tuple[Run, StoredDeadLetter]:
     """The letter of a job that failed."""
     files = more.pop("files", None)
     run = (await job_submitted(gateway, files, **more)).run  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ async def a_letter(gateway: GatewayBackend, link: Link, **more: object) -> tuple
     assert (await dead_letters(link, gateway.config))[-1]["body"]["run_id"] == run.run_id
     letter = None
     for letter_id in range(1, 20):
-        letter = await gateway.letters.find(letter_id) or letter
+        letter = await gateway.dead_letters.find(letter_id) or letter
     assert letter is not None
     return run, letter
 
@@ -193,11 +193,11 @@ class TestRequeueing:
         run, letter = await a_letter(gateway, link, files=LARGE)
         inputs = read_job(letter.letter.job or {}).inputs
         assert isinstance(inputs, ObjectInputs)
-        assert (await show_letter(gateway, NOBODY, str(letter.letter_id))).redrivable
+        assert (await show_dead_letter(gateway, NOBODY, str(letter.letter_id))).redrivable
         await programs_of(gateway).artifacts.delete(inputs.object)
         with pytest.raises(ArtifactExpired):
             await requeue(gateway, NOBODY, letter)
-        assert not (await show_letter(gateway, NOBODY, str(letter.letter_id))).redrivable
+        assert not (await show_dead_letter(gateway, NOBODY, str(letter.letter_id))).redrivable
         assert (await run_of(gateway, run.run_id)).status is RunState.FAILED
 
     @pytest.mark.parametrize("job", [None, {}, {"v": 7}])
@@ -216,7 +216,7 @@ class TestRequeueing:
             await redrive(gateway, NOBODY, str(letter.letter_id), Change(tag="other"))
         accepted = await redrive(gateway, NOBODY, str(letter.letter_id))
         assert program_of(accepted.stored.run).retry_of == run.run_id
-        with pytest.raises(LetterNotFound):
+        with pytest.raises(DeadLetterNotFound):
             await redrive(gateway, NOBODY, str(letter.letter_id))
         assert await jobs_left(link, gateway.config) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.rescue import may_wait, rescue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -120,7 +120,7 @@ class TestRescue:
         stored = await recorded(backend, 100)
         run_id = stored.run.run_id
         held = await claim_run(backend, job_of(stored.run, ASK, stored.revision), Owner("w", "i"), first_delivery=True)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         assert await rescue(backend, run_id, 0.0) is None  # its worker may be alive
 
         def later(seconds: float) -> Backend:

@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.read import worker_facts, worker_of
 from pyoco_server.actions.rescue import end_cancelled, life_seconds, rescue
 from pyoco_server.config import NatsBackendConfig
@@ -49,10 +49,10 @@ def a_worker(clock: Clock, owner: Owner, *running: str) -> WorkerRecord:
     )
 
 
-async def held_by_anna(backend: Backend) -> Held:
+async def held_by_anna(backend: Backend) -> FlowAttempt:
     _, job = await recorded(backend)
     held = await claim_run(backend, job, ANNA, first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     return held
 
 

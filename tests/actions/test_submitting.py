@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.actions.claim import Held, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job, encode_job, job_of, run_of
@@ -106,7 +106,7 @@ async def test_a_submission_that_fails_anywhere_is_refused_and_leaves_no_job_wit
     for job in left:
         taken = await claim_run(backend, decode_job(job["text"].encode()), ANNA, first_delivery=True)
         # Withdrawn: dropped and never run (FLOW-310). Still there: it runs to its end like any other.
-        assert isinstance(taken, Spent if record == "withdrawn" else Held)
+        assert isinstance(taken, Spent if record == "withdrawn" else FlowAttempt)
 
 
 def _state_of(found: object) -> RunState | str | None:
@@ -122,7 +122,9 @@ async def test_a_publish_whose_answer_was_lost_is_a_success_when_a_worker_has_th
 
     async def a_worker_is_fast() -> None:
         [job] = await jobs_left(link, backend.config)
-        assert isinstance(await claim_run(backend, decode_job(job["text"].encode()), ANNA, first_delivery=True), Held)
+        assert isinstance(
+            await claim_run(backend, decode_job(job["text"].encode()), ANNA, first_delivery=True), FlowAttempt
+        )
 
     trouble = Trouble({"queue.put": [AFTER]}, {"queue.put": a_worker_is_fast})
     stored = await submit(with_trouble(backend, trouble), Caller(), a_submission())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.rescue import rescue
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
@@ -232,8 +232,8 @@ async def drained(backend: GatewayBackend, link: Link) -> list[str]:
         delivery = await intake.take(60)
         assert delivery is not None
         taken = await claim_run(backend, decode_job(delivery.data), ANNA, first_delivery=True)
-        begun += [decode_job(delivery.data).run_id] if isinstance(taken, Held) else []
-        assert isinstance(taken, Held | Spent)
+        begun += [decode_job(delivery.data).run_id] if isinstance(taken, FlowAttempt) else []
+        assert isinstance(taken, FlowAttempt | Spent)
         await link.ask(delivery._message.reply, b"+ACK")  # type: ignore[attr-defined]  # waits until it has left
     await intake.close()
     return begun

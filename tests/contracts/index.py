@@ -21,12 +21,12 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.index.port import (
     EVERYBODY,
     Ahead,
-    Held,
     Index,
     Mark,
     Page,
     ProgramCounts,
     RunFilter,
+    RunInProgress,
     Summary,
 )
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -407,9 +407,9 @@ class IndexContract:
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
         found = await index.quiet(EVERYBODY, NOW - 10, 9)
         assert found == [
-            Held(theirs.run_id, "w", "u", "default", NOW - 90),
-            Held(nobodys.run_id, "w", None, "default", NOW - 70),
-            Held(mine.run_id, "w", "t", "default", NOW - 50),
+            RunInProgress(theirs.run_id, "w", "u", "default", NOW - 90),
+            RunInProgress(nobodys.run_id, "w", None, "default", NOW - 70),
+            RunInProgress(mine.run_id, "w", "t", "default", NOW - 50),
         ]
         assert await index.quiet(EVERYBODY, NOW - 10, 1) == found[:1]
         assert await index.quiet("t", NOW - 10, 9) == found[2:]
@@ -424,9 +424,9 @@ class IndexContract:
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))
         found = await index.held([*(run.run_id for run in everything), "nobody", "'\0日本"])
         assert found == [
-            Held(mine.run_id, "anna", "t", "default", NOW),
-            Held(stopping.run_id, "bert", None, "default", NOW),
-            Held(handed_back.run_id, None, None, "gpu", NOW + 1),
+            RunInProgress(mine.run_id, "anna", "t", "default", NOW),
+            RunInProgress(stopping.run_id, "bert", None, "default", NOW),
+            RunInProgress(handed_back.run_id, None, None, "gpu", NOW + 1),
         ]
         assert (await index.quiet(EVERYBODY, NOW + 2, 9))[-1] == found[-1]
         assert await index.held([]) == []

@@ -16,7 +16,7 @@ from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.index.port import EVERYBODY, Index, Mark, Page, Place, RunFilter
+from pyoco_server.ports.index.port import EVERYBODY, Index, ListPosition, Mark, Page, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["FILTERS", "IndexWalksContract", "World", "fits", "walk"]
@@ -284,7 +284,7 @@ class IndexWalksContract:
             for _ in range(40):
                 await world.change(1)
             places = {run_id: world.key(run_id) for run_id in world.runs}
-            after: Place | None = None
+            after: ListPosition | None = None
             seen: list[str] = []
             while True:
                 page = await dice.choice([one, other]).page(RunFilter(), 3, after)
@@ -302,7 +302,7 @@ class IndexWalksContract:
         async with opened(make_index()) as index:
             await index.apply(tuple(Stored(run, n + 100) for n, run in enumerate(runs)), Mark("e", 200))
             await index.whole()
-            page = await index.page(RunFilter(), 20, Place(50, NOW + 7, runs[7].run_id))
+            page = await index.page(RunFilter(), 20, ListPosition(50, NOW + 7, runs[7].run_id))
             assert [line.run_id for line in page.items] == [run.run_id for run in runs[6::-1]]
             assert page.next is None
 
@@ -320,18 +320,23 @@ class IndexWalksContract:
         await change("e")
         await index.reset("other")
         await begin("other")
-        page = await index.page(RunFilter(), 9, Place(2, NOW + 3.5, ""))
+        page = await index.page(RunFilter(), 9, ListPosition(2, NOW + 3.5, ""))
         assert [line.run_id for line in page.items] == [run.run_id for run in reversed(runs)]
         await index.whole()
         await change("other")
-        page = await index.page(RunFilter(), 9, Place(4, NOW + 3.5, ""))
+        page = await index.page(RunFilter(), 9, ListPosition(4, NOW + 3.5, ""))
         assert [line.run_id for line in page.items] == [run.run_id for run in reversed(runs)]
 
     @pytest.mark.parametrize(
         "place",
-        [Place(0, 0.0, ""), Place(2**63 - 1, 1e308, "x" * 5000), Place(5, 5e-324, "\0'\""), Place(0, 1e300, "日本")],
+        [
+            ListPosition(0, 0.0, ""),
+            ListPosition(2**63 - 1, 1e308, "x" * 5000),
+            ListPosition(5, 5e-324, "\0'\""),
+            ListPosition(0, 1e300, "日本"),
+        ],
     )
-    async def test_any_place_is_answered(self, index: Index, place: Place) -> None:
+    async def test_any_place_is_answered(self, index: Index, place: ListPosition) -> None:
         runs = [a_run(run_id=f"a{n}", updated_at=NOW + n) for n in range(5)]
         await index.apply(tuple(Stored(run, n + 1) for n, run in enumerate(runs)), Mark("e", 5))
         for wanted in FILTERS:

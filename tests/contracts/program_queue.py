@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from pyoco_server.ports.program_queue.port import Lane, LaneCounts, ProgramQueue
+from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts, ProgramQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
 from support.grid.stores import a_job, lane_of
 from support.servers import unique
@@ -24,7 +24,7 @@ class MakeProgramQueue(Protocol):
     def __call__(self) -> ProgramQueue: ...
 
 
-async def taken(queue: ProgramQueue, lane: Lane, count: int) -> list[Delivery]:
+async def taken(queue: ProgramQueue, lane: ClientQueue, count: int) -> list[Delivery]:
     """Exactly so many, however many looks that takes."""
     found: list[Delivery] = []
 
@@ -52,11 +52,11 @@ class ProgramQueueContract:
 
     async def test_an_empty_lane_gives_nothing_at_once(self, make_queue: MakeProgramQueue, group: str) -> None:
         """GRID-63: also when nobody has ever asked it"""
-        queue, lane = make_queue(), Lane(group, "calcA", "nobody")
+        queue, lane = make_queue(), ClientQueue(group, "calcA", "nobody")
         assert await queue.counts(lane) is None
         assert await queue.take(lane) == []
         assert await queue.take(lane, 10) == []
-        assert await queue.counts(lane) == LaneCounts(0, 0)
+        assert await queue.counts(lane) == ClientQueueCounts(0, 0)
 
     async def test_a_hundred_puts_of_a_job_are_one_message(self, make_queue: MakeProgramQueue, group: str) -> None:
         """GRID-8, GRID-9, GRID-50"""
@@ -85,13 +85,13 @@ class ProgramQueueContract:
         await queue.put(a_job(f"{group}-2", "a", "x"))
         for exec_name in ("a", "b"):
             for client in ("x", "y"):
-                found = await taken(queue, Lane(group, exec_name, client), 3)
+                found = await taken(queue, ClientQueue(group, exec_name, client), 3)
                 assert {json.loads(each.data)["run_id"] for each in found} == {
                     job.run_id for job in jobs if (job.exec_name, job.client_id) == (exec_name, client)
                 }
                 submitted = [each.subject for each in found]
                 assert len(set(submitted)) == 3
-                assert await queue.take(Lane(group, exec_name, client), 3) == []
+                assert await queue.take(ClientQueue(group, exec_name, client), 3) == []
 
     async def test_jobs_come_in_the_order_they_were_put(self, make_queue: MakeProgramQueue, group: str) -> None:
         """GRID-58"""
@@ -112,7 +112,7 @@ class ProgramQueueContract:
         queue, job = make_queue(), a_job(group)
         await queue.put(job)
         (delivery,) = await queue.take(lane_of(job))
-        assert await queue.counts(lane_of(job)) == LaneCounts(0, 1)
+        assert await queue.counts(lane_of(job)) == ClientQueueCounts(0, 1)
         await delivery.answer(Reply.LATER, 0.1)
         (again,) = await taken(make_queue(), lane_of(job), 1)
         assert again.count == 2
@@ -157,27 +157,27 @@ class ProgramQueueContract:
 
     async def test_lanes_are_known_to_everybody(self, make_queue: MakeProgramQueue, group: str) -> None:
         mine, other = make_queue(), make_queue()
-        heard: list[Lane] = []
+        heard: list[ClientQueue] = []
         await mine.start()
         await other.start(heard.append)
-        lanes = [Lane(group, exec_name, "x") for exec_name in ("a", "b")]
+        lanes = [ClientQueue(group, exec_name, "x") for exec_name in ("a", "b")]
         for _ in range(2):
             await asyncio.gather(*(mine.add_lane(lane) for lane in lanes))
         assert set(mine.lanes(group)) == set(lanes)
         await eventually(lambda: set(other.lanes(group)) == set(lanes))
         assert sorted(lane.exec_name for lane in heard if lane.group == group) == ["a", "b"]
-        late: list[Lane] = []
+        late: list[ClientQueue] = []
         newcomer = make_queue()
         await newcomer.start(late.append)
         assert {lane for lane in late if lane.group == group} == set(lanes)
         assert newcomer.lanes(unique("g")) == []
 
     async def test_somebody_may_listen_later(self, make_queue: MakeProgramQueue, group: str) -> None:
-        queue, heard = make_queue(), list[Lane]()
+        queue, heard = make_queue(), list[ClientQueue]()
         await queue.start()
-        await queue.add_lane(Lane(group, "a", "x"))
+        await queue.add_lane(ClientQueue(group, "a", "x"))
         await queue.start(heard.append)
-        await queue.add_lane(Lane(group, "b", "x"))
+        await queue.add_lane(ClientQueue(group, "b", "x"))
         assert [lane.exec_name for lane in heard if lane.group == group] == ["a", "b"]
 
     async def test_what_is_there_is_listed_by_lane(self, make_queue: MakeProgramQueue, group: str) -> None:
@@ -222,11 +222,11 @@ class ProgramQueueContract:
         queue = make_queue()
         await queue.stop()
         await queue.start()
-        await queue.take(Lane(group, "a", "x"))
+        await queue.take(ClientQueue(group, "a", "x"))
         await queue.stop()
         await queue.stop()
         await queue.start()
-        assert await queue.take(Lane(group, "a", "x")) == []
+        assert await queue.take(ClientQueue(group, "a", "x")) == []
 
 
 async def not_there(queue: ProgramQueue, job: object) -> bool:

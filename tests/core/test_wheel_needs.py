@@ -16,7 +16,7 @@ from pyoco_server.core.wheel_needs import (
     lacks_of,
     provided_by,
     read_needs,
-    settle,
+    resolve,
     tell_lacks,
     unmet,
 )
@@ -97,7 +97,7 @@ def option(package: str, version: str, *requires: str, fetched: frozenset[str] =
 
 
 def settled(*options: list[Option]) -> list[str]:
-    return sorted(one.wheel_name for one in settle(options, WORKER).values())
+    return sorted(one.wheel_name for one in resolve(options, WORKER).values())
 
 
 def test_the_wanted_wheels_are_shown_when_they_have_what_they_need() -> None:
@@ -187,7 +187,7 @@ def test_many_wheels_are_settled_by_looking_at_each_a_few_times(monkeypatch: pyt
     monkeypatch.setattr(wheel_needs, "lacks_of", count)
     size = 300
     chain = [[option(f"p{n:04}", "2", f"p{n + 1:04}>=2"), option(f"p{n:04}", "1")] for n in range(size)]
-    chosen = settle(chain, WORKER)
+    chosen = resolve(chain, WORKER)
     assert {one.version for one in chosen.values()} == {Version("1")}
     assert looks <= 2 * size
     provided = provided_by(chosen, WORKER)

@@ -34,7 +34,7 @@ async def door(nats_url: str) -> AsyncIterator[OpenDoor]:
 
 
 async def knows(door: OpenDoor, other: OpenDoor) -> None:
-    await eventually(lambda: f"127.0.0.1:{other.port}" in door.door.house.redirects.others())
+    await eventually(lambda: f"127.0.0.1:{other.port}" in door.door.context.redirects.others())
 
 
 # Draining -------------------------------------------------------------------------------------------------------------
@@ -64,18 +64,18 @@ async def test_a_door_that_drains_sends_everybody_to_another_one_and_waits_for_t
         await silent.send(Type.HELLO_CLIENT, HelloClient(client_id="late").to_payload())
         assert (await silent.not_leader()).reason == "draining"
         assert await silent.ended() == []
-        doors, address = door.door.house.programs.doors, f"127.0.0.1:{second.port}"
+        doors, address = door.door.context.programs.doors, f"127.0.0.1:{second.port}"
         await eventually(lambda: [each.state for each in doors.all() if each.addr == address] == [DoorState.DRAINING])
         # The worker attaches at the other door first, then leaves. Its program was started once.
         async with await WorkerPeer.connect(door) as moved:
             await moved.hello("moves-on")
             await moved.beat(job)
-            await eventually(lambda: job.run_id in door.door.house.assigned)
+            await eventually(lambda: job.run_id in door.door.context.assigned)
             # The old one sees that it has another holder, and a heartbeat does not make it take it back.
-            await eventually(lambda: not second.door.house.holdings.all())
+            await eventually(lambda: not second.door.context.in_flight.all())
             await worker.beat(job)
             assert await worker.is_silent()
-            assert (await door.run(ack.run_id)).program.holder == door.door.house.door_id
+            assert (await door.run(ack.run_id)).program.holder == door.door.context.door_id
             await worker.close()
             await client.close()
             await silent.close()
@@ -140,11 +140,11 @@ async def test_what_was_claimed_and_not_handed_over_goes_back_uncounted(
         await worker.hello(credit=1)
         monkeypatch.setattr(Assigning, "_fetched", never)
         ack = await client.accepted(files={"large": bytes(100_000)})
-        await eventually(lambda: ack.run_id in door.door.house.assigned)
+        await eventually(lambda: ack.run_id in door.door.context.assigned)
         await door.door.drain()
         run = await door.run(ack.run_id)
         assert (run.status, run.attempt, run.program.lost) == (RunState.PENDING, 0, 0)
-        assert ack.run_id not in door.door.house.assigned
+        assert ack.run_id not in door.door.context.assigned
 
 
 # Standby --------------------------------------------------------------------------------------------------------------

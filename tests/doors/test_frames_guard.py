@@ -59,7 +59,7 @@ async def a_key(door: OpenDoor) -> tuple[str, KeyRecord]:
 async def keyed(door: OpenDoor) -> Keyed:
     plain, record = await a_key(door)
     found = Keyed(plain, record, new_client_id(), unique("w"))
-    acl = door.door.house.programs.acl
+    acl = door.door.context.programs.acl
     await acl.put("client", found.client_id, AclRecord(api_key_ids=(record.key_id,), execs=("calc*",), max_cap=3))
     await acl.put("worker", found.worker_id, AclRecord(api_key_ids=(record.key_id,), execs=("calc*",)))
     await eventually(lambda: acl.find("worker", found.worker_id) is not None)
@@ -123,7 +123,7 @@ async def test_an_id_without_a_record_or_with_anothers_key_is_forbidden(
 
 async def test_a_job_of_a_program_that_is_not_allowed_is_forbidden(door: OpenDoor, keyed: Keyed) -> None:
     """GRID-168; a change acts on who is connected."""
-    acl = door.door.house.programs.acl
+    acl = door.door.context.programs.acl
     async with await ClientPeer.connect(door) as client:
         await client.hello(keyed.client_id, token=keyed.key)
         await client.accepted(exec_name="calcA")
@@ -140,16 +140,16 @@ async def test_a_job_of_a_program_that_is_not_allowed_is_forbidden(door: OpenDoo
 
 async def test_a_cap_above_the_highest_is_lowered_also_later(door: OpenDoor, keyed: Keyed) -> None:
     """GRID-168"""
-    house = door.door.house
+    context = door.door.context
     async with await ClientPeer.connect(door) as client:
         assert (await client.hello(keyed.client_id, cap=10, token=keyed.key)).cap == 3
         assert (await client.hello(keyed.client_id, cap=2, token=keyed.key)).cap == 2
         await client.hello(keyed.client_id, cap=10, token=keyed.key)
         record = AclRecord(api_key_ids=(keyed.record.key_id,), execs=("*",), max_cap=1)
-        await house.programs.acl.put("client", keyed.client_id, record)
+        await context.programs.acl.put("client", keyed.client_id, record)
 
         def cap() -> int | None:
-            known = house.programs.slots.cap(house.group, keyed.client_id)
+            known = context.programs.slots.cap(context.group, keyed.client_id)
             return known.cap if known is not None else None
 
         await eventually(lambda: cap() == 1, 5.0)
@@ -157,24 +157,24 @@ async def test_a_cap_above_the_highest_is_lowered_also_later(door: OpenDoor, key
 
 async def test_a_lower_highest_cap_does_not_raise_one_that_was_said_since(door: OpenDoor, keyed: Keyed) -> None:
     """GRID-71, GRID-168: what an operator said after the Hello stays."""
-    house = door.door.house
+    context = door.door.context
     async with await ClientPeer.connect(door) as client:
         assert (await client.hello(keyed.client_id, cap=10, token=keyed.key)).cap == 3
-        await set_cap(house.backend, house.group, keyed.client_id, 1, "http")
+        await set_cap(context.backend, context.group, keyed.client_id, 1, "http")
         record = AclRecord(api_key_ids=(keyed.record.key_id,), execs=("*",), max_cap=2)
-        await house.programs.acl.put("client", keyed.client_id, record)
-        await eventually(lambda: house.programs.acl.find("client", keyed.client_id) == record)
-        sides = [each.side for each in door.door.sessions if each.side is not None]
-        [side] = [each for each in sides if each.visitor.id == keyed.client_id]
-        await side.review()
-        known = house.programs.slots.cap(house.group, keyed.client_id)
+        await context.programs.acl.put("client", keyed.client_id, record)
+        await eventually(lambda: context.programs.acl.find("client", keyed.client_id) == record)
+        sides = [each.peer for each in door.door.sessions if each.peer is not None]
+        [peer] = [each for each in sides if each.visitor.id == keyed.client_id]
+        await peer.review()
+        known = context.programs.slots.cap(context.group, keyed.client_id)
         assert known is not None
         assert known.cap == 1
 
 
 async def test_a_worker_gets_only_programs_its_record_allows(door: OpenDoor, keyed: Keyed) -> None:
     """GRID-168: whatever its pattern."""
-    acl = door.door.house.programs.acl
+    acl = door.door.context.programs.acl
     everything = AclRecord(api_key_ids=(keyed.record.key_id,), execs=("*",))
     await acl.put("client", keyed.client_id, everything)
     await eventually(lambda: acl.find("client", keyed.client_id) == everything)
@@ -204,8 +204,8 @@ async def test_a_key_that_no_longer_opens_loses_its_connections(
         if how == "key":
             await door.backend.keys.revoke(keyed.record.key_id, door.backend.clock())
         else:
-            await door.door.house.programs.acl.delete("client", keyed.client_id)
-            await door.door.house.programs.acl.delete("worker", keyed.worker_id)
+            await door.door.context.programs.acl.delete("client", keyed.client_id)
+            await door.door.context.programs.acl.delete("worker", keyed.worker_id)
         assert await client.ended() == []
         assert await worker.ended() == []
     await eventually(lambda: len(_reasons(caplog)) == 2)

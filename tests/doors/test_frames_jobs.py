@@ -119,9 +119,9 @@ async def test_the_cap_in_force_is_told_and_kept(door: OpenDoor, payload: bytes,
         frame = await client.next(Type.HELLO_ACK)
         assert frame.corr_id == msg_id
         assert f'"Cap":{cap}'.encode() in frame.payload
-    house = door.door.house
-    await eventually(lambda: house.programs.slots.cap(house.group, client_id) is not None)
-    known = house.programs.slots.cap(house.group, client_id)
+    context = door.door.context
+    await eventually(lambda: context.programs.slots.cap(context.group, client_id) is not None)
+    known = context.programs.slots.cap(context.group, client_id)
     assert known is not None
     assert (known.cap, known.source) == (cap, "hello")
 
@@ -206,7 +206,7 @@ async def test_a_result_never_overtakes_its_acknowledgement(
         await gate.wait()
         return done
 
-    monkeypatch.setattr(door.door.house.board, "turn", no_look)
+    monkeypatch.setattr(door.door.context.end_waiters, "turn", no_look)
     monkeypatch.setattr(client_session, "submit_job", slow)
     await pair.client.submit(exec_name=pair.exec_name)
     await pair.worker.settled(await pair.worker.assigned())

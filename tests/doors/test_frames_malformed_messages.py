@@ -214,8 +214,8 @@ async def test_a_bad_credit_changes_nothing(door: OpenDoor, payload: bytes) -> N
         await worker.credit(2)
         await worker.send(Type.CREDIT, payload)
         await worker.error("BAD_CREDIT")
-        side = door.door.house.workers[worker.worker_id]
-        assert door.door.house.seats.credits(side) == 2
+        peer = door.door.context.workers[worker.worker_id]
+        assert door.door.context.worker_credits.credits(peer) == 2
 
 
 async def _assigned(door: OpenDoor, client: ClientPeer, worker: WorkerPeer) -> AssignJob:
@@ -293,9 +293,9 @@ async def test_a_bad_heartbeat_is_no_sign_of_life(door: OpenDoor) -> None:
     async with await _client(door) as client, await WorkerPeer.connect(door) as worker:
         job = await _assigned(door, client, worker)
         seen: list[str] = []
-        holdings = door.door.house.holdings
-        real = holdings.seen
-        holdings.seen = lambda run_id, token: seen.append(run_id) or real(run_id, token)  # type: ignore[func-returns-value,method-assign]
+        in_flight = door.door.context.in_flight
+        real = in_flight.seen
+        in_flight.seen = lambda run_id, token: seen.append(run_id) or real(run_id, token)  # type: ignore[func-returns-value,method-assign]
         try:
             bad = {"Running": [{"JobId": job.job_id, "Token": job.token}, {"JobId": 1}], "Cpu": 0.5}
             await worker.send_json(Type.HEARTBEAT, bad)
@@ -304,7 +304,7 @@ async def test_a_bad_heartbeat_is_no_sign_of_life(door: OpenDoor) -> None:
             await worker.beat(job)
             await eventually(lambda: seen == [job.run_id])
         finally:
-            holdings.seen = real  # type: ignore[method-assign]
+            in_flight.seen = real  # type: ignore[method-assign]
         await worker.settled(job)
 
 
@@ -424,6 +424,6 @@ async def test_the_door_still_serves(door: OpenDoor) -> None:
         assert await worker.settled(job) == "recorded"
         assert (await client.result()).job_id == job.job_id
     await eventually(lambda: not door.door.sessions)
-    assert door.door.house.in_work.in_use == door.door.house.reports_in_work.in_use == 0
-    assert len(door.door.house.board) == 0
+    assert door.door.context.in_work.in_use == door.door.context.reports_in_work.in_use == 0
+    assert len(door.door.context.end_waiters) == 0
     await eventually(lambda: door.server.connections == 0)

@@ -20,11 +20,11 @@ from pyoco_server.core.programs.job import InputFile
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames.assigning import INLINE_BYTES_MAX, split_inputs
-from pyoco_server.doors.frames.board import Board
 from pyoco_server.doors.frames.budget import ByteBudget
+from pyoco_server.doors.frames.credits import WorkerCredits
 from pyoco_server.doors.frames.downloads import send_object
+from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.faults import PROTOCOL_ERRORS, ErrorCount, as_refusal, error_frame
-from pyoco_server.doors.frames.seats import WorkerSeats
 from pyoco_server.doors.frames.uploads import Upload
 from pyoco_server.errors import Corrupt, NoRoom, ObjectNotFound, PyocoError, QueueFull, TooLarge, Unavailable
 from pyoco_server.ports.runs.port import ABSENT, Stored
@@ -48,115 +48,115 @@ class Seat:
         self.started.append(attempt)
 
 
-def seats_of(*workers: Seat, credit: int = 1, may_run: Any = lambda *_: True) -> WorkerSeats:
-    seats = WorkerSeats(may_run)
+def seats_of(*workers: Seat, credit: int = 1, may_run: Any = lambda *_: True) -> WorkerCredits:
+    worker_credits = WorkerCredits(may_run)
     for worker in workers:
-        seats.add(worker)
-        seats.add_credits(worker, credit)
-    return seats
+        worker_credits.add(worker)
+        worker_credits.add_credits(worker, credit)
+    return worker_credits
 
 
-def served(seats: WorkerSeats, exec_name: str, times: int) -> list[str | None]:
-    found = (seats.seat_for(exec_name) for _ in range(times))
-    return [seat.worker_id if seat is not None else None for seat in found]
+def served(worker_credits: WorkerCredits, exec_name: str, times: int) -> list[str | None]:
+    found = (worker_credits.reserve_credit(exec_name) for _ in range(times))
+    return [credit.worker_id if credit is not None else None for credit in found]
 
 
 def test_each_program_has_its_own_turns_and_they_outlast_idle_times() -> None:
     """GRID-59"""
-    seats = seats_of(*map(Seat, ("w1", "w2", "w3")), credit=10)
-    assert served(seats, "a", 4) == ["w1", "w2", "w3", "w1"]
-    assert served(seats, "b", 2) == ["w1", "w2"]
-    assert served(seats, "a", 1) == ["w2"]
+    worker_credits = seats_of(*map(Seat, ("w1", "w2", "w3")), credit=10)
+    assert served(worker_credits, "a", 4) == ["w1", "w2", "w3", "w1"]
+    assert served(worker_credits, "b", 2) == ["w1", "w2"]
+    assert served(worker_credits, "a", 1) == ["w2"]
 
 
 def test_a_seat_that_is_given_back_is_the_next_one_again() -> None:
     """GRID-59, GRID-60: looking at an empty lane moves no turn and costs no credit."""
     anna, bert = Seat("anna"), Seat("bert")
-    seats = seats_of(anna, bert)
+    worker_credits = seats_of(anna, bert)
     for _ in range(5):
-        seat = seats.seat_for("a")
-        assert seat is not None
-        assert seat.worker_id == "anna"
-        assert seats.credits(anna) == 0
-        seat.give_back()
-        assert seats.credits(anna) == 1
-    assert served(seats, "a", 3) == ["anna", "bert", None]
+        credit = worker_credits.reserve_credit("a")
+        assert credit is not None
+        assert credit.worker_id == "anna"
+        assert worker_credits.credits(anna) == 0
+        credit.give_back()
+        assert worker_credits.credits(anna) == 1
+    assert served(worker_credits, "a", 3) == ["anna", "bert", None]
 
 
 def test_seats_that_are_given_back_in_any_order_move_no_turn() -> None:
     """GRID-59, GRID-60: several looks at a lane are under way at once, and the oldest ends first."""
     for order in itertools.permutations(range(4)):
         anna, bert = Seat("anna"), Seat("bert")
-        seats = seats_of(anna, bert, credit=5)
-        reserved = [seats.seat_for("a") for _ in range(4)]
+        worker_credits = seats_of(anna, bert, credit=5)
+        reserved = [worker_credits.reserve_credit("a") for _ in range(4)]
         for index in order:
-            seat = reserved[index]
-            assert seat is not None
-            seat.give_back()
-        assert served(seats, "a", 3) == ["anna", "bert", "anna"]
+            credit = reserved[index]
+            assert credit is not None
+            credit.give_back()
+        assert served(worker_credits, "a", 3) == ["anna", "bert", "anna"]
 
 
 async def test_the_turn_after_a_served_seat_does_not_depend_on_seats_given_back() -> None:
     """GRID-59"""
     for order in itertools.permutations(range(1, 4)):
         anna, bert = Seat("anna"), Seat("bert")
-        seats = seats_of(anna, bert, credit=5)
-        first, *others = (seats.seat_for("a") for _ in range(4))
+        worker_credits = seats_of(anna, bert, credit=5)
+        first, *others = (worker_credits.reserve_credit("a") for _ in range(4))
         assert first is not None
         await first.start(cast(Any, None))
         for index in order:
-            seat = others[index - 1]
-            assert seat is not None
-            seat.give_back()
-        assert served(seats, "a", 3) == ["bert", "anna", "bert"]
+            credit = others[index - 1]
+            assert credit is not None
+            credit.give_back()
+        assert served(worker_credits, "a", 3) == ["bert", "anna", "bert"]
 
 
 def test_without_credit_pattern_permission_or_connection_there_is_no_seat() -> None:
     """GRID-65, GRID-66, GRID-168"""
     allowed = {("w1", "a"), ("w3", "a"), ("w4", "a")}
     worker, other, closed, poor = Seat("w1"), Seat("w2"), Seat("w3", is_open=False), Seat("w4")
-    seats = seats_of(worker, other, closed, may_run=lambda *pair: pair in allowed)
-    seats.add(poor)
-    assert served(seats, "a", 2) == ["w1", None]
-    assert served(seats, "x", 1) == [None]
-    assert seats.serves("a")
-    assert not seats.serves("b")
-    assert not seats.serves("x")
-    seats.close()
-    seats.add_credits(worker, 1)
-    assert served(seats, "a", 1) == [None]
-    assert not seats.serves("a")
+    worker_credits = seats_of(worker, other, closed, may_run=lambda *pair: pair in allowed)
+    worker_credits.add(poor)
+    assert served(worker_credits, "a", 2) == ["w1", None]
+    assert served(worker_credits, "x", 1) == [None]
+    assert worker_credits.serves("a")
+    assert not worker_credits.serves("b")
+    assert not worker_credits.serves("x")
+    worker_credits.close()
+    worker_credits.add_credits(worker, 1)
+    assert served(worker_credits, "a", 1) == [None]
+    assert not worker_credits.serves("a")
 
 
 def test_credits_never_go_below_zero_nor_above_ten_thousand_and_leave_with_their_worker() -> None:
     """GRID-66, GRID-68"""
     chance = random.Random(7)
     workers = [Seat(f"w{number}") for number in range(5)]
-    seats, expected = seats_of(*workers, credit=0), dict.fromkeys((each.worker_id for each in workers), 0)
+    worker_credits, expected = seats_of(*workers, credit=0), dict.fromkeys((each.worker_id for each in workers), 0)
     held: list[Any] = []
     for _ in range(5_000):
         worker = chance.choice(workers)
         match chance.randrange(4):
             case 0:
                 count = chance.choice([1, 3, 10_000])
-                seats.add_credits(worker, count)
+                worker_credits.add_credits(worker, count)
                 expected[worker.worker_id] = min(expected[worker.worker_id] + count, 10_000)
             case 1 if held:
-                seat = held.pop(chance.randrange(len(held)))
-                seat.give_back()
-                expected[seat.worker_id] = min(expected[seat.worker_id] + 1, 10_000)
+                credit = held.pop(chance.randrange(len(held)))
+                credit.give_back()
+                expected[credit.worker_id] = min(expected[credit.worker_id] + 1, 10_000)
             case _:
-                seat = seats.seat_for(chance.choice("abc"))
-                if seat is not None:
-                    held.append(seat)
-                    expected[seat.worker_id] -= 1
-        assert {each.worker_id: seats.credits(each) for each in workers} == expected
+                credit = worker_credits.reserve_credit(chance.choice("abc"))
+                if credit is not None:
+                    held.append(credit)
+                    expected[credit.worker_id] -= 1
+        assert {each.worker_id: worker_credits.credits(each) for each in workers} == expected
         assert min(expected.values()) >= 0
-    seats.remove(workers[0])
-    seats.remove(workers[0])
-    seats.add_credits(workers[0], 5)
-    assert seats.credits(workers[0]) == 0
-    assert "w0" not in served(seats, "a", 20)
+    worker_credits.remove(workers[0])
+    worker_credits.remove(workers[0])
+    worker_credits.add_credits(workers[0], 5)
+    assert worker_credits.credits(workers[0]) == 0
+    assert "w0" not in served(worker_credits, "a", 20)
 
 
 # The board ------------------------------------------------------------------------------------------------------------
@@ -193,62 +193,62 @@ class Waiting:
         self.told.append(run.run_id)
 
 
-def a_board(runs: Runs) -> Board:
-    return Board(cast("Any", runs), every_seconds=3600)
+def a_board(runs: Runs) -> EndWaiters:
+    return EndWaiters(cast("Any", runs), every_seconds=3600)
 
 
 async def test_a_word_that_a_run_has_ended_is_checked_and_told_to_each_that_waits() -> None:
     """GRID-51: a hint is no proof. It may mean that the run was put back."""
     runs, anna, bert = Runs(), Waiting(), Waiting()
-    board = a_board(runs)
-    board.wait("r1", anna)
-    board.wait("r1", bert)
-    board.wait("r1", bert)
-    board.wait("r2", bert)
-    assert len(board) == 2
+    end_waiters = a_board(runs)
+    end_waiters.wait("r1", anna)
+    end_waiters.wait("r1", bert)
+    end_waiters.wait("r1", bert)
+    end_waiters.wait("r2", bert)
+    assert len(end_waiters) == 2
     runs.states = {"r1": RunState.PENDING, "r2": RunState.COMPLETED}
-    board.doubt("r1")
-    board.doubt("r2")
-    board.doubt("nobody waits for this")
+    end_waiters.doubt("r1")
+    end_waiters.doubt("r2")
+    end_waiters.doubt("nobody waits for this")
     await eventually(lambda: bert.told == ["r2"])
     assert anna.told == []
     runs.states["r1"] = RunState.FAILED
-    board.doubt("r1")
+    end_waiters.doubt("r1")
     await eventually(lambda: anna.told == ["r1"])
     assert bert.told == ["r2", "r1"]
     for run_id, waiter in (("r1", anna), ("r1", bert), ("r2", bert), ("r2", anna)):
-        board.leave(run_id, waiter)
-    assert len(board) == board._count == 0
+        end_waiters.leave(run_id, waiter)
+    assert len(end_waiters) == end_waiters._count == 0
     assert "nobody waits for this" not in runs.asked
-    await board.stop()
+    await end_waiters.stop()
 
 
 async def test_each_turn_reads_what_is_waited_for_the_oldest_always_and_the_others_in_turn() -> None:
     """GRID-51"""
     runs, waiter = Runs(), Waiting()
-    board = a_board(runs)
+    end_waiters = a_board(runs)
     for number in range(700):
-        board.wait(f"r{number}", waiter)
+        end_waiters.wait(f"r{number}", waiter)
     for turn in range(1, 5):
-        await board.turn()
+        await end_waiters.turn()
         await eventually(lambda turn=turn: len(runs.asked) == 250 * turn)  # type: ignore[misc]
     assert {f"r{number}" for number in range(100)} == {each for each in runs.asked if runs.asked.count(each) == 4}
     assert set(runs.asked) == {f"r{number}" for number in range(700)}
-    await board.stop()
+    await end_waiters.stop()
 
 
 async def test_an_outage_is_asked_about_again() -> None:
     """GRID-51, GRID-195"""
     runs, waiter = Runs(), Waiting()
-    board = a_board(runs)
-    board.wait("r1", waiter)
+    end_waiters = a_board(runs)
+    end_waiters.wait("r1", waiter)
     runs.is_down, runs.states = True, {"r1": RunState.COMPLETED}
-    await board.turn()
+    await end_waiters.turn()
     await eventually(lambda: runs.asked == ["r1"])
     runs.is_down = False
-    await board.turn()
+    await end_waiters.turn()
     await eventually(lambda: waiter.told == ["r1"])
-    await board.stop()
+    await end_waiters.stop()
 
 
 # Budgets, errors ------------------------------------------------------------------------------------------------------

@@ -191,8 +191,8 @@ async def test_a_silent_upload_is_dropped(door: OpenDoor, scene: Scene, monkeypa
     await worker.put(job, "output.zip", data, part=data[:1000])
     await worker.next(Type.OBJECT_ACK)
     monkeypatch.setattr(receiving, "SILENCE_SECONDS", 0.0)
-    side = door.door.house.workers[worker.worker_id]
-    await eventually(lambda: not side._receiving._begun)
+    peer = door.door.context.workers[worker.worker_id]
+    await eventually(lambda: not peer._receiving._begun)
     await worker.put(job, "output.zip", data, offset=1000, part=data[1000:])
     await worker.error("BAD_OBJECT")
 
@@ -213,7 +213,7 @@ async def test_a_disk_that_is_slow_is_not_a_worker_that_is_silent(
     monkeypatch.setattr(receiving, "SILENCE_SECONDS", -1.0)
     await worker.put(job, "output.zip", data, part=data[:1000])
     await asyncio.to_thread(begun.wait, 60)
-    uploads = door.door.house.workers[worker.worker_id]._receiving
+    uploads = door.door.context.workers[worker.worker_id]._receiving
     uploads.drop_silent()
     assert uploads._begun
     go.set()
@@ -222,8 +222,8 @@ async def test_a_disk_that_is_slow_is_not_a_worker_that_is_silent(
 
 async def test_a_part_is_a_sign_of_life(door: OpenDoor, scene: Scene) -> None:
     """GRID-78"""
-    holdings = door.door.house.holdings
-    held = holdings._held[scene.job.run_id]
+    in_flight = door.door.context.in_flight
+    held = in_flight._held[scene.job.run_id]
     before = held.seen_at
     await scene.worker.put(scene.job, "output.zip", bytes(2000), part=bytes(1000))
     await scene.worker.next(Type.OBJECT_ACK)

@@ -73,7 +73,7 @@ async def test_a_worker_that_comes_back_in_time_goes_on_with_what_it_runs(
             return bool(run.status is RunState.RUNNING and run.program.lost == 0 and run.attempt_id == job.token)
 
         await eventually(is_attached)
-        await eventually(lambda: job.run_id in door.door.house.assigned)
+        await eventually(lambda: job.run_id in door.door.context.assigned)
         await again.credit(5)
         assert await again.is_silent(1.0)  # longer than its job would have waited
         assert await again.settled(job) == "recorded"
@@ -103,7 +103,7 @@ async def test_a_worker_that_says_hello_again_replaces_its_older_connection(
         await newer.beat(job)
         assert await newer.settled(job) == "recorded"
         assert (await client.result()).attempt == 1
-        assert door.door.house.workers["twice"].session.role == "worker"
+        assert door.door.context.workers["twice"].session.role == "worker"
 
 
 async def test_a_worker_is_greeted_again_only_after_its_older_connection_let_go(
@@ -113,14 +113,14 @@ async def test_a_worker_is_greeted_again_only_after_its_older_connection_let_go(
     older = await a_worker(door, exec_name, worker_id="slowly")
     ack = await client.accepted(exec_name=exec_name)
     job = await older.assigned()
-    holdings = door.door.house.holdings
-    real, gate = holdings.put_back, asyncio.Event()
+    in_flight = door.door.context.in_flight
+    real, gate = in_flight.put_back, asyncio.Event()
 
     async def slow(*args: Any) -> None:
         await gate.wait()
         await real(*args)
 
-    monkeypatch.setattr(holdings, "put_back", slow)
+    monkeypatch.setattr(in_flight, "put_back", slow)
     async with await WorkerPeer.connect(door) as newer:
         hello = HelloWorker(worker_id="slowly", patterns=(f"job.assign.{exec_name}",))
         await newer.send(Type.HELLO_WORKER, hello.to_payload())
@@ -128,7 +128,7 @@ async def test_a_worker_is_greeted_again_only_after_its_older_connection_let_go(
         assert await newer.is_silent()
         gate.set()
         await newer.next(Type.HELLO_ACK)
-        await eventually(lambda: ack.run_id in door.door.house.assigned)
+        await eventually(lambda: ack.run_id in door.door.context.assigned)
         run = await door.run(ack.run_id)
         assert (run.status, run.attempt, run.program.lost) == (RunState.RUNNING, 1, 0)
         assert await newer.settled(job) == "recorded"
@@ -161,7 +161,7 @@ async def test_a_report_that_cannot_be_written_before_its_worker_goes_is_given_u
     worker = await a_worker(door, exec_name, worker_id="has-it-still")
     ack = await client.accepted(exec_name=exec_name)
     job = await worker.assigned()
-    holdings, tries = door.door.house.holdings, 0
+    in_flight, tries = door.door.context.in_flight, 0
 
     async def away(*_: Any) -> None:
         nonlocal tries
@@ -169,7 +169,7 @@ async def test_a_report_that_cannot_be_written_before_its_worker_goes_is_given_u
         raise Unavailable
 
     with monkeypatch.context() as patch:
-        patch.setattr(holdings, "finish", away)
+        patch.setattr(in_flight, "finish", away)
         await worker.ack(job)
         await eventually(lambda: tries > 0)
         worker.abort()
@@ -286,7 +286,7 @@ async def test_a_worker_that_leaves_after_it_moved_takes_its_jobs_along(
         job = await old.assigned()
         async with await a_worker(door, exec_name, credit=0, worker_id="both") as new:
             await new.beat(job)
-            await eventually(lambda: job.run_id in door.door.house.assigned)
+            await eventually(lambda: job.run_id in door.door.context.assigned)
             await old.close()
             await eventually(lambda: not second.door.sessions)
             run = await door.run(ack.run_id)

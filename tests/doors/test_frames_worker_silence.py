@@ -75,7 +75,7 @@ async def test_a_report_that_is_passed_over_lives_with_its_worker_until_it_comes
             for _ in range(15):  # longer than an attempt may be silent
                 await worker.beat()
                 assert await worker.is_silent(0.2)
-        assert strict_door.door.house.holdings.get(job.run_id) is not None
+        assert strict_door.door.context.in_flight.get(job.run_id) is not None
         assert await worker.settled(job) == "recorded"
         assert (await client.result()).attempt == 1
 
@@ -114,7 +114,7 @@ async def test_a_worker_that_falls_silent_is_gone(nats_url: str, caplog: pytest.
         worker = await a_worker(door, "calcA")
         ack = await client.accepted()
         job = await worker.assigned()
-        wire = door.door.house.workers[worker.worker_id].session.wire
+        wire = door.door.context.workers[worker.worker_id].session.wire
         assert wire._timers.idle == 120.0
         wire._timers = replace(wire._timers, idle=0.5)  # for this one, and from its next frame on
         await worker.beat(job)

@@ -59,9 +59,9 @@ async def test_credits_are_held_at_ten_thousand(door: OpenDoor, exec_name: str) 
     async with await a_worker(door, exec_name, credit=10_000) as worker:
         await worker.credit(10_000)
         await worker.credit(1)
-        seats, side = door.door.house.seats, door.door.house.workers[worker.worker_id]
-        await eventually(lambda: side.session.wire.frames_read == 4)
-        assert seats.credits(side) == 10_000
+        worker_credits, peer = door.door.context.worker_credits, door.door.context.workers[worker.worker_id]
+        await eventually(lambda: peer.session.wire.frames_read == 4)
+        assert worker_credits.credits(peer) == 10_000
 
 
 async def test_credits_are_forgotten_with_the_connection(door: OpenDoor, client: ClientPeer, exec_name: str) -> None:
@@ -168,7 +168,7 @@ async def test_inputs_that_fit_travel_in_the_frame_and_the_others_are_fetched(do
 async def test_inputs_that_are_no_longer_kept_are_the_workers_to_report(door: OpenDoor, exec_name: str) -> None:
     """GRID-101, GRID-146"""
     run_id = await submitted(door, "http", exec_name, {"a.bin": b"a" * 100_000})
-    artifacts = door.door.house.programs.artifacts
+    artifacts = door.door.context.programs.artifacts
     [inputs] = [each.name for each in (await artifacts.catalogue()).objects if each.name.startswith(run_id)]
     assert await artifacts.delete(inputs)
     async with await a_worker(door, exec_name) as worker:
@@ -186,7 +186,7 @@ async def test_a_job_whose_inputs_the_door_still_fetches_is_alive(
 ) -> None:
     """GRID-78: its worker has not heard of it yet, and cannot give a sign of life."""
     monkeypatch.setattr(tasks, "_BEAT_SECONDS", 0.01)
-    artifacts, holdings = door.door.house.programs.artifacts, door.door.house.holdings
+    artifacts, in_flight = door.door.context.programs.artifacts, door.door.context.in_flight
     info, may_come = artifacts.info, asyncio.Event()
 
     async def slowly(name: str) -> ObjectInfo:
@@ -196,8 +196,8 @@ async def test_a_job_whose_inputs_the_door_still_fetches_is_alive(
     run_id = await submitted(door, "http", exec_name, {"a.bin": b"a" * 100_000})
     monkeypatch.setattr(artifacts, "info", slowly)
     async with await a_worker(door, exec_name) as worker:
-        await eventually(lambda: holdings.get(run_id) is not None)
-        held = holdings._held[run_id]
+        await eventually(lambda: in_flight.get(run_id) is not None)
+        held = in_flight._held[run_id]
         long_ago = held.seen_at = held.seen_at - 60.0
         await eventually(lambda: held.seen_at > long_ago)
         may_come.set()
@@ -209,12 +209,12 @@ async def test_a_job_whose_inputs_the_door_still_fetches_is_alive(
 
 async def test_a_door_writes_down_itself_and_its_workers(door: OpenDoor, client: ClientPeer, exec_name: str) -> None:
     """GRID-115, GRID-46"""
-    house = door.door.house
+    context = door.door.context
     async with await a_worker(door, exec_name, credit=3, worker_id="known") as worker:
         await client.accepted(exec_name=exec_name)
         job = await worker.assigned()
         await worker.beat(job)
-        await eventually(lambda: house.workers["known"].cpu == 0.25)
+        await eventually(lambda: context.workers["known"].cpu == 0.25)
 
         async def is_known() -> bool:
             """A look at a lane has a credit in hand for a moment."""
@@ -226,8 +226,8 @@ async def test_a_door_writes_down_itself_and_its_workers(door: OpenDoor, client:
         record = await door.backend.registry.find("known")
         assert record is not None
         assert (record.kind, record.patterns) == ("exec-tcp", (f"job.assign.{exec_name}",))
-        assert (record.max_parallel, record.door_id, record.state) == (4, house.door_id, WorkerState.RUNNING)
-        [mine] = [each for each in house.programs.doors.all(door.group) if each.door_id == house.door_id]
+        assert (record.max_parallel, record.door_id, record.state) == (4, context.door_id, WorkerState.RUNNING)
+        [mine] = [each for each in context.programs.doors.all(door.group) if each.door_id == context.door_id]
         assert (mine.addr, mine.state) == (f"127.0.0.1:{door.port}", "serving")
         await worker.settled(job)
 
@@ -240,11 +240,11 @@ async def test_a_door_writes_down_itself_and_its_workers(door: OpenDoor, client:
 
 async def test_nothing_is_left_of_connections_that_have_ended(door: OpenDoor) -> None:
     """After everything above: a door keeps nothing (GRID-40)."""
-    house = door.door.house
+    context = door.door.context
     await eventually(lambda: not door.door.sessions)
-    await eventually(lambda: not house.tasks)
-    assert not house.workers
-    assert not house.assigned
-    assert not len(house.board)
-    assert not house.in_work.in_use
-    assert not house.reports_in_work.in_use
+    await eventually(lambda: not context.tasks)
+    assert not context.workers
+    assert not context.assigned
+    assert not len(context.end_waiters)
+    assert not context.in_work.in_use
+    assert not context.reports_in_work.in_use

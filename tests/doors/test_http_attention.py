@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from contracts.letters import a_letter
+from contracts.dead_letters import a_letter
 from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed, Failed
@@ -261,8 +261,8 @@ async def test_a_full_store_is_told(gateway: Gateway, found: StoreState, stuck: 
 LEFT = {
     "index.counts": ["workers_lost", "dead_letters"],
     "index.held": ["tag_without_worker", "dead_letters"],
-    "letter_index.total": ["tag_without_worker", "workers_lost"],
-    "letter_index.recent": ["tag_without_worker", "workers_lost"],
+    "dead_letter_index.total": ["tag_without_worker", "workers_lost"],
+    "dead_letter_index.recent": ["tag_without_worker", "workers_lost"],
     "registry.all": ["dead_letters"],
 }
 
@@ -279,7 +279,7 @@ async def in_trouble(gateway: Gateway) -> None:
 async def test_what_cannot_be_read_is_told_as_such_and_the_rest_is_told(gateway: Gateway, call: str) -> None:
     await in_trouble(gateway)
     trouble = Trouble(plan={call: [BEFORE]})
-    state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "letter_index", "registry")
+    state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "dead_letter_index", "registry")
     assert {item["kind"] for item in await look(gateway)} == {"index_behind", *LEFT[call]}
     await tells(gateway, "tag_without_worker", "workers_lost", "dead_letters")
 
@@ -292,7 +292,7 @@ async def test_what_takes_too_long_is_not_waited_for_by_the_rest(
     await in_trouble(gateway)
     monkeypatch.setattr("pyoco_server.actions.attend._SECONDS_MAX", 0.5)
     trouble = Trouble(meanwhile={call: lambda: asyncio.sleep(600)})
-    state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "letter_index", "registry")
+    state(gateway).backend = with_trouble(gateway.backend, trouble, "index", "dead_letter_index", "registry")
     assert {item["kind"] for item in await look(gateway)} == {"index_behind", *LEFT[call]}
 
 

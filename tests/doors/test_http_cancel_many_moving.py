@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.actions import cancel_many as action
 from pyoco_server.actions.cancel_many import Selection, cancel_many
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.submit import submit as submit_run
 from pyoco_server.core.job import job_of
@@ -52,7 +52,7 @@ class TestWhileRunsMoveOn:
             ask = Submission(flow_name="hello", tag="default", tags=("default",), params={})
             job = job_of(found.run, ask, found.revision)
             held = await claim_run(gateway.backend, job, ANNA, first_delivery=True)
-            if isinstance(held, Held):
+            if isinstance(held, FlowAttempt):
                 result = await finish(gateway.backend, held, Completed())
                 assert isinstance(result, Ended)
                 ends.append(result.run.status)

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from pyoco_server.doors.http.cursors import read_cursor, write_cursor
-from pyoco_server.ports.index.port import Place, RunFilter
+from pyoco_server.ports.index.port import ListPosition, RunFilter
 from support.doors_support import check_refusal
 from support.gateways import Gateway, submit
 from support.listing import page, put, run_at
 
 SHA = "ab12" * 16
-PLACE = Place(7, 1700000000.1234567, "00000000-0000-4000-8000-000000000001")
+PLACE = ListPosition(7, 1700000000.1234567, "00000000-0000-4000-8000-000000000001")
 
 
 def content_of(token: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from contracts.letters import a_letter
+from contracts.dead_letters import a_letter
 from pyoco_server.ports.index.port import Mark
 from support.burials import bury_letters
 from support.gateways import Gateway, submit

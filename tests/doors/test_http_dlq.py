@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from contracts.letters import NOW, a_letter
+from contracts.dead_letters import NOW, a_letter
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Caller
 from pyoco_server.ports.nats.link import Link
 from support.burials import bury_letter, bury_letters, died
+from support.dead_letters_http import NOT_FOUND, ask, get, ids
 from support.doors_support import check_refusal
 from support.gateways import Gateway, fresh_gateway
-from support.letters_http import NOT_FOUND, ask, get, ids
 
 
 class TestList:
@@ -211,5 +211,5 @@ class TestTenants:
         assert (redriven["matched"], redriven["redriven"]) == (1, 1)
         [again] = (await closed.client.get("/runs?status=PENDING", headers=anna)).json()
         assert (await closed.client.get(f"/runs/{again['run_id']}", headers=anna)).json()["tenant_id"] == "a"
-        assert await closed.backend.letters.find(nobodys) is not None
+        assert await closed.backend.dead_letters.find(nobodys) is not None
         assert (await closed.client.get("/dlq")).status_code == 401

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.letters import a_letter
+from contracts.dead_letters import a_letter
 from pyoco_server.ports.nats.link import Link
 from support.burials import bury_letter, bury_letters, died
+from support.dead_letters_http import ask, get, ids, look_often
 from support.gateways import Gateway, error, fresh_gateway, open_gateway
-from support.letters_http import ask, get, ids, look_often
 from support.memory_nats import MemoryServer
 from support.servers import config_for
 from support.waiting import eventually
@@ -39,7 +39,7 @@ class TestOtherGateways:
 
     async def test_a_deletion_is_seen_within_a_few_seconds(self, gateway: Gateway) -> None:
         first, _ = await bury_letters(gateway.backend, *[a_letter()] * 2)
-        await gateway.backend.letters.delete(first)
+        await gateway.backend.dead_letters.delete(first)
 
         async def is_seen() -> bool:
             return first not in await ids(gateway)
@@ -50,7 +50,7 @@ class TestOtherGateways:
         letter_ids = await bury_letters(gateway.backend, *[a_letter()] * 3)
         async with open_gateway(gateway.config) as other:  # the second slot of the directory
             assert await ids(other) == letter_ids[::-1]
-        await gateway.backend.letters.delete(letter_ids[1])
+        await gateway.backend.dead_letters.delete(letter_ids[1])
         await bury_letter(gateway.backend, a_letter())
         async with open_gateway(gateway.config) as again:
             assert await ids(again) == [letter_ids[2] + 1, letter_ids[2], letter_ids[0]]

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.letters import a_letter
+from contracts.dead_letters import a_letter
 from pyoco_server.core.dead_letter import letter_of
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.ports.nats.link import Link
 from support.burials import bury_letter, bury_letters, died, run_died
+from support.dead_letters_http import NOT_FOUND, ask, ids
 from support.doors_support import check_refusal
 from support.gateways import Gateway, error, stock_of, stored, submit_yaml
-from support.letters_http import NOT_FOUND, ask, ids
 
 
 class TestRedrive:

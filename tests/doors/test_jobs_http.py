@@ -20,7 +20,7 @@ from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.errors import NoRoom, Unavailable
 from pyoco_server.ports.acl.port import AclRecord
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.ports.program_queue.port import ClientQueue
 from support.gateways import Gateway, open_gateway, stored
 from support.grid.http_jobs import a_job_id, a_key_of, begin_job, fresh_grid_gateway, group_of, post_job, submit_job
 from support.grid.job_posts import V5, gateway, refusal
@@ -210,7 +210,7 @@ class TestOutages:
             assert (await submit_job(gateway, job_id=V5))["duplicate"] is False
             programs = gateway.backend.programs
             assert programs is not None
-            lane = Lane("default", "calcA", "http")
+            lane = ClientQueue("default", "calcA", "http")
             deliveries = [one for _ in range(4) for one in await programs.queue.take(lane)]
             left = {json.loads(each.data)["run_id"] for each in deliveries}
             assert left == {accepted[0]["run_id"], accepted[2]["run_id"], V5}

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, title_of
-from pyoco_server.doors.mcp.calls import Answer, Reply, Unreachable, call_tool
+from pyoco_server.doors.mcp.calls import Reply, ToolResult, Unreachable, call_tool
 from pyoco_server.doors.mcp.tools import TOOLS, Ask
 from support.agents import CONTRACT
 
@@ -48,7 +48,7 @@ class Script:
         self.slept.append(seconds)
         return not self.is_leaving
 
-    async def call(self, name: str = DECISION, **arguments: Any) -> Answer:
+    async def call(self, name: str = DECISION, **arguments: Any) -> ToolResult:
         return await call_tool(TOOLS[name], VALID[name] | arguments, self, "t_1")
 
 
@@ -214,7 +214,7 @@ async def test_everything_that_is_wrong_is_told_at_once() -> None:
 async def test_a_receipt_comes_back_with_its_key_beside_it() -> None:
     """PRICED-217, PRICED-219: the caller's key, or one UUID per call"""
     given = await Script(Reply(202, RECEIPT)).call(idempotency_key="my-own-key")
-    assert given == Answer({"run_id": "5b0c", "status": "QUEUED", "idempotency_key": "my-own-key"})
+    assert given == ToolResult({"run_id": "5b0c", "status": "QUEUED", "idempotency_key": "my-own-key"})
     first, second = Script(Reply(202, RECEIPT)), Script(Reply(202, RECEIPT))
     keys = [(await each.call()).document["idempotency_key"] for each in (first, second)]
     assert len({str(uuid.UUID(key)) for key in keys}) == 2

@@ -19,7 +19,7 @@ import pytest
 
 from pyoco_server.archives import FILES_MAX
 from pyoco_server.executors.program import SAMPLES, outputs, running
-from pyoco_server.executors.program.directory import Place, empty, make, remove
+from pyoco_server.executors.program.directory import WorkDirectory, empty, make, remove
 from pyoco_server.executors.program.leftovers import clean_root
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, find_outputs, pack_left
 from pyoco_server.executors.program.owners import is_gone, own_text, owner_of
@@ -277,7 +277,7 @@ def test_why_a_program_did_not_start_is_told(
 
     monkeypatch.setattr(os, "posix_spawn", spawn)
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=flags))
-    place = Place(str(tmp_path), 0)
+    place = WorkDirectory(str(tmp_path), 0)
     if code is None:
         with pytest.raises(OSError, match=os.strerror(number)):
             running._posix_spawn(("/x",), {}, (1, 2), place)

@@ -15,9 +15,9 @@ from pyoco_server.core.programs.job import InlineInputs, InputFile, Inputs, Obje
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.wakeups.port import Wakeup
 from support.doors_support import FORM, disposition, form
 from support.grid.fake_door import Talk, fake_door
 from support.grid.peers import ClientPeer, a_job_id
@@ -150,7 +150,7 @@ async def _put(programs: Programs, exec_name: str, inputs: Inputs, job_id: str =
     job = a_job(GROUP, exec_name, "anna", job_id=job_id, run_id=run_id, inputs=inputs)
     await programs.queue.add_lane(lane_of(job))
     await programs.queue.put(job)
-    await programs.hints.tell(GROUP, Hint.NEW, f"{exec_name}.{job.client_id}")
+    await programs.wakeups.tell(GROUP, Wakeup.NEW, f"{exec_name}.{job.client_id}")
     return job
 
 

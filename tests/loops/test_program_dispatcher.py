@@ -96,7 +96,7 @@ class TestCredits:
             stage.give(2)
             await eventually(lambda: len(stage.workers.started) == 100)
             await eventually(lambda: stage.workers.credits == 2)
-            assert (stage.workers.most, len(stage.holdings)) == (2, 0)
+            assert (stage.workers.most, len(stage.in_flight)) == (2, 0)
         await eventually(lambda: is_at_rest(backend))
 
     async def test_without_a_credit_nothing_leaves_the_queue(self, backend: Backend) -> None:
@@ -139,7 +139,7 @@ class TestCredits:
             program = (await recorded_run(backend, run_id)).program
             assert program is not None
             assert program.lost == 1
-            assert len(stage.holdings) == 0
+            assert len(stage.in_flight) == 0
 
 
 async def _is_put_back(backend: Backend, run_id: str) -> bool:
@@ -247,7 +247,7 @@ class TestWithoutAWord:
         async def silence(*_: object) -> None:
             """Lost."""
 
-        monkeypatch.setattr(programs_of(backend).hints, "tell", silence)
+        monkeypatch.setattr(programs_of(backend).wakeups, "tell", silence)
         async with a_stage(backend, count=2) as stage:
             first = await submitted(backend)  # its lane is new: that is seen
             await eventually(lambda: first in stage.workers.running)
@@ -275,12 +275,12 @@ class TestStopping:
         """GRID-41"""
         run_ids = [await submitted(backend) for _ in range(3)]
         stage = Stage(backend, Workers(count=3))
-        await stage.holdings.start()
+        await stage.in_flight.start()
         await stage.dispatcher.start()
         await stage.dispatcher.stop()
-        for attempt in stage.holdings.all():
+        for attempt in stage.in_flight.all():
             await stage.finish(attempt)
-        await stage.holdings.stop()
+        await stage.in_flight.stop()
         programs = programs_of(backend)
         await eventually(lambda: not programs.slots.all_held(programs.config.exec_group))
         for run_id in run_ids:
@@ -309,7 +309,7 @@ class TestStopping:
             await stopping
             run = await recorded_run(backend, run_id)
             assert (run.status, run.attempt, stage.workers.started) == (RunState.PENDING, 0, [])
-            assert (stage.workers.credits, len(stage.holdings)) == (1, 0)
+            assert (stage.workers.credits, len(stage.in_flight)) == (1, 0)
             programs = programs_of(backend)
             await eventually(lambda: not programs.slots.all_held(programs.config.exec_group))
 

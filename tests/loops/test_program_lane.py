@@ -182,13 +182,13 @@ class TestPlaces:
         executor, written = PretendedExecutor(ends_at_once=True), asyncio.Event()
         settings = {**SHORT, "worker_max_par": 2}
         async with a_store(config, group, **settings) as backend, a_lane(backend, executor) as lane:
-            finish = lane.holdings.finish
+            finish = lane.in_flight.finish
 
             async def slowly(*given: Any) -> Settlement:
                 await written.wait()
                 return await finish(*given)
 
-            monkeypatch.setattr(lane.holdings, "finish", slowly)
+            monkeypatch.setattr(lane.in_flight, "finish", slowly)
             await cap(backend, "clientA", 20)
             run_ids = [await submitted(backend) for _ in range(8)]
             await executor.begun(4)

@@ -167,7 +167,7 @@ class TestTheEnd:
                 await executor.begun(2)
                 # kill -9: no heartbeat, no ack, no word about its slots.
                 lane._is_closed = True
-                await lane.holdings.stop()
+                await lane.in_flight.stop()
                 graves.push_async_callback(lane.stop, 0.0)
             async with a_lane(backend, heir):
                 runs = [await ended(backend, run_id) for run_id in run_ids]

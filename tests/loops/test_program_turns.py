@@ -9,13 +9,13 @@ import pytest
 
 from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.programs.caps import Caps
-from pyoco_server.loops.programs.lanes import Lanes, LaneState
-from pyoco_server.loops.programs.spares import KEEP_SECONDS, USES_MAX, Spares
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
+from pyoco_server.loops.programs.idle_slots import KEEP_SECONDS, USES_MAX, IdleSlots
+from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.slots.port import Cap, Slot
 
-A1, A2, B1 = Lane("g", "A", "1"), Lane("g", "A", "2"), Lane("g", "B", "1")
+A1, A2, B1 = ClientQueue("g", "A", "1"), ClientQueue("g", "A", "2"), ClientQueue("g", "B", "1")
 
 
 class Clock:
@@ -31,35 +31,35 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def lanes(clock: Clock) -> Lanes:
-    return Lanes(clock)
+def lanes(clock: Clock) -> ClientQueues:
+    return ClientQueues(clock)
 
 
-def picked(lanes: Lanes) -> LaneState:
+def picked(lanes: ClientQueues) -> ClientQueueState:
     found = lanes.pick(lambda name: name)
     assert found is not None
     return found[0]
 
 
-def is_quiet(lanes: Lanes) -> bool:
+def is_quiet(lanes: ClientQueues) -> bool:
     return lanes.pick(lambda name: name) is None
 
 
-def looked(lanes: Lanes, *, came: int = 0, waiting: int = 0) -> LaneState:
+def looked(lanes: ClientQueues, *, came: int = 0, waiting: int = 0) -> ClientQueueState:
     state = picked(lanes)
     lanes.answered(state, state.heard, 1, came, waiting)
     return state
 
 
 class TestALane:
-    def test_that_is_new_is_looked_at_and_counted_first(self, lanes: Lanes) -> None:
+    def test_that_is_new_is_looked_at_and_counted_first(self, lanes: ClientQueues) -> None:
         """GRID-60"""
         lanes.add(A1)
         lanes.add(A1)
         assert picked(lanes).must_count
         assert is_quiet(lanes)
 
-    def test_that_is_idle_is_looked_at_after_1_2_4_up_to_30_seconds(self, lanes: Lanes, clock: Clock) -> None:
+    def test_that_is_idle_is_looked_at_after_1_2_4_up_to_30_seconds(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-60"""
         lanes.add(A1)
         waits = []
@@ -75,7 +75,7 @@ class TestALane:
         assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
 
     def test_that_a_hint_tells_of_is_looked_at_now_and_rests_for_a_second_again(
-        self, lanes: Lanes, clock: Clock
+        self, lanes: ClientQueues, clock: Clock
     ) -> None:
         """GRID-60: a hint resets that"""
         lanes.add(A1)
@@ -89,7 +89,7 @@ class TestALane:
         assert not state.must_count
         assert state.due_at == clock.now + 1
 
-    def test_that_is_told_of_during_a_look_is_looked_at_again(self, lanes: Lanes) -> None:
+    def test_that_is_told_of_during_a_look_is_looked_at_again(self, lanes: ClientQueues) -> None:
         """GRID-60: a job that came after the look was answered is not forgotten"""
         lanes.add(A1)
         state = picked(lanes)
@@ -98,7 +98,7 @@ class TestALane:
         lanes.answered(state, before, 1, 0, 0)
         assert picked(lanes) is state
 
-    def test_gets_as_many_looks_as_it_has_jobs(self, lanes: Lanes) -> None:
+    def test_gets_as_many_looks_as_it_has_jobs(self, lanes: ClientQueues) -> None:
         """GRID-62: nothing is taken for jobs that are not there"""
         lanes.add(A1)
         looked(lanes, came=1, waiting=2)
@@ -111,7 +111,7 @@ class TestALane:
         assert lanes.next_due() < math.inf
 
     def test_with_a_job_that_was_put_off_is_looked_at_in_time_and_then_in_quick_succession(
-        self, lanes: Lanes, clock: Clock
+        self, lanes: ClientQueues, clock: Clock
     ) -> None:
         """GRID-79: the delay is that of the job, and not that of an idle lane"""
         lanes.add(A1)
@@ -127,7 +127,7 @@ class TestALane:
             lanes.wake_due()
         assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 2.0]
 
-    def test_whose_queue_does_not_answer_is_looked_at_in_a_second(self, lanes: Lanes, clock: Clock) -> None:
+    def test_whose_queue_does_not_answer_is_looked_at_in_a_second(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-61"""
         lanes.add(A1)
         lanes.failed(picked(lanes), 1)
@@ -136,7 +136,7 @@ class TestALane:
 
 
 class TestAClientAtItsCap:
-    def test_is_passed_over_with_all_of_its_lanes_and_nobody_else(self, lanes: Lanes) -> None:
+    def test_is_passed_over_with_all_of_its_lanes_and_nobody_else(self, lanes: ClientQueues) -> None:
         """GRID-61"""
         for lane in (A1, A2, B1):
             lanes.add(lane)
@@ -147,7 +147,7 @@ class TestAClientAtItsCap:
         lanes.unblock("1")
         assert {picked(lanes).lane, picked(lanes).lane} == {A1, B1}
 
-    def test_has_its_turn_later_when_a_job_was_not_asked_for_after_all(self, lanes: Lanes) -> None:
+    def test_has_its_turn_later_when_a_job_was_not_asked_for_after_all(self, lanes: ClientQueues) -> None:
         """GRID-60, GRID-61"""
         lanes.add(A1)
         state = picked(lanes)
@@ -166,13 +166,13 @@ def slot(number: int, client_id: str = "1") -> Slot:
 class TestASlotBetweenTwoAttempts:
     def test_is_kept_for_the_next_one_of_its_client(self, clock: Clock) -> None:
         """GRID-72, GRID-73"""
-        spares = Spares(clock)
+        spares = IdleSlots(clock)
         assert spares.keep(slot(0))
         assert (spares.count("1"), spares.take("2"), spares.take("1"), len(spares)) == (1, None, slot(0), 0)
 
     def test_is_given_back_after_sixteen_uses_in_a_row(self, clock: Clock) -> None:
         """GRID-72: so that other processes have a chance of it"""
-        spares = Spares(clock)
+        spares = IdleSlots(clock)
         uses = 0
         while True:
             spares.used(slot(0))
@@ -185,7 +185,7 @@ class TestASlotBetweenTwoAttempts:
 
     def test_is_given_back_at_once_when_its_client_has_nothing_more(self, clock: Clock) -> None:
         """GRID-75: when nothing runs, nothing is held"""
-        spares = Spares(clock)
+        spares = IdleSlots(clock)
         spares.keep(slot(0))
         spares.keep(slot(0, "2"))
         assert list(spares.idle(lambda client: client == "2")) == [slot(0)]
@@ -193,7 +193,7 @@ class TestASlotBetweenTwoAttempts:
 
     def test_waits_for_a_seat_for_a_moment_only(self, clock: Clock) -> None:
         """GRID-75"""
-        spares = Spares(clock)
+        spares = IdleSlots(clock)
         spares.keep(slot(0))
         assert list(spares.idle(lambda _: True)) == []
         clock.now = spares.next_idle()
@@ -221,11 +221,11 @@ class Held:
 
 
 class TestWhoMayHaveOneMore:
-    def caps(self, lanes: Lanes, clock: Clock, held: Held) -> tuple[Caps, list[Slot]]:
+    def caps(self, lanes: ClientQueues, clock: Clock, held: Held) -> tuple[Caps, list[Slot]]:
         freed: list[Slot] = []
         return Caps(cast("Programs", held), "g", lanes, freed.append, clock), freed
 
-    def test_is_a_client_below_its_cap_counting_what_is_being_taken(self, lanes: Lanes, clock: Clock) -> None:
+    def test_is_a_client_below_its_cap_counting_what_is_being_taken(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-72"""
         caps, _ = self.caps(lanes, clock, Held(1, 3))
         assert [caps.reserve("1") for _ in range(3)] == [(None, True), (None, True), (None, False)]
@@ -234,7 +234,7 @@ class TestWhoMayHaveOneMore:
         caps.unblock()
         assert caps.reserve("1") == (None, True)
 
-    def test_is_a_client_with_a_slot_in_hand_and_at_once(self, lanes: Lanes, clock: Clock) -> None:
+    def test_is_a_client_with_a_slot_in_hand_and_at_once(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-60: the loop wakes on a freed slot"""
         caps, _ = self.caps(lanes, clock, Held(1, 1))
         lanes.add(A1)
@@ -246,7 +246,7 @@ class TestWhoMayHaveOneMore:
         assert picked(lanes).lane == A1
         assert caps.reserve("1") == (slot(0), True)
 
-    def test_is_tried_now_and_then_whatever_is_known(self, lanes: Lanes, clock: Clock) -> None:
+    def test_is_tried_now_and_then_whatever_is_known(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-74: a slot may have been left by a process that is gone"""
         caps, _ = self.caps(lanes, clock, Held(1, 1))
         assert caps.reserve("1") == (None, False)
@@ -255,14 +255,14 @@ class TestWhoMayHaveOneMore:
             caps.unblock()
         assert caps.reserve("1") == (None, True)
 
-    def test_is_not_a_client_whose_cap_was_lowered_below_what_it_holds(self, lanes: Lanes, clock: Clock) -> None:
+    def test_is_not_a_client_whose_cap_was_lowered_below_what_it_holds(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-76: a slot in hand is given back then"""
         caps, freed = self.caps(lanes, clock, Held(3, 2))
         caps.keep(slot(0))
         assert caps.reserve("1") == (None, False)
         assert freed == [slot(0)]
 
-    def test_leaves_a_slot_to_other_processes_once_a_second(self, lanes: Lanes, clock: Clock) -> None:
+    def test_leaves_a_slot_to_other_processes_once_a_second(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-61: they may have other programs of the same client"""
         caps, freed = self.caps(lanes, clock, Held(1, 1))
         lanes.add(A1)

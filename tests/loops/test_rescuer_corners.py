@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.actions.beat import beat_run
-from pyoco_server.actions.claim import Held, claim_run
-from pyoco_server.actions.rescue import look_at, rescue
+from pyoco_server.actions.claim import FlowAttempt, claim_run
+from pyoco_server.actions.rescue import rescue, snapshot_queue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, decode_job
@@ -130,7 +130,7 @@ class TestALostSubmission:
         later = replace(backend, clock=lambda: before + 39)
         assert await rescue(later, stored.run.run_id, 0.0) is None
         later = replace(backend, clock=lambda: time.time() + 41)
-        early = await look_at(backend, "default")
+        early = await snapshot_queue(backend, "default")
         assert await rescue(later, stored.run.run_id, 0.0, early) is None  # nobody knows what came since that look
         ended = await rescue(later, stored.run.run_id, 0.0)
         assert ended is not None
@@ -138,7 +138,7 @@ class TestALostSubmission:
 
     async def test_that_was_begun_need_not_wait_for_that(self, long_ago: Backend, backend: Backend) -> None:
         stored, job = await recorded(long_ago)
-        assert isinstance(await claim_run(long_ago, job, ANNA, first_delivery=True), Held)
+        assert isinstance(await claim_run(long_ago, job, ANNA, first_delivery=True), FlowAttempt)
         await asyncio.sleep(0.6)  # the record was written just now, and that counts as a sign of life
         assert await rescue(backend, stored.run.run_id, 0.0) is not None
 
@@ -198,7 +198,7 @@ class TestJobsThatWereGivenUp:
         job = Job(run_id=worked_on, flow_name="flow", tag="default", submitted_at=1.0)
         awake = replace(backend, clock=lambda: time.time() + 600)  # however long the look takes
         held = await claim_run(awake, job, ANNA, first_delivery=False)
-        assert isinstance(held, Held)
+        assert isinstance(held, FlowAttempt)
         lost, _ = await recorded(replace(backend, clock=lambda: time.time() - 60))  # something quiet of this tag
         await turn(backend)
         assert {(await run_now(backend, run_id)).reason for run_id in others} == {"max_deliver"}

@@ -12,7 +12,7 @@ from pyoco_server.core.run import Owner
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_worker, read_worker
 from pyoco_server.executors.port import Executor
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 
 pytestmark = pytest.mark.virtual_time
@@ -30,8 +30,8 @@ class Lane:
 @pytest.fixture
 def worker() -> Worker:
     backend = cast("Backend", SimpleNamespace(clock=lambda: 100.0))
-    badge = Badge(backend, Owner("w", "i"), ["gpu"], 2, {})
-    return Worker(backend, cast("Executor", SimpleNamespace(restarts=1)), badge, ["gpu"], 2)
+    description = WorkerDescription(backend, Owner("w", "i"), ["gpu"], 2, {})
+    return Worker(backend, cast("Executor", SimpleNamespace(restarts=1)), description, ["gpu"], 2)
 
 
 def test_a_worker_without_lanes_takes_neither_packs_nor_programs(worker: Worker) -> None:

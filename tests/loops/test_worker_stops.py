@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
@@ -193,7 +193,7 @@ class TestAFencedWorker:
             message = (await jobs_left(link, backend.config))[-1]
             later = replace(backend, clock=lambda: time.time() + 60)
             newer = await claim_run(later, decode_job(message["text"].encode()), BERT, first_delivery=False)
-            assert isinstance(newer, Held)
+            assert isinstance(newer, FlowAttempt)
             await eventually(lambda: team.executor.restarts == 1)  # the host was killed
             assert (await ended_as(backend, newer)).worker_id == "bert"
             # Its delivery was neither acknowledged nor refused: it comes again, and finds the run ended.
@@ -211,7 +211,7 @@ async def _is_gone(link: Link, config: NatsBackendConfig, run_id: str) -> bool:
     return run_id not in [job["body"]["run_id"] for job in await jobs_left(link, config)]
 
 
-async def ended_as(backend: Backend, held: Held) -> Run:
+async def ended_as(backend: Backend, held: FlowAttempt) -> Run:
     result = await finish(backend, held, Completed())
     assert isinstance(result, Ended)
     return result.run

@@ -13,7 +13,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel_sync import SyncReport
 from pyoco_server.errors import UsageError
 from pyoco_server.loops import worker as worker_module
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from support.backends import ANNA, opened_backend
 
@@ -70,7 +70,7 @@ async def backend(config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def worker_of(backend: Backend, hosts: Any, wheels: Any) -> Worker:
-    return Worker(backend, hosts, Badge(backend, ANNA, ("default",), 1, {}), ("default",), 1, wheels)
+    return Worker(backend, hosts, WorkerDescription(backend, ANNA, ("default",), 1, {}), ("default",), 1, wheels)
 
 
 async def test_a_worker_looks_at_the_registry_before_its_first_host(backend: Backend) -> None:

@@ -18,7 +18,7 @@ from pyoco.trace.backend import TraceBackend
 
 from pyoco_server import NatsKvTraceBackend
 from pyoco_server.actions.beat import beat_run
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Progress
@@ -45,14 +45,14 @@ async def kv(backend: Backend) -> AsyncIterator[KeyValue]:
 
 
 @pytest.fixture
-async def held(backend: Backend) -> Held:
+async def held(backend: Backend) -> FlowAttempt:
     _, job = await recorded(backend)
     held = await claim_run(backend, job, Owner("w", "i"), first_delivery=True)
-    assert isinstance(held, Held)
+    assert isinstance(held, FlowAttempt)
     return held
 
 
-def context_of(held: Held) -> RunContext:
+def context_of(held: FlowAttempt) -> RunContext:
     return RunContext(run_id=held.run.run_id, status=RunStatus.RUNNING)
 
 
@@ -71,7 +71,9 @@ async def run_in_thread(flow: Flow, trace: TraceBackend, context: RunContext) ->
     await asyncio.to_thread(run)
 
 
-async def test_progress_reaches_the_record_while_the_flow_runs(backend: Backend, kv: KeyValue, held: Held) -> None:
+async def test_progress_reaches_the_record_while_the_flow_runs(
+    backend: Backend, kv: KeyValue, held: FlowAttempt
+) -> None:
     """FLOW-417, FLOW-419"""
     go_on = threading.Event()
 
@@ -97,11 +99,11 @@ async def test_progress_reaches_the_record_while_the_flow_runs(backend: Backend,
     assert run.updated_at > held.run.updated_at
 
 
-async def _shows(backend: Backend, held: Held, tasks: dict[str, str]) -> bool:
+async def _shows(backend: Backend, held: FlowAttempt, tasks: dict[str, str]) -> bool:
     return dict((await run_now(backend, held.run.run_id)).tasks) == tasks
 
 
-async def test_a_failed_task_is_shown_as_failed_once(backend: Backend, kv: KeyValue, held: Held) -> None:
+async def test_a_failed_task_is_shown_as_failed_once(backend: Backend, kv: KeyValue, held: FlowAttempt) -> None:
     """FLOW-419, FLOW-420: with `isolate` the engine calls twice for one failure, and too early both times."""
 
     def falls() -> None:
@@ -137,7 +139,7 @@ class Broken:
         raise OSError("no NATS")
 
 
-async def test_its_callbacks_never_raise_and_never_wait(held: Held) -> None:
+async def test_its_callbacks_never_raise_and_never_wait(held: FlowAttempt) -> None:
     """FLOW-418, ENG-16"""
     for bucket in (Broken(), Broken(hang_seconds=600)):
         trace = NatsKvTraceBackend(asyncio.get_running_loop(), cast("KeyValue", bucket), context_of(held))
@@ -156,7 +158,7 @@ async def test_its_callbacks_never_raise_and_never_wait(held: Held) -> None:
             trace._flushing.cancel()
 
 
-async def test_a_task_succeeds_though_nothing_can_be_stored(held: Held) -> None:
+async def test_a_task_succeeds_though_nothing_can_be_stored(held: FlowAttempt) -> None:
     """FLOW-418"""
 
     def fine() -> int:
@@ -175,7 +177,7 @@ def test_its_callbacks_do_not_mind_a_loop_that_is_closed() -> None:
     call_all(NatsKvTraceBackend(loop, cast("KeyValue", Broken()), RunContext()))
 
 
-async def test_an_ended_run_is_left_alone(backend: Backend, kv: KeyValue, held: Held) -> None:
+async def test_an_ended_run_is_left_alone(backend: Backend, kv: KeyValue, held: FlowAttempt) -> None:
     """FLOW-19"""
     ended = await finish(backend, held, Completed(progress=Progress({"a": "SUCCEEDED"})))
     assert isinstance(ended, Ended)
@@ -194,7 +196,7 @@ async def test_a_run_that_is_not_there_is_not_made(backend: Backend, kv: KeyValu
     assert not hasattr(await backend.runs.find(context.run_id), "run")
 
 
-async def test_a_conflict_is_not_the_end_of_it(backend: Backend, kv: KeyValue, held: Held) -> None:
+async def test_a_conflict_is_not_the_end_of_it(backend: Backend, kv: KeyValue, held: FlowAttempt) -> None:
     """FLOW-178, FLOW-417: somebody else's write in between costs one more round, not the last word."""
 
     class Racing:
@@ -220,7 +222,9 @@ async def test_a_conflict_is_not_the_end_of_it(backend: Backend, kv: KeyValue, h
     await eventually(lambda: _shows(backend, held, {"fine": "SUCCEEDED"}))
 
 
-async def test_a_large_output_does_not_make_a_record_above_the_cap(backend: Backend, kv: KeyValue, held: Held) -> None:
+async def test_a_large_output_does_not_make_a_record_above_the_cap(
+    backend: Backend, kv: KeyValue, held: FlowAttempt
+) -> None:
     """FLOW-358, FLOW-359"""
 
     def speaks() -> str:

@@ -23,7 +23,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import worker as worker_command
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.ports.budget.memory import BUDGETS
-from pyoco_server.ports.hints.memory import HINTS
+from pyoco_server.ports.idempotency_locks.memory import HINTS
 from pyoco_server.ports.ledger import connect, migrate
 from pyoco_server.ports.ledger.memory import forget_database
 from pyoco_server.ports.ledger.port import BudgetMode
@@ -129,10 +129,10 @@ async def test_processes_share_stores_in_memory_by_name(deployment: Deployment, 
             BudgetMode.SPLIT if is_split else BudgetMode.JOINT
         )
         if is_split:
-            assert gateway.hints is not None
-            assert worker.hints is not None
-            assert await gateway.hints.lock("team-a", "key", "one")
-            assert not await worker.hints.lock("team-a", "key", "two")
+            assert gateway.idempotency_locks is not None
+            assert worker.idempotency_locks is not None
+            assert await gateway.idempotency_locks.lock("team-a", "key", "one")
+            assert not await worker.idempotency_locks.lock("team-a", "key", "two")
     async with deployment.opened(settings) as again:
         assert await again.budget.balance("team-a") == 1_000_000
     assert not [each for each in threading.enumerate() if each.name.startswith("ledger-")]

@@ -14,8 +14,8 @@ import pytest
 from contracts.acl import AclContract, MakeAcl
 from contracts.door_records import DoorRecordsContract, MakeDoorRecords, a_door
 from contracts.program_events import EventsContract, MakeEvents, an_event, names
-from contracts.program_hints import HintsContract, MakeHints
 from contracts.routes import MakeRoutes, RoutesContract
+from contracts.wakeups import HintsContract, MakeHints
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.acl.jetstream import JetStreamAcl
 from pyoco_server.ports.acl.port import AclRecord
@@ -25,9 +25,9 @@ from pyoco_server.ports.nats.grid_resources import ACL_BUCKET, DOORS_BUCKET, ROU
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.program_events.jetstream import JetStreamEvents
 from pyoco_server.ports.program_events.port import EventName
-from pyoco_server.ports.program_hints.nats import NatsHints
-from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.routes.jetstream import JetStreamRoutes
+from pyoco_server.ports.wakeups.nats import NatsWakeups
+from pyoco_server.ports.wakeups.port import Wakeup
 from support.servers import NatsServer, unique
 from support.waiting import eventually
 
@@ -151,18 +151,18 @@ class TestNatsHints(HintsContract):
     @pytest.fixture
     def make_hints(self, links: tuple[Link, Link]) -> MakeHints:
         turns = itertools.cycle(links)
-        return lambda: NatsHints(next(turns))
+        return lambda: NatsWakeups(next(turns))
 
 
 async def test_without_a_connection_hints_and_events_vanish_in_silence(own_nats_server: NatsServer) -> None:
     """And with it they are heard again, by whoever listened before. What is recorded fails."""
     link = await open_link(own_nats_server.url, "hints", Patience(down_seconds=0.05, unanswered_seconds=0.2))
-    hints, heard = NatsHints(link), list[str]()
-    listening = await hints.listen("g", lambda _, word: heard.append(word))
+    wakeups, heard = NatsWakeups(link), list[str]()
+    listening = await wakeups.listen("g", lambda _, word: heard.append(word))
     own_nats_server.kill()
     await eventually(lambda: not link.is_up and link.connection > 0)  # all has been told of the loss
     events = JetStreamEvents(link, EVENTS_STREAM)
-    await hints.tell("g", Hint.DONE, "lost")
+    await wakeups.tell("g", Wakeup.DONE, "lost")
     for _ in range(3):
         await events.tell(an_event("g", detail="x" * 1_000_000))
     with pytest.raises(NotStored):
@@ -170,7 +170,7 @@ async def test_without_a_connection_hints_and_events_vanish_in_silence(own_nats_
     own_nats_server.start()
 
     async def tell() -> bool:
-        await hints.tell("g", Hint.DONE, "heard")
+        await wakeups.tell("g", Wakeup.DONE, "heard")
         return bool(heard)
 
     await eventually(tell)
@@ -180,8 +180,8 @@ async def test_without_a_connection_hints_and_events_vanish_in_silence(own_nats_
 
 
 async def test_a_strange_hint_is_not_heard(links: tuple[Link, Link], group: str) -> None:
-    hints, heard = NatsHints(links[0]), list[tuple[Hint, str]]()
-    listening = await hints.listen(group, lambda *told: heard.append(told))
+    wakeups, heard = NatsWakeups(links[0]), list[tuple[Wakeup, str]]()
+    listening = await wakeups.listen(group, lambda *told: heard.append(told))
 
     async def tell() -> bool:
         await links[1].nc.send(f"pyoco.exechint.{group}.else", b"x")
@@ -189,5 +189,5 @@ async def test_a_strange_hint_is_not_heard(links: tuple[Link, Link], group: str)
         return bool(heard)
 
     await eventually(tell)
-    assert {hint for hint, _ in heard} == {Hint.NEW}
+    assert {wakeup for wakeup, _ in heard} == {Wakeup.NEW}
     await listening.close()

@@ -19,7 +19,7 @@ from contracts.index_walks import World
 from contracts.runs import NOW, a_run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index import sqlite_counts, sqlite_feed, sqlite_query
-from pyoco_server.ports.index.port import Mark, Place, RunFilter
+from pyoco_server.ports.index.port import ListPosition, Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Stored
 from support.grid.shown_programs import a_program
@@ -34,7 +34,11 @@ FILTERS = {
     "updated_after": NOW,
     "updated_before": NOW + 1,
 }
-PLACES = {"the first page": None, "a place": Place(9, NOW, "x"), "a place from before": Place(1, NOW, "x")}
+PLACES = {
+    "the first page": None,
+    "a place": ListPosition(9, NOW, "x"),
+    "a place from before": ListPosition(1, NOW, "x"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +150,7 @@ class TestPlans:
     def test_one_filter_with_tenant_and_status_is_one_walk(self, connection: sqlite3.Connection) -> None:
         for name in ("flow", "workflow_yaml_sha256", "kind"):
             wanted = RunFilter(tenant_id="t", status="FAILED", **{name: FILTERS[name]})  # type: ignore[arg-type]
-            place = Place(9, NOW, "x")
+            place = ListPosition(9, NOW, "x")
             *_, (_, plan) = plans(connection, lambda: sqlite_query.page(connection, wanted, 50, place))  # noqa: B023
             assert any("tenant_id=? AND" in step and "status=? AND (at,run_id)<(?,?)" in step for step in plan), plan
 

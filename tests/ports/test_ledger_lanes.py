@@ -17,7 +17,7 @@ from contracts.ledger_places import Raw
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.ledger import connect, engine, sql
-from pyoco_server.ports.ledger.engine import Lane
+from pyoco_server.ports.ledger.engine import TransactionThreads
 from pyoco_server.ports.ledger.faults import LedgerRefused
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
 from pyoco_server.ports.ledger.quick import Quick
@@ -238,7 +238,7 @@ async def test_who_stops_waiting_is_out_of_the_line_at_once(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Each may hold a quarter of a megabyte of inputs, and ten thousand of them fit in."""
-    assert isinstance(ledger._writing, Lane)
+    assert isinstance(ledger._writing, TransactionThreads)
     async with Held(ledger):
         monkeypatch.setattr(sql, "_WRITE_SECONDS", 0.5 if how == "too late" else 15)
         tasks = await waiting(*(ledger.transact(a_reserved_run) for _ in range(5)))

@@ -20,7 +20,7 @@ from contracts.ledger_places import LEASE, Raw
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable, KeyBusy
 from pyoco_server.ports.ledger import connect, engine, migrate, run_rows, sql
-from pyoco_server.ports.ledger.engine import Lane
+from pyoco_server.ports.ledger.engine import TransactionThreads
 from pyoco_server.ports.ledger.port import Exists, Ledger, LedgerTx, Scan
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.sql import SqlLedger
@@ -245,7 +245,7 @@ async def test_connections_that_stand_still_are_given_up_and_the_next_ones_work(
         for ask in (ledger.transact(a_reserved_run), ledger.read(lambda tx: tx.now_us())):
             with pytest.raises(DependencyUnavailable, match="within"):
                 await ask
-        lanes = [lane for lane in (ledger._writing, ledger._reading) if isinstance(lane, Lane)]
+        lanes = [lane for lane in (ledger._writing, ledger._reading) if isinstance(lane, TransactionThreads)]
         await asyncio.gather(*(_until_given_up(lane) for lane in lanes))
         monkeypatch.setattr(sql, "_WRITE_SECONDS", 60)
         monkeypatch.setattr(sql, "_READ_SECONDS", 60)
@@ -253,7 +253,7 @@ async def test_connections_that_stand_still_are_given_up_and_the_next_ones_work(
         assert len(await ledger.read(lambda tx: tx.runs.changed_since(0, "", 100))) == 0
 
 
-async def _until_given_up(lane: engine.Lane | None) -> None:
+async def _until_given_up(lane: engine.TransactionThreads | None) -> None:
     """A transaction has its whole time from its beginning: one that began late loses its connection after its caller
     has gone, and one that had not begun by then leaves it as it is. So others ask, until one was given up."""
     assert lane is not None
@@ -294,7 +294,7 @@ async def test_a_connection_that_stands_still_while_it_is_opened_is_given_up(
     even a connection when nobody waited any more."""
     monkeypatch.setitem(connect._POSTGRES, "timezone", "UTC'; SELECT pg_sleep(60); SET timezone = 'UTC")
     slow = connect.engine_for_writing(connect.address(url))
-    lane = engine.Lane("ledger-write", slow, connect.durably, connect.softly)
+    lane = engine.TransactionThreads("ledger-write", slow, connect.durably, connect.softly)
     left = threading.Event()
     if is_late:
         event.listen(slow, "connect", lambda *_: left.wait(100), insert=True)
@@ -326,7 +326,9 @@ async def test_a_long_line_is_no_fault_of_a_connection(
             a_reserved_run(tx)
 
         late = asyncio.create_task(ledger.transact(wait_and_write))
-        await eventually(lambda: isinstance(ledger._writing, engine.Lane) and len(ledger._writing._waiting) == 1)
+        await eventually(
+            lambda: isinstance(ledger._writing, engine.TransactionThreads) and len(ledger._writing._waiting) == 1
+        )
         ahead_ns = 61 * 10**9  # its time in the line
         first.set()
         await busy

@@ -16,7 +16,7 @@ from pyoco_server.core.web.addresses import Refusal
 from pyoco_server.core.web.targets import Exempt, Reach, Target, parse
 from pyoco_server.errors import SettingError
 from pyoco_server.ports.web.pinned import PinnedWeb, look_up
-from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, TlsFailed
+from pyoco_server.ports.web.port import AddressRefused, Broken, NameUnknown, NotConnected, TlsFailed, WebResponse
 from pyoco_server.ports.web.trust import check_ca_file
 from support.priced.url_sites import NAME, PUBLIC, Authority, Dialled, Site, page, silent, site_of
 from support.waiting import eventually
@@ -47,12 +47,12 @@ def web_of(site: Site, *addresses: str, network: Dialled | None = None) -> Pinne
 
 
 @contextlib.asynccontextmanager
-async def asked(web: PinnedWeb, url: str = URL) -> AsyncIterator[Answer]:
+async def asked(web: PinnedWeb, url: str = URL) -> AsyncIterator[WebResponse]:
     async with web.get(await web.pin(target(url)), 10) as answer:
         yield answer
 
 
-async def read(answer: Answer) -> bytes:
+async def read(answer: WebResponse) -> bytes:
     return b"".join([chunk async for chunk in answer.body])
 
 

@@ -18,7 +18,7 @@ from pyoco_server.ports.nats.grid_resources import LANES_BUCKET, ensure_grid
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.program_queue import jetstream
 from pyoco_server.ports.program_queue.jetstream import JetStreamProgramQueue, consumer_name
-from pyoco_server.ports.program_queue.port import Lane, LaneCounts
+from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts
 from pyoco_server.ports.queue.port import Reply
 from support.grid.stores import a_job, lane_of
 from support.servers import NatsServer, config_for, unique
@@ -54,21 +54,21 @@ class TestJetStreamProgramQueue(ProgramQueueContract):
             await queue.stop()
 
 
-async def consumer_config(link: Link, lane: Lane) -> dict[str, Any]:
+async def consumer_config(link: Link, lane: ClientQueue) -> dict[str, Any]:
     info = await link.api(f"CONSUMER.INFO.{STREAM}.{consumer_name(lane)}", {}, dict[str, Any])
     return dict(info["config"])
 
 
 def test_a_consumer_has_the_name_that_everybody_gives_it() -> None:
     """Section 2.1, with its test value"""
-    assert consumer_name(Lane("default", "calcA", "clientA")) == "x_0aabd72524d6186f92d0ec623d016605"
+    assert consumer_name(ClientQueue("default", "calcA", "clientA")) == "x_0aabd72524d6186f92d0ec623d016605"
 
 
 async def test_a_consumer_is_made_as_the_contract_says(
     links: tuple[Link, Link], queue: JetStreamProgramQueue, group: str
 ) -> None:
     """GRID-7, GRID-63: by whoever asks first, also when several do"""
-    lane = Lane(group, "calcA", "clientA")
+    lane = ClientQueue(group, "calcA", "clientA")
     other = a_queue(links[1])
     assert not any(await asyncio.gather(queue.take(lane), other.take(lane), queue.take(lane)))
     found = await consumer_config(links[0], lane)
@@ -110,7 +110,7 @@ async def test_a_lane_that_is_not_used_loses_its_consumer_and_no_job(
     job = a_job(group)
     whole = JetStreamProgramQueue._make
 
-    async def make(self: JetStreamProgramQueue, lane: Lane) -> None:
+    async def make(self: JetStreamProgramQueue, lane: ClientQueue) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(jetstream, "_DAY", 1)
             patch.setattr(jetstream, "_SECOND", 200_000_000)
@@ -207,7 +207,7 @@ async def test_those_who_ask_one_lane_at_once_share_what_there_is(links: tuple[L
         await queue.put(job)
 
     async def all_are_known() -> bool:
-        return await queue.counts(lane) == LaneCounts(len(jobs), 0)
+        return await queue.counts(lane) == ClientQueueCounts(len(jobs), 0)
 
     await eventually(all_are_known)
     takers = [asyncio.create_task(queue.take(lane, count)) for count in (1, 5, 2, 7, 3)]
@@ -237,7 +237,7 @@ async def test_after_a_lost_connection_lanes_are_asked_as_before(own_nats_server
     await link.close()
 
 
-async def taken_patiently(queue: JetStreamProgramQueue, lane: Lane) -> list[Any]:
+async def taken_patiently(queue: JetStreamProgramQueue, lane: ClientQueue) -> list[Any]:
     found: list[Any] = []
 
     async def look() -> bool:
@@ -251,8 +251,8 @@ async def taken_patiently(queue: JetStreamProgramQueue, lane: Lane) -> list[Any]
     return found
 
 
-async def is_empty(queue: JetStreamProgramQueue, lane: Lane) -> bool:
-    return await queue.counts(lane) == LaneCounts(0, 0)
+async def is_empty(queue: JetStreamProgramQueue, lane: ClientQueue) -> bool:
+    return await queue.counts(lane) == ClientQueueCounts(0, 0)
 
 
 class TestFull:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.runs import SNAPSHOT_BYTES_MAX, a_run
-from pyoco_server.actions.claim import Held, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job
 from pyoco_server.loops.feeder import IndexFeeder
@@ -130,13 +130,13 @@ class TestAJobWithoutARecord:
     async def test_that_is_younger_is_executed(self, backend: Backend) -> None:
         """An accepted run whose record got lost is not lost."""
         job = await self.job_of_nobody(backend, 999, 7)
-        assert isinstance(await claim_run(backend, job, ANNA, first_delivery=True), Held)
+        assert isinstance(await claim_run(backend, job, ANNA, first_delivery=True), FlowAttempt)
 
     async def test_of_a_foreign_producer_is_executed_however_old(self, backend: Backend) -> None:
         job = await self.job_of_nobody(backend, 100_000, None)
-        assert isinstance(await claim_run(backend, job, ANNA, first_delivery=True), Held)
+        assert isinstance(await claim_run(backend, job, ANNA, first_delivery=True), FlowAttempt)
 
     async def test_is_executed_however_old_where_nothing_is_forgotten(self, backend: Backend) -> None:
         forever = replace(backend, config=replace(backend.config, runs_retention_sec=0.0))
         job = await self.job_of_nobody(backend, 100_000, 7)
-        assert isinstance(await claim_run(forever, job, ANNA, first_delivery=True), Held)
+        assert isinstance(await claim_run(forever, job, ANNA, first_delivery=True), FlowAttempt)

@@ -25,7 +25,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.loops.rescuer import Rescuer
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
@@ -219,8 +219,10 @@ class Deployment:
             executor = PretendedExecutor(
                 self.new_host, lambda run_id: self.on_execute(service.name, run_id), self.on_host_death
             )
-            badge = Badge(backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {})
-            worker = Worker(backend, executor, badge, ["default"], self.shape.slots)
+            description = WorkerDescription(
+                backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {}
+            )
+            worker = Worker(backend, executor, description, ["default"], self.shape.slots)
             async with AsyncExitStack() as added:
                 await worker.start()
                 for add in self.in_worker:

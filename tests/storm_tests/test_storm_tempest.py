@@ -24,7 +24,7 @@ from pyoco_server.core.run import Caller, Owner
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import PyocoError
 from pyoco_server.executors.port import Work
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
 from pyoco_server.ports.runs.port import Stored
@@ -127,8 +127,10 @@ class _Glass:
             self.gateways = [await self._backend(f"gateway-{n}>n1", recorder, stack) for n in range(_GATEWAYS)]
             for name in range(_WORKERS):
                 backend = await self._backend(f"worker-{name}>n1", recorder, stack)
-                badge = Badge(backend, Owner(f"worker-{name}", backend.new_id()), ("default",), _SLOTS, {})
-                worker = Worker(backend, self.executions, badge, ("default",), _SLOTS)
+                description = WorkerDescription(
+                    backend, Owner(f"worker-{name}", backend.new_id()), ("default",), _SLOTS, {}
+                )
+                worker = Worker(backend, self.executions, description, ("default",), _SLOTS)
                 await worker.start()
                 stack.push_async_callback(worker.stop, "the end", 1.0)
             backend = await self._backend("keeper>n1", recorder, stack)

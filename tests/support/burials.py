@@ -10,7 +10,7 @@ from pyoco_server.core.dead_letter import DeadLetter, letter_of
 from pyoco_server.core.outcome import DeadReason, Failed
 from pyoco_server.core.run import Caller, Run, claim, conclude
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.letters.port import LetterFilter
+from pyoco_server.ports.dead_letters.port import DeadLetterFilter
 from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, a_submission
 from support.waiting import eventually
@@ -62,5 +62,5 @@ async def died(
 
 
 async def letter_ids_of(backend: GatewayBackend, **wanted: Any) -> list[int]:
-    page = await backend.letter_index.page(LetterFilter(**wanted), 10_000)
+    page = await backend.dead_letter_index.page(DeadLetterFilter(**wanted), 10_000)
     return [item.letter_id for item in page.items]

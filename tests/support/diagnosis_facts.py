@@ -15,7 +15,6 @@ from pyoco_server.core.diagnosis.facts import (
     Found,
     Gateway,
     Keeper,
-    Lane,
     Machine,
     Orphans,
     OwnNats,
@@ -24,6 +23,7 @@ from pyoco_server.core.diagnosis.facts import (
     Queue,
     Server,
     Stream,
+    TagQueue,
     Wishes,
     Workers,
 )
@@ -129,7 +129,7 @@ ANNA = WorkerRecord(
     versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"},
     packs=("decision", "ocr"),
 )
-LANE = Lane(
+LANE = TagQueue(
     tag="default", waiting=3, in_hand=1, repeated=0, pulls=1, ack_wait_seconds=30.0, max_deliver=20, in_hand_max=200
 )
 DISK = Disk(purpose="store of NATS", path="/data", free_bytes=50 * GIB, total_bytes=100 * GIB, is_store=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyoco_server import wiring
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
 from pyoco_server.ports.backend import Backend, GatewayBackend
@@ -29,6 +29,6 @@ async def executed(backend: Backend, link: Link) -> list[str]:
     run_ids = []
     for message in await jobs_left(link, backend.config):
         job = decode_job(message["text"].encode())
-        if isinstance(await claim_run(backend, job, ANNA, first_delivery=True), Held):
+        if isinstance(await claim_run(backend, job, ANNA, first_delivery=True), FlowAttempt):
             run_ids.append(job.run_id)
     return run_ids

@@ -14,7 +14,7 @@ from pyoco_server import PyocoNatsWorker
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
 from pyoco_server.core.worker_record import WorkerRecord
-from pyoco_server.loops.crew import Crew
+from pyoco_server.loops.delivery_processor import DeliveryProcessor
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from support import naughty
@@ -79,9 +79,9 @@ class Scene:
     def troubled(self, trouble: Trouble) -> None:
         """From now on the worker's own calls may fail. They are counted, too."""
         faulty = with_trouble(self.worker._backend, trouble)
-        old = self.worker._crew
+        old = self.worker._processor
         assert old is not None
-        self.worker._crew = Crew(faulty, old._executor, old._me, old._pulse, old.max_deliver)
+        self.worker._processor = DeliveryProcessor(faulty, old._executor, old._me, old._pulse, old.max_deliver)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.actions.beat import beat_run
-from pyoco_server.actions.claim import Held, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
@@ -99,9 +99,9 @@ class Worker:
         return self.hand[count - 1]
 
 
-async def claimed(backend: Backend, delivery: Delivery, owner: Owner = ANNA) -> Held:
+async def claimed(backend: Backend, delivery: Delivery, owner: Owner = ANNA) -> FlowAttempt:
     held = await claim_run(backend, decode_job(delivery.data), owner, first_delivery=delivery.count == 1)
-    assert isinstance(held, Held), held
+    assert isinstance(held, FlowAttempt), held
     return held
 
 
@@ -132,7 +132,7 @@ async def letters_of(link: Link, backend: Backend) -> list[tuple[str, str, Any]]
 
 
 @contextlib.asynccontextmanager
-async def living(backend: Backend, delivery: Delivery | None, held: Held) -> AsyncIterator[None]:
+async def living(backend: Backend, delivery: Delivery | None, held: FlowAttempt) -> AsyncIterator[None]:
     """Its worker gives signs of life, and holds its job if it has one."""
 
     async def live() -> None:

@@ -129,7 +129,7 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_filters_of_workers_are_in_the_address",
         "test_five_hundred_odd_workers_stay_in_place_while_they_change",
     ),
-    "browser/test_fleet_letters.py": (
+    "browser/test_fleet_dead_letters.py": (
         "test_a_command_that_would_be_refused_is_not_shown",
         "test_a_late_answer_does_not_pull_anybody_back",
         "test_a_letter_of_an_address_is_shown_though_the_list_leaves_it_out",

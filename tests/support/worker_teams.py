@@ -15,7 +15,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.worker_record import WorkerRecord
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
@@ -82,8 +82,8 @@ async def working(
     backend: Backend, slots: int = 1, worker_id: str = "w", tags: tuple[str, ...] = ("default",)
 ) -> AsyncIterator[Team]:
     executor = wiring.host_executor(backend.config, "support.naughty:resolve", slots)
-    badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
-    worker = Worker(backend, executor, badge, tags, slots)
+    description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
+    worker = Worker(backend, executor, description, tags, slots)
     await worker.start()
     try:
         yield Team(worker, backend, executor)

@@ -18,14 +18,14 @@ from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Caller, Owner, accept
 from pyoco_server.executors.host.pool import HostExecutor
-from pyoco_server.loops.worker import Badge, Worker
+from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery
 from support.backends import a_submission, consumer_state, opened_backend, run_now
+from support.dead_letters_http import ask, get
 from support.gateways import Gateway, open_gateway
 from support.keepers import keeping
-from support.letters_http import ask, get
 from support.servers import config_for, forget
 from support.waiting import eventually
 
@@ -109,8 +109,8 @@ class Scene:
 @contextlib.asynccontextmanager
 async def working(backend: Backend) -> AsyncIterator[HostExecutor]:
     executor = wiring.host_executor(backend.config, "support.naughty:resolve", 2)
-    badge = Badge(backend, Owner("w", backend.new_id()), ("default",), 2, wiring.versions())
-    worker = Worker(backend, executor, badge, ("default",), 2)
+    description = WorkerDescription(backend, Owner("w", backend.new_id()), ("default",), 2, wiring.versions())
+    worker = Worker(backend, executor, description, ("default",), 2)
     await worker.start()
     try:
         yield executor
@@ -221,12 +221,12 @@ async def test_a_message_that_is_nobodys_job_is_hidden_from_tenants(scene: Scene
     await scene.link.store(f"{scene.gateway.config.work_subject_prefix}.default", b"no job at all")
 
     async def is_buried() -> bool:
-        return await scene.gateway.backend.letter_index.total() == 1
+        return await scene.gateway.backend.dead_letter_index.total() == 1
 
     await eventually(is_buried, 20.0)
     assert (await get(scene.gateway, "/dlq", **scene.key))["items"] == []
     assert (await get(scene.gateway, "/dlq/counts", **scene.key))["total"] == 0
     assert (await ask(scene.gateway, "GET", "/dlq/1", **scene.key)).status_code == 404
-    found = await scene.gateway.backend.letters.find(1)
+    found = await scene.gateway.backend.dead_letters.find(1)
     assert found is not None
     assert (found.letter.reason, found.letter.run_id, found.letter.tenant_id) == (DeadReason.INVALID_JOB, None, None)

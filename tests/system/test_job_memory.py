@@ -12,14 +12,14 @@ import pytest
 
 from contracts.program_queue import taken
 from pyoco_server import wiring
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import claim_job, take_slot
 from pyoco_server.actions.programs.finish import Output, finish_job
 from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.ports.program_queue.port import ClientQueue
 from support.chaos import Process, gateway_alone, is_ready
 from support.servers import NatsServer
 from support.waiting import eventually
@@ -75,9 +75,9 @@ async def test_memory_does_not_grow_with_the_files_of_a_job(own_nats_server: Nat
             assert backend.programs is not None
             slot = await take_slot(backend, "default", "http", "tests")
             assert slot is not None
-            (delivery,) = await taken(backend.programs.queue, Lane("default", "large", "http"), 1)
+            (delivery,) = await taken(backend.programs.queue, ClientQueue("default", "large", "http"), 1)
             attempt = await claim_job(backend, delivery, slot, worker_id="w", holder="tests")
-            assert isinstance(attempt, Attempt)
+            assert isinstance(attempt, ProgramAttempt)
             async with open_inputs(backend, attempt.job) as staged:
                 digests = [each.sha256 for each in staged.files]
             assert digests == [hashlib.sha256(part).hexdigest() for part in parts]

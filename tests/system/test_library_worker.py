@@ -73,7 +73,7 @@ class TestConnecting:
         monkeypatch.setenv("PYOCO_DEFAULT_TAG", "mine")
         monkeypatch.setattr(NatsBackendConfig, "from_env", _with_stream(config.work_stream))
         worker = await PyocoNatsWorker.connect(tags=[])
-        assert worker._badge._tags == ("mine",)
+        assert worker._description._tags == ("mine",)
         await worker.close()
 
     def test_and_working_and_closing_are_coroutines(self) -> None:

@@ -20,7 +20,7 @@ from pyoco_server.core.worker_record import ALIVE, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY, Held
+from pyoco_server.ports.index.port import EVERYBODY, RunInProgress
 from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["attend"]
@@ -128,7 +128,7 @@ class _Look:
         return {"wheel_failures": tuple(sorted(failures)), "workers_alive": alive} | (told[0] or {}) | (told[1] or {})
 
     async def _letters(self) -> _Told:
-        tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.letter_index
+        tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.dead_letter_index
         new = await index.recent(tenant_id, self.now - _LETTER_SECONDS, _LETTERS_MAX)
         total = await index.total(tenant_id)
         return {"letters": total, "letters_new": new, "letters_new_capped": new >= _LETTERS_MAX}
@@ -198,7 +198,7 @@ async def _priced(outlook: Callable[[], Awaitable[Trouble]], caller: Caller) -> 
     return told
 
 
-async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict[str, list[Held]]:
+async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict[str, list[RunInProgress]]:
     """By silent worker, the runs that are still its own; those that fell silent last are looked at first.
 
     A record names what its worker had in hand when it was last heard of: by now others may have taken that over, and
@@ -207,7 +207,7 @@ async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict
     latest = sorted(silent, key=lambda each: each.last_seen_at, reverse=True)
     had = dict.fromkeys(run_id for each in latest for run_id in each.running)
     names = {each.worker_id for each in silent}
-    lost: dict[str, list[Held]] = {}
+    lost: dict[str, list[RunInProgress]] = {}
     if had:
         for run in await backend.index.held(list(islice(had, _RUNS_MAX))):
             if run.worker_id is not None and run.worker_id in names:
@@ -215,7 +215,7 @@ async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict
     return lost
 
 
-def _may_know(caller: Caller, run: Held) -> bool:
+def _may_know(caller: Caller, run: RunInProgress) -> bool:
     return caller.tenant_id is None or caller.tenant_id == run.tenant_id
 
 

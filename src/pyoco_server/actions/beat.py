@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pyoco_server.actions.claim import Held
+from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import NOTHING_YET, Progress
 from pyoco_server.core.run import Run, beat, hand_back, mark_cancel_overdue
 from pyoco_server.core.states import RunState
@@ -28,7 +28,7 @@ class Standing(Enum):
     FENCED = "fenced"
 
 
-async def beat_run(backend: Backend, held: Held, progress: Progress | None) -> Standing:
+async def beat_run(backend: Backend, held: FlowAttempt, progress: Progress | None) -> Standing:
     """One heartbeat with whatever progress there is: one write. A conflict is how a cancel request is heard.
 
     A snapshot that does not fit is written without the new progress (FLOW-362). Raises Unavailable.
@@ -44,7 +44,7 @@ async def beat_run(backend: Backend, held: Held, progress: Progress | None) -> S
             return await _write(backend, held, beat(held.run, NOTHING_YET, now))
 
 
-async def report_overdue_cancel(backend: Backend, held: Held, seconds: float) -> Standing:
+async def report_overdue_cancel(backend: Backend, held: FlowAttempt, seconds: float) -> Standing:
     """Say in the record that the cancellation did not converge (FLOW-186)."""
     async with held.lock:
         if held.closed:
@@ -52,7 +52,7 @@ async def report_overdue_cancel(backend: Backend, held: Held, seconds: float) ->
         return await _write(backend, held, mark_cancel_overdue(held.run, seconds, backend.clock()))
 
 
-async def give_back(backend: Backend, held: Held) -> bool:
+async def give_back(backend: Backend, held: FlowAttempt) -> bool:
     """Let go of a run we cannot finish, so that the next delivery need not wait for our heartbeat to go stale."""
     async with held.lock:
         if held.closed or await refresh(backend, held) is not Standing.OURS:
@@ -63,7 +63,7 @@ async def give_back(backend: Backend, held: Held) -> bool:
         return held.given_back
 
 
-async def _write(backend: Backend, held: Held, run: Run) -> Standing:
+async def _write(backend: Backend, held: FlowAttempt, run: Run) -> Standing:
     written = await backend.runs.replace(run, held.revision)
     if isinstance(written, Stored):
         held.run, held.revision = written.run, written.revision
@@ -71,7 +71,7 @@ async def _write(backend: Backend, held: Held, run: Run) -> Standing:
     return await refresh(backend, held)
 
 
-async def refresh(backend: Backend, held: Held) -> Standing:
+async def refresh(backend: Backend, held: FlowAttempt) -> Standing:
     """Read again after a lost write: still our attempt (a cancel came in) means go on from what is there now."""
     found = await backend.runs.find(held.run.run_id)
     if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_owned_by(held.attempt_id):
@@ -80,5 +80,5 @@ async def refresh(backend: Backend, held: Held) -> Standing:
     return standing(held)
 
 
-def standing(held: Held) -> Standing:
+def standing(held: FlowAttempt) -> Standing:
     return Standing.CANCEL_ASKED if held.run.status is RunState.CANCELLING else Standing.OURS

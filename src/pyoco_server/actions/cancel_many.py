@@ -14,7 +14,7 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import PyocoError, RunNotFound
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY, Place, RunFilter, Summary
+from pyoco_server.ports.index.port import EVERYBODY, ListPosition, RunFilter, Summary
 
 __all__ = ["Cancelled", "Selection", "cancel_many"]
 
@@ -124,7 +124,7 @@ class _Walk:
                     return
 
     async def _all_of(self, wanted: RunFilter) -> None:
-        place: Place | None = None
+        place: ListPosition | None = None
         while True:
             page = await self._backend.index.page(wanted, _PAGE, place)
             await self._cancel_each(line.run_id for line in page.items if self._is_meant(line))

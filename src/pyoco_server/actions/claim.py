@@ -14,7 +14,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
 
-__all__ = ["Busy", "Held", "Spent", "alive_seconds", "claim_run", "is_forgotten"]
+__all__ = ["Busy", "FlowAttempt", "Spent", "alive_seconds", "claim_run", "is_forgotten"]
 
 log = get_logger(__name__)
 
@@ -24,7 +24,7 @@ _SKEW_SECONDS = 5.0
 
 
 @dataclass
-class Held:
+class FlowAttempt:
     """A run that is ours, as we last wrote it. Who writes holds the lock, so that our own writes do not race."""
 
     run: Run
@@ -54,7 +54,7 @@ class Busy:
     seconds: float
 
 
-async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> Held | Spent | Busy:
+async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> FlowAttempt | Spent | Busy:
     """Take the run by compare-and-set, attempt + 1. Every older attempt is fenced from then on.
 
     A first delivery of our own gateway names the revision to write over, so it costs one write and no read; when
@@ -66,7 +66,7 @@ async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bo
         run = claim(run_of(job), me, attempt_id, backend.clock())
         taken = await backend.runs.replace(run, job.revision)
         if isinstance(taken, Stored):
-            return Held(taken.run, taken.revision, attempt_id)
+            return FlowAttempt(taken.run, taken.revision, attempt_id)
     for _ in range(_ROUNDS_MAX):
         step = await _claim_once(backend, job, me, attempt_id)
         if not isinstance(step, Lost):
@@ -74,7 +74,7 @@ async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bo
     raise Unavailable(f"run {job.run_id} changes too fast to be claimed")
 
 
-async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Busy | Lost:  # noqa: PLR0911 - one case, one way out
+async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) -> FlowAttempt | Spent | Busy | Lost:  # noqa: PLR0911 - one case, one way out
     found = await backend.runs.find(job.run_id)
     now = backend.clock()
     if isinstance(found, Withdrawn):
@@ -98,7 +98,7 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     return _held(await backend.runs.replace(claim(run, me, attempt_id, now), found.revision), attempt_id)
 
 
-async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: str) -> Held | Spent | Lost:
+async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: str) -> FlowAttempt | Spent | Lost:
     """A foreign producer wrote no record: the job itself tells all (FLOW-310)."""
     now = backend.clock()
     if is_forgotten(job, now, backend.config.runs_retention_sec):
@@ -107,8 +107,8 @@ async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: s
     return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
 
 
-def _held(written: Stored | Lost, attempt_id: str) -> Held | Lost:
-    return Held(written.run, written.revision, attempt_id) if isinstance(written, Stored) else written
+def _held(written: Stored | Lost, attempt_id: str) -> FlowAttempt | Lost:
+    return FlowAttempt(written.run, written.revision, attempt_id) if isinstance(written, Stored) else written
 
 
 def is_forgotten(job: Job, now: float, retention_seconds: float) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from pyoco_server.actions.beat import Standing, refresh
-from pyoco_server.actions.claim import Held
+from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
 from pyoco_server.core.run import Run, conclude
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
@@ -41,7 +41,7 @@ class Unwritten:
     """The terminal record could not be written: the job has to come again (FLOW-320)."""
 
 
-async def finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenced | Unwritten:
+async def finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Fenced | Unwritten:
     """Write the one terminal record of the run: one write, before anyone acknowledges the job (FLOW-307).
 
     A cancel request that came in meanwhile wins (FLOW-20). A crash before the write leaves a RUNNING record and a
@@ -60,7 +60,7 @@ async def finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenc
         return Unwritten()
 
 
-async def _finish(backend: Backend, held: Held, outcome: Outcome) -> Ended | Fenced:
+async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Fenced:
     for _ in range(_ROUNDS_MAX):
         ended = conclude(held.run, outcome, backend.clock())
         written = await write_terminal(backend, ended, held.revision)

@@ -10,7 +10,7 @@ from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY, Page, Place, RunFilter
+from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter
 from pyoco_server.ports.runs.port import ABSENT, Absent, Stored, Withdrawn
 
 __all__ = ["WholePage", "list_runs", "list_whole_runs"]
@@ -23,11 +23,11 @@ class WholePage:
     """As a page of lines, with whole runs."""
 
     items: list[Run]
-    next: Place | None
+    next: ListPosition | None
 
 
 async def list_runs(
-    backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: Place | None = None
+    backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: ListPosition | None = None
 ) -> Page:
     """The newest runs that the caller may list, as lines: one look at the index, no round trip. Priced runs are among
     them for a caller without a key, too: show those by `redacted` (SAFE-5)."""
@@ -36,7 +36,7 @@ async def list_runs(
 
 
 async def list_whole_runs(
-    backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: Place | None = None
+    backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: ListPosition | None = None
 ) -> WholePage:
     """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
     page = await list_runs(backend, caller, wanted, limit, after)

@@ -84,7 +84,7 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
     dead_letters = await backend.queue.buried()
     lag_seconds = await lag.measure(backend)
     counts = await backend.index.counts()
-    letters = await backend.letter_index.counts()
+    letters = await backend.dead_letter_index.counts()
     workers = await backend.registry.all()
     now = backend.clock()
     reasons: Counter[str] = Counter({reason.value: 0 for reason in DeadReason})

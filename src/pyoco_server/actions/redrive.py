@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.delete_letter import forget_letters
+from pyoco_server.actions.delete_dead_letter import forget_letters
 from pyoco_server.actions.programs.requeue import requeue
 from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
-from pyoco_server.actions.show_letter import find_letter, find_run
+from pyoco_server.actions.show_dead_letter import find_dead_letter, find_run
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import NotRepeatable, Problem, Refused, RunNotFound
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.letters.port import StoredLetter
+from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["redrive"]
@@ -32,10 +32,11 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
       after it            a new run and the letter: the next redrive finds that run, and deletes the letter.
     Unavailable after the new run means the same: repeat it.
 
-    Raises LetterNotFound; NotRepeatable when there is no run, it has not ended, or what it was submitted with is gone;
-    KeyReused when it was redriven with another change before; Refused when the change is not possible.
+    Raises DeadLetterNotFound; NotRepeatable when there is no run, it has not ended, or what it was
+    submitted with is gone; KeyReused when it was redriven with another change before; Refused when the change is not
+    possible.
     """
-    found = await find_letter(backend, caller, letter_id)
+    found = await find_dead_letter(backend, caller, letter_id)
     if found.letter.is_exec:
         return await _redrive_program(backend, caller, found, change)
     run = await find_run(backend, caller, found)
@@ -50,7 +51,9 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
     return await _away_with(backend, found, accepted)
 
 
-async def _redrive_program(backend: GatewayBackend, caller: Caller, found: StoredLetter, change: Change) -> Accepted:
+async def _redrive_program(
+    backend: GatewayBackend, caller: Caller, found: StoredDeadLetter, change: Change
+) -> Accepted:
     """The letter itself holds the job, so the run need not be there any more. Raises as `requeue` does, and Refused."""
     if change != UNCHANGED:
         message = "cannot be changed for a program: submit another job"
@@ -60,8 +63,8 @@ async def _redrive_program(backend: GatewayBackend, caller: Caller, found: Store
     return await _away_with(backend, found, accepted)
 
 
-async def _away_with(backend: GatewayBackend, found: StoredLetter, accepted: Accepted) -> Accepted:
-    await backend.letters.delete(found.letter_id)
+async def _away_with(backend: GatewayBackend, found: StoredDeadLetter, accepted: Accepted) -> Accepted:
+    await backend.dead_letters.delete(found.letter_id)
     await forget_letters(backend, {found.letter_id})
     log.info(
         "redriven",

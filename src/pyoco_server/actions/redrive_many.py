@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyoco_server.actions.redrive import redrive
-from pyoco_server.actions.walk_letters import Span, walk_letters
+from pyoco_server.actions.walk_dead_letters import Span, walk_dead_letters
 from pyoco_server.core.run import Caller
-from pyoco_server.errors import LetterNotFound, PyocoError, Unavailable
+from pyoco_server.errors import DeadLetterNotFound, PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.letters.port import LetterFilter, StoredLetter
+from pyoco_server.ports.dead_letters.port import DeadLetterFilter, StoredDeadLetter
 
 __all__ = ["PROBLEMS_MAX", "Redriven", "redrive_many"]
 
@@ -35,7 +35,7 @@ class Redriven:
     revision: int = 0
 
 
-async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: LetterFilter, span: Span) -> Redriven:
+async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: DeadLetterFilter, span: Span) -> Redriven:
     """Each as `redrive` does it, without a change. One that cannot be redriven stays, and the walk goes on below it.
 
     A crash leaves some redriven and some not; the same request again redrives the others. Raises Unavailable when
@@ -43,10 +43,10 @@ async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: LetterFi
     """
     done = Redriven()
 
-    async def each(item: StoredLetter) -> None:
+    async def each(item: StoredDeadLetter) -> None:
         try:
             accepted = await redrive(backend, caller, str(item.letter_id))
-        except LetterNotFound:
+        except DeadLetterNotFound:
             return  # redriven or deleted by somebody else a moment ago
         except Unavailable:
             raise
@@ -59,7 +59,7 @@ async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: LetterFi
             done.redriven += 1
             done.revision = max(done.revision, accepted.stored.revision)
 
-    walked = await walk_letters(backend, caller, wanted, span, each)
+    walked = await walk_dead_letters(backend, caller, wanted, span, each)
     done.matched, done.next_before = walked.matched, walked.next_before
     log.info("redrove dead letters", matched=done.matched, redriven=done.redriven, failed=done.failed)
     return done

@@ -19,13 +19,13 @@ from pyoco_server.ports.runs.port import Stored
 __all__ = [
     "NO_JOB",
     "SUBMIT_SECONDS_MAX",
-    "Look",
+    "QueueSnapshot",
     "end_cancelled",
     "has_no_job",
     "life_seconds",
-    "look_at",
     "may_wait",
     "rescue",
+    "snapshot_queue",
     "worked_on_seconds",
 ]
 
@@ -101,24 +101,24 @@ def has_no_job(found: Stored, stock: Stock) -> bool:
 
 
 @dataclass(frozen=True)
-class Look:
+class QueueSnapshot:
     """What the queue of a tag held, and when somebody began to look."""
 
     stock: Stock
     at: float
 
 
-async def look_at(backend: Backend, tag: str) -> Look:
+async def snapshot_queue(backend: Backend, tag: str) -> QueueSnapshot:
     """Raises Unavailable."""
     now = backend.clock()
-    return Look(await backend.queue.stock(tag), now)
+    return QueueSnapshot(await backend.queue.stock(tag), now)
 
 
 async def rescue(
     backend: Backend,
     run_id: str,
     quiet_seconds: float,
-    look: Look | None = None,
+    look: QueueSnapshot | None = None,
     *,
     submit_seconds: float = SUBMIT_SECONDS_MAX,
 ) -> Run | None:
@@ -136,7 +136,7 @@ async def rescue(
     run = found.run
     if run.status is RunState.CANCELLING:
         return await _end_cancelled(backend, found, quiet_seconds)
-    look = look or await look_at(backend, run.tag)
+    look = look or await snapshot_queue(backend, run.tag)
     is_quiet = look.at - max(run.updated_at, run.heartbeat_at) >= quiet_seconds
     is_settled = run.attempt > 0 or look.at - max(run.updated_at, found.stored_at) >= submit_seconds
     if not (is_quiet and is_settled and has_no_job(found, look.stock)) or await life_seconds(backend, found) > 0:

@@ -14,11 +14,7 @@ from pyoco_server.client import calls
 from pyoco_server.client.aio_jobs import AsyncJobs
 from pyoco_server.client.aio_priced import AsyncPricedRuns
 from pyoco_server.client.aio_wire import AsyncWire, Progress, Uploaded
-from pyoco_server.client.files import Landing
-from pyoco_server.client.io_async import Stream, aclosing, in_thread, sleep
-from pyoco_server.client.job_calls import program_filters
-from pyoco_server.client.job_results import RunsOfPrograms
-from pyoco_server.client.letter_results import (
+from pyoco_server.client.dead_letter_results import (
     DlqCounts,
     DlqMessageDeleted,
     DlqMessageDetail,
@@ -29,6 +25,10 @@ from pyoco_server.client.letter_results import (
     LettersDeletedBy,
     LettersRedrivenBy,
 )
+from pyoco_server.client.files import Landing
+from pyoco_server.client.io_async import Stream, aclosing, in_thread, sleep
+from pyoco_server.client.job_calls import program_filters
+from pyoco_server.client.job_results import RunsOfPrograms
 from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
 from pyoco_server.client.retry import Patience
 from pyoco_server.client.run_results import (

@@ -10,8 +10,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from pyoco_server.client.forms import Form, frame
-from pyoco_server.client.letter_results import (
+from pyoco_server.client.dead_letter_results import (
     DlqCounts,
     DlqMessageDeleted,
     DlqMessageDetail,
@@ -20,6 +19,7 @@ from pyoco_server.client.letter_results import (
     DlqMessagesRedriven,
     DlqPage,
 )
+from pyoco_server.client.forms import Form, frame
 from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
 from pyoco_server.client.run_results import (
     RunAccepted,

@@ -24,7 +24,7 @@ __all__ = [
     "plain",
     "provided_by",
     "read_needs",
-    "settle",
+    "resolve",
     "tell_lacks",
     "unmet",
 ]
@@ -181,7 +181,7 @@ class Option:
         return Provided(self.version, "the registry has", self.needs.extras)
 
 
-def settle(options: Iterable[Sequence[Option]], worker: Mapping[str, Provided]) -> dict[str, Option]:
+def resolve(options: Iterable[Sequence[Option]], worker: Mapping[str, Provided]) -> dict[str, Option]:
     """Of each package one option: the first whose needs the others meet, the last if none of them does.
 
     `options` holds for each package the one that is wanted, then what may stay instead. O(options and requirements):

@@ -13,7 +13,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.index.port import Index, Place, RunFilter, Summary
+from pyoco_server.ports.index.port import Index, ListPosition, RunFilter, Summary
 
 __all__ = ["Canceller"]
 
@@ -57,7 +57,7 @@ class Canceller(Loop):
         if not await self._feeder.caught_up(0):
             return  # half an index would be half a truth
         wanted = RunFilter(status=RunState.CANCELLING)
-        place: Place | None = None
+        place: ListPosition | None = None
         for _ in range(_TURN_MAX // _PAGE):
             page = await self._index.page(wanted, _PAGE, place)
             await asyncio.gather(*(self._end(line.run_id) for line in page.items if self._is_due(line)))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyoco_server.actions.beat import Standing, beat_run, report_overdue_cancel
-from pyoco_server.actions.claim import Held
+from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import CATALOGUE, PyocoError, Unavailable
 from pyoco_server.executors.port import Execution
@@ -30,14 +30,14 @@ class Live:
     #: Monotonic times of the last in-progress ack and the last heartbeat.
     held_at: float
     beaten_at: float
-    held: Held | None = None
+    held: FlowAttempt | None = None
     execution: Execution | None = None
     beating: asyncio.Task[None] | None = None
     cancel_seen_at: float | None = None
     overdue: bool = False
     fenced: bool = False
 
-    def hold(self, held: Held, execution: Execution) -> None:
+    def hold(self, held: FlowAttempt, execution: Execution) -> None:
         self.held, self.execution = held, execution
         self.beaten_at = time.monotonic()  # the claim was the first sign of life
 
@@ -138,7 +138,7 @@ class Pulse(Loop):
         execution.ask_cancel()
         execution.kill()
 
-    async def _press(self, live: Live, held: Held, execution: Execution) -> None:
+    async def _press(self, live: Live, held: FlowAttempt, execution: Execution) -> None:
         """Ask at every heartbeat (FLOW-180); when the grace period is over, kill if that is possible."""
         now = time.monotonic()
         grace = self._backend.config.cancel_grace_period_sec

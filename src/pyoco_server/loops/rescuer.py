@@ -45,7 +45,7 @@ from collections.abc import Awaitable
 
 from pyoco_server.actions.bury import bury_run
 from pyoco_server.actions.give_up import give_up
-from pyoco_server.actions.rescue import NO_JOB, SUBMIT_SECONDS_MAX, Look, look_at, rescue
+from pyoco_server.actions.rescue import NO_JOB, SUBMIT_SECONDS_MAX, QueueSnapshot, rescue, snapshot_queue
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, PyocoError
@@ -136,7 +136,7 @@ class Rescuer(Loop):
             after = leftover.sequence
 
     async def _look_through(self, tag: str, run_ids: list[str], quiet_seconds: float) -> None:
-        look = await look_at(self._backend, tag)
+        look = await snapshot_queue(self._backend, tag)
 
         async def one(run_id: str) -> None:
             async with self._room:
@@ -144,7 +144,7 @@ class Rescuer(Loop):
 
         await asyncio.gather(*map(one, run_ids))
 
-    async def _rescue(self, run_id: str, quiet_seconds: float, look: Look) -> None:
+    async def _rescue(self, run_id: str, quiet_seconds: float, look: QueueSnapshot) -> None:
         ended = await rescue(self._backend, run_id, quiet_seconds, look, submit_seconds=self._submit_seconds)
         if ended is not None:
             await bury_run(self._backend, ended)

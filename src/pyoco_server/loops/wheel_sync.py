@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyoco_server.actions.list_wheels import wheels_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel import Choice, Skipped, choose
-from pyoco_server.core.wheel_needs import Extras, Option, Provided, provided_by, settle, tell_lacks, unmet
+from pyoco_server.core.wheel_needs import Extras, Option, Provided, provided_by, resolve, tell_lacks, unmet
 from pyoco_server.core.wheel_sync import Environment, FailedWheel, Hurdle, InstalledWheel, SyncReport, Trouble
 from pyoco_server.errors import PyocoError, WheelSyncFailed
 from pyoco_server.executors.wheels.file_work import file_work
@@ -271,7 +271,7 @@ class WheelSync(Loop):
         """Let runs see what is there now, and remove what they see no more."""
         options = self._options(around)
         self._candidates = [one for some in options for one in some]
-        chosen = settle([[one.option for one in some] for some in options], around.worker.provided)
+        chosen = resolve([[one.option for one in some] for some in options], around.worker.provided)
         provided = provided_by(chosen, around.worker.provided)
         for one in self._candidates:
             self._tell_needs(one.option, one.ready.entry.nuid, provided)

@@ -16,13 +16,13 @@ from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import Unavailable, UsageError
 from pyoco_server.executors.port import Executor
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.crew import Crew, Worked
+from pyoco_server.loops.delivery_processor import DeliveryProcessor, Worked
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 
-__all__ = ["Badge", "Lane", "Worker"]
+__all__ = ["Lane", "Worker", "WorkerDescription"]
 
 log = get_logger(__name__)
 
@@ -60,7 +60,7 @@ class Lane(Protocol):
         """Members of the worker's record that no other lane has a say in."""
 
 
-class Badge:
+class WorkerDescription:
     """What a worker tells the registry of itself."""
 
     def __init__(
@@ -112,12 +112,18 @@ class Worker:
         self,
         backend: Backend,
         executor: Executor,
-        badge: Badge,
+        description: WorkerDescription,
         tags: Sequence[str],
         slots: int,
         wheels: WheelSync | None = None,
     ) -> None:
-        self._backend, self._executor, self._badge, self._tags, self._slots = backend, executor, badge, tags, slots
+        self._backend, self._executor, self._description, self._tags, self._slots = (
+            backend,
+            executor,
+            description,
+            tags,
+            slots,
+        )
         self._wheels = wheels
         self._at_hand: deque[tuple[Delivery, float]] = deque()
         self._busy = 0
@@ -129,7 +135,7 @@ class Worker:
         self._asker: asyncio.Task[None] | None = None
         self._intake: Intake | None = None
         self._pulse: Pulse | None = None
-        self._crew: Crew | None = None
+        self._processor: DeliveryProcessor | None = None
         self._lanes: list[Lane] = []
 
     def add_lane(self, lane: Lane) -> None:
@@ -140,7 +146,7 @@ class Worker:
 
     def _on_lane(self, lane: Lane) -> None:
         if lane.last_status is not None:
-            self._badge.last_status = lane.last_status
+            self._description.last_status = lane.last_status
         if self._pulse is not None:
             self._pulse.touch()
 
@@ -148,9 +154,11 @@ class Worker:
         """Returns once it takes work. Raises UsageError or Unavailable when it cannot."""
         await self._start_hosts()
         self._intake = await self._backend.queue.open_intake(self._tags, self._on_delivery)
-        self._badge.intake = self._intake
+        self._description.intake = self._intake
         self._pulse = Pulse(self._backend, self._describe, self._intake.ack_wait_seconds)
-        self._crew = Crew(self._backend, self._executor, self._badge.me, self._pulse, self._intake.max_deliver)
+        self._processor = DeliveryProcessor(
+            self._backend, self._executor, self._description.me, self._pulse, self._intake.max_deliver
+        )
         await self._backend.registry.announce(self._describe())
         await self._pulse.start()
         self._asker = asyncio.create_task(self._ask(self._intake), name="worker asks")
@@ -206,13 +214,13 @@ class Worker:
             log.warning("the orderly stop was not recorded", error=error)
 
     def _describe(self) -> WorkerRecord:
-        self._badge.host_restarts = self._executor.restarts + sum(lane.restarts for lane in self._lanes)
-        self._badge.running = self._pulse.run_ids if self._pulse is not None else ()
+        self._description.host_restarts = self._executor.restarts + sum(lane.restarts for lane in self._lanes)
+        self._description.running = self._pulse.run_ids if self._pulse is not None else ()
         for lane in self._lanes:
-            self._badge.running += lane.running
-            self._badge.facts = {**self._badge.facts, **lane.facts}
-        self._badge.wheels = self._wheels.report if self._wheels is not None else None
-        return self._badge.describe()
+            self._description.running += lane.running
+            self._description.facts = {**self._description.facts, **lane.facts}
+        self._description.wheels = self._wheels.report if self._wheels is not None else None
+        return self._description.describe()
 
     def _on_delivery(self, delivery: Delivery) -> None:
         self._at_hand.append((delivery, time.monotonic()))
@@ -232,7 +240,7 @@ class Worker:
         self._changed.set()
 
     async def _work(self, delivery: Delivery) -> None:
-        assert self._crew is not None
+        assert self._processor is not None
         began = time.monotonic()
 
         def freed() -> None:
@@ -244,13 +252,13 @@ class Worker:
             self._fill()
 
         try:
-            worked = await self._crew.work(delivery, freed)
+            worked = await self._processor.work(delivery, freed)
         except Exception:  # the top of one delivery: a defect of ours must not end the worker
             log.exception("a delivery was not dealt with; it comes again")
             await delivery.answer(Reply.LATER, _DEFECT_SECONDS)
             worked = Worked(None)
         if worked.ended is not None:
-            self._badge.last_status = worked.ended
+            self._description.last_status = worked.ended
         if self._pulse is not None:
             self._pulse.touch()
 
@@ -293,8 +301,8 @@ class Worker:
     async def _hand_back(self) -> None:
         """The time to finish is over: what still runs is stopped here and started anew elsewhere."""
         assert self._pulse is not None
-        assert self._crew is not None
-        self._crew.is_closing = True
+        assert self._processor is not None
+        self._processor.is_closing = True
         for live in self._pulse.lives:
             if live.held is None or live.execution is None:
                 continue

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.dead_letters.port import DeadLetterIndex, DeadLetters
 from pyoco_server.ports.flow_files import FlowFiles
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.keys.port import Keys
-from pyoco_server.ports.letters.port import LetterIndex, Letters
 from pyoco_server.ports.objects.kept import Kept
 from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.priced import Priced
@@ -60,7 +60,7 @@ class DoorBackend(Backend):
 class OperatorBackend(Backend):
     """What an operator's command has besides: no index, since it comes and goes."""
 
-    letters: Letters
+    dead_letters: DeadLetters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ class GatewayBackend(Backend):
 
     keys: Keys
     index: Index
-    letters: Letters
-    letter_index: LetterIndex
+    dead_letters: DeadLetters
+    dead_letter_index: DeadLetterIndex
     flow_files: FlowFiles
     #: Which of the submitted flow.yaml files are known to be there.
     kept_workflows: Kept = field(default_factory=Kept)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.ports.budget.port import Budget
-from pyoco_server.ports.hints.port import Hints
+from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks
 from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.ledger.port import Ledger
 from pyoco_server.ports.pack_queue.port import PackQueue
@@ -38,7 +38,7 @@ class Priced:
     #: Files that packs read.
     inputs: Inputs
     #: Split mode alone; None in joint mode, where the ledger is all there is.
-    hints: Hints | None
+    idempotency_locks: IdempotencyLocks | None
     #: The packs that are offered here, by name.
     packs: Mapping[str, PackSpec] = field(default_factory=lambda: PACKS)
     #: A fresh UUID (version 4) as text.

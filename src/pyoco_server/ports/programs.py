@@ -11,10 +11,10 @@ from pyoco_server.ports.acl.port import Acl
 from pyoco_server.ports.door_records.port import DoorRecords
 from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.program_events.port import Events
-from pyoco_server.ports.program_hints.port import Hints
 from pyoco_server.ports.program_queue.port import ProgramQueue
 from pyoco_server.ports.routes.port import Routes
 from pyoco_server.ports.slots.port import Slot, Slots
+from pyoco_server.ports.wakeups.port import Wakeups
 
 __all__ = ["Grace", "Looks", "Programs"]
 
@@ -65,7 +65,7 @@ class Programs:
     acl: Acl
     routes: Routes
     events: Events
-    hints: Hints
+    wakeups: Wakeups
     #: Inputs and outputs of jobs, by `<run_id>/…`.
     artifacts: Objects
     #: Set by whoever notices that JetStream is back (`loops/programs/quorum.py`), asked wherever a lease is judged.

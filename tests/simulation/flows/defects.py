@@ -13,14 +13,14 @@ from unittest.mock import patch
 
 from pyoco_server.actions import beat, claim, submit
 from pyoco_server.actions.beat import Standing
-from pyoco_server.actions.claim import Held, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Fenced, Unwritten
 from pyoco_server.core.job import Job, job_of
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.run import claim as begin
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
-from pyoco_server.loops import crew
+from pyoco_server.loops import delivery_processor
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.clock import StoreClock
 from pyoco_server.ports.queue.port import Reply
@@ -35,14 +35,14 @@ __all__ = ["DEFECTS"]
 @contextmanager
 def fenced_worker_acknowledges() -> Iterator[None]:
     """A worker that lost its run acknowledges the delivery, which is the new owner's by then."""
-    with patch.dict(crew.REPLIES, {Fenced: Reply.ACK}):
+    with patch.dict(delivery_processor.REPLIES, {Fenced: Reply.ACK}):
         yield
 
 
 @contextmanager
 def unwritten_end_is_acknowledged() -> Iterator[None]:
     """The job leaves the queue although the terminal record was not written."""
-    with patch.dict(crew.REPLIES, {Unwritten: Reply.ACK}):
+    with patch.dict(delivery_processor.REPLIES, {Unwritten: Reply.ACK}):
         yield
 
 
@@ -68,12 +68,12 @@ def claim_without_revision() -> Iterator[None]:
             return await real(backend, job, me, attempt_id)
         written = await _write_blindly(backend, begin(found.run, me, attempt_id, backend.clock()))
         assert isinstance(written, Stored)
-        return Held(written.run, written.revision, attempt_id)
+        return FlowAttempt(written.run, written.revision, attempt_id)
 
     async def first(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> Any:
         return await claim_run(backend, job, me, first_delivery=False)
 
-    with patch.object(claim, "_claim_once", blind), patch.object(crew, "claim_run", first):
+    with patch.object(claim, "_claim_once", blind), patch.object(delivery_processor, "claim_run", first):
         yield
 
 
@@ -81,7 +81,7 @@ def claim_without_revision() -> Iterator[None]:
 def heartbeat_overwrites_cancel() -> Iterator[None]:
     """A heartbeat that lost its write writes again, over the request to cancel that it lost to."""
 
-    async def write(backend: Backend, held: Held, run: Run) -> Standing:
+    async def write(backend: Backend, held: FlowAttempt, run: Run) -> Standing:
         written = await _write_blindly(backend, run)
         assert isinstance(written, Stored)
         held.run, held.revision = written.run, written.revision
@@ -121,14 +121,17 @@ def letter_is_lost_in_a_crash() -> Iterator[None]:
         taken = await real(backend, job, me, first_delivery=first_delivery)
         return Spent(taken.why) if isinstance(taken, Spent) else taken
 
-    with patch.object(crew, "claim_run", forgetful):
+    with patch.object(delivery_processor, "claim_run", forgetful):
         yield
 
 
 @contextmanager
 def claim_ignores_signs_of_life() -> Iterator[None]:
     """A second delivery takes a run over although its worker shows signs of life; and the old one is not told."""
-    with patch.object(claim, "alive_seconds", lambda *_: 0.0), patch.dict(crew.REPLIES, {Fenced: Reply.ACK}):
+    with (
+        patch.object(claim, "alive_seconds", lambda *_: 0.0),
+        patch.dict(delivery_processor.REPLIES, {Fenced: Reply.ACK}),
+    ):
         yield
 
 

@@ -91,7 +91,7 @@ class StoreFaults:
 
     def _lose(self, fault: Fault) -> None:
         _, store, way = fault.kind.split()
-        calls = ("ledger.",) if store == "ledger" else ("budget.", "hints.")
+        calls = ("ledger.",) if store == "ledger" else ("budget.", "idempotency_locks.")
         loss = _Loss(fault.target, calls, way == "requests", fault.amount)
         self._losses.append(loss)
         self._loop.call_later(fault.seconds, self._losses.remove, loss)

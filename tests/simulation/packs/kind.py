@@ -18,7 +18,7 @@ from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.budget.memory import BUDGETS
-from pyoco_server.ports.hints.memory import HINTS
+from pyoco_server.ports.idempotency_locks.memory import HINTS
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
@@ -93,8 +93,8 @@ class Packs(Kind):
         self._books = Books(database)
         BUDGETS.forget(_STORES)
         HINTS.forget(_STORES)
-        budgets, hints = BUDGETS.of(_STORES), HINTS.of(_STORES)
-        budgets.now_ms = hints.now_ms = lambda: self._now_us() // 1000
+        budgets, idempotency_locks = BUDGETS.of(_STORES), HINTS.of(_STORES)
+        budgets.now_ms = idempotency_locks.now_ms = lambda: self._now_us() // 1000
         self.judge = PackJudge(
             loop,
             deployment.nats,
@@ -104,7 +104,7 @@ class Packs(Kind):
             wiring_priced.spans_of(config),
             self._now_us,
         )
-        self.faulty = StoreFaults(loop, database, [budgets.network, hints.network], self.judge.on_commit)
+        self.faulty = StoreFaults(loop, database, [budgets.network, idempotency_locks.network], self.judge.on_commit)
         if self.is_split:
             self.faulty.on_budget = self.judge.on_budget
         deployment.injectors |= self.faulty.injectors()

@@ -13,7 +13,7 @@ from typing import Literal
 from unittest.mock import patch
 
 from pyoco_server.actions.programs import beat, finish, set_cap, submit
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.sweep import mend
@@ -22,7 +22,7 @@ from pyoco_server.core.programs.budget import Why
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
-from pyoco_server.loops.programs import holdings, sweeper
+from pyoco_server.loops.programs import in_flight, sweeper
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
@@ -69,12 +69,16 @@ def slot_is_freed_before_the_end_is_written() -> Iterator[None]:
     """The slot of an attempt is given back when its program ends, before its result is recorded."""
 
     async def early(
-        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+        backend: Backend,
+        attempt: ProgramAttempt,
+        report: Report,
+        outputs: Sequence[Output],
+        on_closed: Callable[[], None],
     ) -> Settlement:
         on_closed()
         return await finish_job(backend, attempt, report, outputs)
 
-    with patch.object(holdings, "finish_job", early):
+    with patch.object(in_flight, "finish_job", early):
         yield
 
 
@@ -101,7 +105,7 @@ def program_claim_ignores_the_lease() -> Iterator[None]:
 def finish_does_not_check_the_token() -> Iterator[None]:
     """The result of an attempt is recorded although a newer one has begun."""
 
-    async def reread(backend: Backend, attempt: Attempt) -> bool:
+    async def reread(backend: Backend, attempt: ProgramAttempt) -> bool:
         found = await backend.runs.find(attempt.run.run_id)
         if not isinstance(found, Stored) or found.run.is_terminal:
             return False
@@ -116,7 +120,7 @@ def finish_does_not_check_the_token() -> Iterator[None]:
 def heartbeat_does_not_check_the_token() -> Iterator[None]:
     """An attempt that was taken over renews the lease of its successor, and goes on."""
 
-    async def refresh(backend: Backend, attempt: Attempt) -> bool:
+    async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
         found = await backend.runs.find(attempt.run.run_id)
         if not isinstance(found, Stored) or found.run.status not in {RunState.RUNNING, RunState.CANCELLING}:
             return False
@@ -131,7 +135,7 @@ def heartbeat_does_not_check_the_token() -> Iterator[None]:
 def program_heartbeat_overwrites_cancel() -> Iterator[None]:
     """A heartbeat that lost its write writes again, over the request to cancel that it lost to."""
 
-    async def refresh(backend: Backend, attempt: Attempt) -> bool:
+    async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
         found = await backend.runs.find(attempt.run.run_id)
         if not isinstance(found, Stored) or found.run.attempt_id != attempt.token or found.run.is_terminal:
             return False
@@ -163,13 +167,17 @@ def acknowledged_before_the_end_is_written() -> Iterator[None]:
     """The message leaves the queue when the program has ended, before its result is recorded."""
 
     async def early(
-        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+        backend: Backend,
+        attempt: ProgramAttempt,
+        report: Report,
+        outputs: Sequence[Output],
+        on_closed: Callable[[], None],
     ) -> Settlement:
         if attempt.delivery is not None:
             await attempt.delivery.answer(Reply.ACK)
         return await finish_job(backend, attempt, report, outputs, on_closed)
 
-    with patch.object(holdings, "finish_job", early):
+    with patch.object(in_flight, "finish_job", early):
         yield
 
 
@@ -178,14 +186,18 @@ def stale_result_is_acknowledged() -> Iterator[None]:
     """An attempt whose result came too late acknowledges the message, which another process needs by then."""
 
     async def acknowledging(
-        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+        backend: Backend,
+        attempt: ProgramAttempt,
+        report: Report,
+        outputs: Sequence[Output],
+        on_closed: Callable[[], None],
     ) -> Settlement:
         settlement = await finish_job(backend, attempt, report, outputs, on_closed)
         if settlement is Settlement.STALE and attempt.delivery is not None:
             await attempt.delivery.answer(Reply.ACK)
         return settlement
 
-    with patch.object(holdings, "finish_job", acknowledging):
+    with patch.object(in_flight, "finish_job", acknowledging):
         yield
 
 
@@ -226,7 +238,11 @@ def lease_is_not_renewed_while_files_are_stored() -> Iterator[None]:
     longer than the lease, the attempt was lost and the program run again."""
 
     async def locked(
-        backend: Backend, attempt: Attempt, report: Report, outputs: Sequence[Output], on_closed: Callable[[], None]
+        backend: Backend,
+        attempt: ProgramAttempt,
+        report: Report,
+        outputs: Sequence[Output],
+        on_closed: Callable[[], None],
     ) -> Settlement:
         async with attempt.lock:
             if not attempt.closed and not moves.is_no_result(attempt.run, report):
@@ -234,7 +250,7 @@ def lease_is_not_renewed_while_files_are_stored() -> Iterator[None]:
                 outputs = [Output(each.name, each.size, each.sha256, object=each.object) for each in artifacts]
         return await finish_job(backend, attempt, report, outputs, on_closed)
 
-    with patch.object(holdings, "finish_job", locked):
+    with patch.object(in_flight, "finish_job", locked):
         yield
 
 

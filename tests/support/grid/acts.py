@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, take_slot
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.actions.programs.reach import programs_of
@@ -23,7 +23,7 @@ from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.port import Slot
@@ -111,9 +111,9 @@ async def run_of(backend: Backend, run_id: str) -> Run:
     return found.run
 
 
-def _lane(run: Run) -> Lane:
+def _lane(run: Run) -> ClientQueue:
     program = program_of(run)
-    return Lane(program.group, program.exec_name, program.client_id)
+    return ClientQueue(program.group, program.exec_name, program.client_id)
 
 
 async def slot_of(backend: Backend, run: Run, holder: str = "me") -> Slot:
@@ -135,19 +135,19 @@ async def taken(backend: Backend, run: Run, seconds: float = 5.0) -> Delivery:
     return found[0]
 
 
-async def claimed(backend: Backend, run: Run, holder: str = "me", worker_id: str = "w1") -> Attempt:
+async def claimed(backend: Backend, run: Run, holder: str = "me", worker_id: str = "w1") -> ProgramAttempt:
     slot = await slot_of(backend, run, holder)
     attempt = await claim_job(backend, await taken(backend, run), slot, worker_id=worker_id, holder=holder)
-    assert isinstance(attempt, Attempt), attempt
+    assert isinstance(attempt, ProgramAttempt), attempt
     return attempt
 
 
-async def begun(backend: Backend, holder: str = "me") -> tuple[Run, Attempt]:
+async def begun(backend: Backend, holder: str = "me") -> tuple[Run, ProgramAttempt]:
     run = (await job_submitted(backend)).run
     return run, await claimed(backend, run, holder)
 
 
-async def exact(backend: Backend, attempt: Attempt, **more: Any) -> Run:
+async def exact(backend: Backend, attempt: ProgramAttempt, **more: Any) -> Run:
     """Its slot is given back, and nothing else is missing."""
     if attempt.slot is not None:
         await free_slot(backend, attempt.slot)
@@ -224,7 +224,7 @@ def in_hand(run: Run, *, count: int = 2, **members: Any) -> InHand:
     return InHand(json.dumps(message).encode(), ".".join(("pyoco.exec", *addressed(run).subject_tokens)), count)
 
 
-async def again(backend: Backend, run: Run, holder: str = "me", **more: Any) -> tuple[Attempt | Passed, InHand]:
+async def again(backend: Backend, run: Run, holder: str = "me", **more: Any) -> tuple[ProgramAttempt | Passed, InHand]:
     """Claim what is delivered once more."""
     now = await run_of(backend, run.run_id)
     delivery = in_hand(now if program_of(now).job else run, **more)

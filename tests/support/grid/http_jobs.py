@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import claim_job, take_slot
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
 from pyoco_server.actions.programs.slots import free_slot
@@ -26,7 +26,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.http.state import State
 from pyoco_server.ports.nats.link import Link, open_link
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.ports.program_queue.port import ClientQueue
 from support.gateways import Gateway, fresh_gateway
 from support.servers import unique
 from support.waiting import eventually
@@ -94,19 +94,19 @@ async def submit_job(gateway: Gateway, exec_name: str = "calcA", **more: Any) ->
     return accepted
 
 
-async def begin_job(gateway: Gateway, exec_name: str = "calcA", client_id: str = "http") -> Attempt:
+async def begin_job(gateway: Gateway, exec_name: str = "calcA", client_id: str = "http") -> ProgramAttempt:
     """The next job of the lane, as a worker holds it."""
     backend, group = gateway.backend, group_of(gateway)
     assert backend.programs is not None
     slot = await take_slot(backend, group, client_id, "test")
     assert slot is not None
-    (delivery,) = await backend.programs.queue.take(Lane(group, exec_name, client_id))
+    (delivery,) = await backend.programs.queue.take(ClientQueue(group, exec_name, client_id))
     attempt = await claim_job(backend, delivery, slot, worker_id="worker-1", holder="test")
-    assert isinstance(attempt, Attempt), attempt
+    assert isinstance(attempt, ProgramAttempt), attempt
     return attempt
 
 
-async def end_job(gateway: Gateway, attempt: Attempt, report: Report = DONE, zipped: bytes | None = None) -> Run:
+async def end_job(gateway: Gateway, attempt: ProgramAttempt, report: Report = DONE, zipped: bytes | None = None) -> Run:
     """The run, after that attempt has ended it."""
     outputs = [] if zipped is None else [_output("output.zip", zipped)]
     assert await finish_job(gateway.backend, attempt, report, outputs) is Settlement.RECORDED

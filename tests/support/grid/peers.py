@@ -85,7 +85,7 @@ class OpenDoor:
 
     @property
     def group(self) -> str:
-        return self.door.house.group
+        return self.door.context.group
 
     async def run(self, run_id: str) -> Any:
         """The record."""
@@ -136,7 +136,7 @@ async def opened(
 @contextlib.asynccontextmanager
 async def open_second_door(first: OpenDoor, **options: Any) -> AsyncIterator[OpenDoor]:
     """Another door of the same group, with a connection of its own."""
-    grid = first.door.house.programs.config
+    grid = first.door.context.programs.config
     async with (
         open_door_backend(first.backend.config, grid) as backend,
         opened(backend, grid, first.tls, **options) as second,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyoco_server import wiring
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Settlement
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.set_cap import set_cap
@@ -23,8 +23,8 @@ from pyoco_server.core.programs.report import Report
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.grid_config import GridConfig
-from pyoco_server.loops.programs.dispatcher import Dispatcher, SeatLost
-from pyoco_server.loops.programs.holdings import Holdings
+from pyoco_server.loops.programs.dispatcher import Dispatcher, WorkerLost
+from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
@@ -66,7 +66,7 @@ class _Seat:
     def give_back(self) -> None:
         self._workers.credits += 1
 
-    async def start(self, attempt: Attempt) -> None:
+    async def start(self, attempt: ProgramAttempt) -> None:
         self._workers.assigned(attempt)
 
 
@@ -87,32 +87,32 @@ class Workers:
 
     def __init__(self, count: int = 0, execs: str = "*", tally: Tally | None = None) -> None:
         self.credits, self._execs, self.tally = count, execs, tally or Tally()
-        self.started: list[Attempt] = []
-        self.running: dict[str, Attempt] = {}
+        self.started: list[ProgramAttempt] = []
+        self.running: dict[str, ProgramAttempt] = {}
         self.most = 0
         self.is_lost = False
-        self.on_start: Callable[[Attempt], None] = lambda _: None
+        self.on_start: Callable[[ProgramAttempt], None] = lambda _: None
 
     def serves(self, exec_name: str) -> bool:
         return self._execs == "*" or exec_name in self._execs.split(",")
 
-    def seat_for(self, exec_name: str) -> _Seat | None:
+    def reserve_credit(self, exec_name: str) -> _Seat | None:
         if not self.credits or not self.serves(exec_name):
             return None
         self.credits -= 1
         assert self.credits >= 0
         return _Seat(self)
 
-    def assigned(self, attempt: Attempt) -> None:
+    def assigned(self, attempt: ProgramAttempt) -> None:
         if self.is_lost:
-            raise SeatLost("gone")
+            raise WorkerLost("gone")
         self.started.append(attempt)
         self.running[attempt.run.run_id] = attempt
         self.tally.add(attempt.job.client_id, 1)
         self.most = max(self.most, len(self.running))
         self.on_start(attempt)
 
-    def ended(self, attempt: Attempt) -> None:
+    def ended(self, attempt: ProgramAttempt) -> None:
         """Its program is over; nobody has heard of it yet."""
         if self.running.pop(attempt.run.run_id, None) is not None:
             self.tally.add(attempt.job.client_id, -1)
@@ -137,26 +137,26 @@ class Stage:
 
     def __init__(self, backend: Backend, workers: Workers, holder: str = "me") -> None:
         self.backend, self.workers = backend, workers
-        self.cancelled: list[Attempt] = []
-        self.gone: list[Attempt] = []
+        self.cancelled: list[ProgramAttempt] = []
+        self.gone: list[ProgramAttempt] = []
         programs = programs_of(backend)
         # An outage of a moment is as good as one of five seconds.
         self.quorum = Quorum(programs, wall=backend.clock, every_seconds=0.05, lost_seconds=0.3)
         self.clock = Clock()
         hear = self.cancelled.append, self.gone.append
-        self.holdings = Holdings(backend, holder, *hear, quorum=self.quorum, clock=self.clock)
-        self.dispatcher = Dispatcher(backend, holder, workers, self.holdings)
+        self.in_flight = InFlight(backend, holder, *hear, quorum=self.quorum, clock=self.clock)
+        self.dispatcher = Dispatcher(backend, holder, workers, self.in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        await self.holdings.start()
+        await self.in_flight.start()
         await self.dispatcher.start()
 
     async def stop(self) -> None:
         await self.dispatcher.stop()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
-        await self.holdings.stop()
+        await self.in_flight.stop()
 
     def give(self, count: int) -> None:
         self.workers.credits += count
@@ -165,23 +165,25 @@ class Stage:
     def runs_everything(self, seconds: float = 0.0, before_end: Callable[[], Awaitable[object]] | None = None) -> None:
         """From now on every job takes `seconds`, awaits `before_end`, ends, and gives its credit back."""
 
-        def begin(attempt: Attempt) -> None:
+        def begin(attempt: ProgramAttempt) -> None:
             task = asyncio.create_task(self._run(attempt, seconds, before_end))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
         self.workers.on_start = begin
 
-    async def _run(self, attempt: Attempt, seconds: float, before_end: Callable[[], Awaitable[object]] | None) -> None:
+    async def _run(
+        self, attempt: ProgramAttempt, seconds: float, before_end: Callable[[], Awaitable[object]] | None
+    ) -> None:
         await asyncio.sleep(seconds)
         if before_end is not None:
             await before_end()
         await self.finish(attempt)
         self.give(1)
 
-    async def finish(self, attempt: Attempt, report: Report = DONE) -> Settlement:
+    async def finish(self, attempt: ProgramAttempt, report: Report = DONE) -> Settlement:
         self.workers.ended(attempt)
-        return await self.holdings.finish(attempt, report, ())
+        return await self.in_flight.finish(attempt, report, ())
 
 
 @contextlib.asynccontextmanager

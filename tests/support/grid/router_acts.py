@@ -45,6 +45,6 @@ async def granted(router: OpenRouter, **record: Any) -> tuple[str, str, str]:
 
 
 async def grant(router: OpenRouter, client_id: str, **record: Any) -> None:
-    acl, wanted = router.house.programs.acl, AclRecord(**record)
+    acl, wanted = router.context.programs.acl, AclRecord(**record)
     await acl.put("client", client_id, wanted)
     await eventually(lambda: acl.find("client", client_id) == wanted)

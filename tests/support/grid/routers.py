@@ -10,9 +10,9 @@ from typing import Any
 from pyoco_server.client.frames.link import LinkSettings
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.doors.cli.claims import open_port
+from pyoco_server.doors.frames.router.peer import RouterPeer
 from pyoco_server.doors.frames.router.plan import Backend, RouterPlan, read_rule
-from pyoco_server.doors.frames.router.router import Router, RouterHouse
-from pyoco_server.doors.frames.router.side import RouterSide
+from pyoco_server.doors.frames.router.router import Router, RouterContext
 from pyoco_server.doors.frames.server import FrameServer
 from pyoco_server.doors.frames.settings import DoorOptions
 from pyoco_server.frames.addresses import Address
@@ -38,15 +38,15 @@ class OpenRouter:
         return f"127.0.0.1:{self.port}"
 
     @property
-    def house(self) -> RouterHouse:
-        return self.router.house
+    def context(self) -> RouterContext:
+        return self.router.context
 
     @property
-    def sides(self) -> list[RouterSide]:
-        return [session.side for session in self.router.sessions if isinstance(session.side, RouterSide)]
+    def sides(self) -> list[RouterPeer]:
+        return [session.peer for session in self.router.sessions if isinstance(session.peer, RouterPeer)]
 
     async def route(self, job_id: str) -> Route | None:
-        return await self.house.routes.find(job_id)
+        return await self.context.routes.find(job_id)
 
 
 @contextlib.asynccontextmanager

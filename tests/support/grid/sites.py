@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import claim_job, take_slot
 from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.actions.programs.slots import free_slot
@@ -31,7 +31,7 @@ class GridSite:
 
 
 #: How the programs of a site end: a report, and a zip or none. Others are never begun.
-_ENDS: dict[str, Callable[[dict[str, bytes], Attempt], tuple[Report, bytes | None]]] = {
+_ENDS: dict[str, Callable[[dict[str, bytes], ProgramAttempt], tuple[Report, bytes | None]]] = {
     "calcA": lambda files, attempt: (
         replace(DONE, stdout=" ".join(attempt.job.args).encode() + b"\n", stderr=b"noise\n"),
         archive({"result.txt": b"42\n"} | {f"in/{name}": data for name, data in files.items()}),
@@ -75,7 +75,7 @@ async def _serve(
     await link.close()
 
 
-async def _begun(gateway: Gateway) -> AsyncIterator[Attempt]:
+async def _begun(gateway: Gateway) -> AsyncIterator[ProgramAttempt]:
     programs, group = gateway.backend.programs, group_of(gateway)
     assert programs is not None
     for lane in programs.queue.lanes(group):
@@ -85,7 +85,7 @@ async def _begun(gateway: Gateway) -> AsyncIterator[Attempt]:
             slot = await take_slot(gateway.backend, group, lane.client_id, "test")
             assert slot is not None
             attempt = await claim_job(gateway.backend, delivery, slot, worker_id="worker-1", holder="test")
-            if isinstance(attempt, Attempt):
+            if isinstance(attempt, ProgramAttempt):
                 yield attempt
             else:
                 await free_slot(gateway.backend, slot)

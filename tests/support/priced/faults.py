@@ -15,7 +15,7 @@ __all__ = ["AFTER", "BEFORE", "Trouble", "with_trouble"]
 BEFORE = "before"
 AFTER = "after"
 
-_PORTS = ("ledger", "budget", "queue", "results", "inputs", "hints")
+_PORTS = ("ledger", "budget", "queue", "results", "inputs", "idempotency_locks")
 
 
 @dataclass

@@ -286,7 +286,7 @@ async def _open_priced(link: Link, config: NatsBackendConfig, skew: Skew) -> Asy
             queue=queue,
             results=results,
             inputs=inputs,
-            hints=None,
+            idempotency_locks=None,
             new_id=lambda: str(uuid.uuid4()),
             show=lambda _: None,
         )

@@ -40,7 +40,7 @@ from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.budget.sql import SqlBudget
-from pyoco_server.ports.hints.redis import RedisHints
+from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import Balances, Ledger, Lost, Spans
@@ -130,7 +130,7 @@ class Stack:
 
     @property
     def is_split(self) -> bool:
-        return self.priced.hints is not None
+        return self.priced.idempotency_locks is not None
 
     async def credit(self, usd_micros: int, tenant_id: str = ACME) -> None:
         await credit(self.priced, tenant_id, usd_micros, str(uuid.uuid4()))
@@ -331,7 +331,7 @@ class _Ports:
     def __init__(self, config: PricedConfig, ledger: Ledger, link: Link) -> None:
         self._config, self._ledger = config, ledger
         self._budget: SqlBudget | RedisBudget = SqlBudget(ledger)
-        self._hints: RedisHints | None = None
+        self._idempotency_locks: RedisIdempotencyLocks | None = None
         self._queue: JetStreamPackQueue | SqsPackQueue = JetStreamPackQueue(link, config, 1)
         objects = JetStreamObjects(link, config.results_bucket)
         self._results: JetStreamResults | S3Results = JetStreamResults(link, objects, config, 1, b"secret")
@@ -359,7 +359,7 @@ class _Ports:
         redis = RedisLink(server.url)
         opened.push_async_callback(redis.close)
         await redis.start()
-        self._budget, self._hints = RedisBudget(redis), RedisHints(redis)
+        self._budget, self._idempotency_locks = RedisBudget(redis), RedisIdempotencyLocks(redis)
 
     async def start(self, opened: contextlib.AsyncExitStack) -> None:
         for port in (self._queue, self._results, self._inputs):
@@ -374,7 +374,7 @@ class _Ports:
             queue=self._queue,
             results=self._results,
             inputs=self._inputs,
-            hints=self._hints,
+            idempotency_locks=self._idempotency_locks,
             new_id=lambda: str(uuid.uuid4()),
             show=show,
             reached=points,

@@ -40,8 +40,8 @@ async def keep_hidden(priced: Priced, run: PricedRun, lease_token: str, delivery
     once.
     """
     doings = [_tried(run, "queue", priced.queue.extend(delivery))]
-    if priced.hints is not None:
-        doings.append(_tried(run, "hints", priced.hints.extend_lease(run.run_id, lease_token)))
+    if priced.idempotency_locks is not None:
+        doings.append(_tried(run, "idempotency_locks", priced.idempotency_locks.extend_lease(run.run_id, lease_token)))
     await asyncio.gather(*doings)
 
 

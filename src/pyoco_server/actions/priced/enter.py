@@ -9,7 +9,7 @@ from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.hints.port import Hints
+from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks
 from pyoco_server.ports.ledger.port import LedgerTx, Rate
 from pyoco_server.ports.priced import Priced
 
@@ -35,7 +35,7 @@ async def enter(priced: Priced, tenant_id: str, bucket: str) -> Entry:
 
     Raises DependencyUnavailable when the tenant or the balance cannot be read.
     """
-    if priced.hints is None:
+    if priced.idempotency_locks is None:
         return await priced.ledger.transact_softly(lambda tx: _joint(tx, priced, tenant_id, bucket))
     (tenant, now_us), balance = await asyncio.gather(
         priced.ledger.read(lambda tx: (tx.tenants.get(tenant_id), tx.now_us())), priced.budget.balance(tenant_id)
@@ -43,7 +43,7 @@ async def enter(priced: Priced, tenant_id: str, bucket: str) -> Entry:
     limit = _limit(priced, tenant)
     if _is_suspended(tenant):
         return Entry(tenant, balance, _untouched(limit, now_us))
-    return Entry(tenant, balance, await _take(priced.hints, tenant_id, bucket, limit, now_us))
+    return Entry(tenant, balance, await _take(priced.idempotency_locks, tenant_id, bucket, limit, now_us))
 
 
 def _joint(tx: LedgerTx, priced: Priced, tenant_id: str, bucket: str) -> Entry:
@@ -54,9 +54,9 @@ def _joint(tx: LedgerTx, priced: Priced, tenant_id: str, bucket: str) -> Entry:
     return Entry(tenant, balance, tx.rates.take(tenant_id, bucket, limit))
 
 
-async def _take(hints: Hints, tenant_id: str, bucket: str, limit: int, now_us: int) -> Rate:
+async def _take(idempotency_locks: IdempotencyLocks, tenant_id: str, bucket: str, limit: int, now_us: int) -> Rate:
     try:
-        return await hints.take(tenant_id, bucket, limit)
+        return await idempotency_locks.take(tenant_id, bucket, limit)
     except DependencyUnavailable as error:
         log.warning("the rate limit could not be asked; the request passes", tenant_id=tenant_id, error=error)
         return Rate(allowed=True, limit=limit, remaining=limit, reset_at=now_us // SECOND_US)

@@ -334,9 +334,9 @@ def _closing(run: PricedRun, actor: Actor) -> Closing:
 
 async def _forget_key(priced: Priced, claimed: PricedRun, done: PricedRun) -> None:
     """The mapping of a key that may be used again; a hint, so that its failure is only told."""
-    if priced.hints is None or claimed.idempotency_key is None or done.idempotency_key is not None:
+    if priced.idempotency_locks is None or claimed.idempotency_key is None or done.idempotency_key is not None:
         return
     try:
-        await priced.hints.forget(done.tenant_id, claimed.idempotency_key)
+        await priced.idempotency_locks.forget(done.tenant_id, claimed.idempotency_key)
     except DependencyUnavailable as error:
         log.warning("a mapping of a released key stays for a while", **facts.about(done), cause=error)

@@ -15,7 +15,7 @@ from pyoco_server.core.priced.states import Actor
 from pyoco_server.errors import DependencyUnavailable, KeyBusy, OverBudget
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import AlreadyReserved, Insufficient, Reserved
-from pyoco_server.ports.hints.port import Hints, Mapped
+from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks, Mapped
 from pyoco_server.ports.ledger.port import Exists, LedgerTx, Lost
 from pyoco_server.ports.priced import Priced
 
@@ -34,20 +34,20 @@ async def place_split(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
 
     Raises as `submit` does. Whatever is left half-way is the sweeper's or the orphan scan's.
     """
-    assert priced.hints is not None
+    assert priced.idempotency_locks is not None
     lock_token = priced.new_id()
-    is_mine = await _lock(priced.hints, ask, lock_token)
+    is_mine = await _lock(priced.idempotency_locks, ask, lock_token)
     try:
         placed = await _replayed(priced, ask)
         if placed is None:
             if not is_mine:
                 raise KeyBusy
-            await _drop_mapping(priced.hints, ask)
-            placed = await _place(priced, priced.hints, ask)
+            await _drop_mapping(priced.idempotency_locks, ask)
+            placed = await _place(priced, priced.idempotency_locks, ask)
         yield placed
     finally:
         if is_mine:
-            await _unlock(priced.hints, ask, lock_token)
+            await _unlock(priced.idempotency_locks, ask, lock_token)
 
 
 async def _replayed(priced: Priced, ask: NewRun) -> Placed | None:
@@ -70,7 +70,7 @@ async def _answer(priced: Priced, ask: NewRun, row: PricedRun, now_us: int) -> P
     return None
 
 
-async def _place(priced: Priced, hints: Hints, ask: NewRun) -> Placed:
+async def _place(priced: Priced, idempotency_locks: IdempotencyLocks, ask: NewRun) -> Placed:
     """Steps 5 to 8."""
     made, now_us = await priced.ledger.transact(lambda tx: (tx.runs.create(ask), tx.now_us()))
     if isinstance(made, Exists):
@@ -91,7 +91,7 @@ async def _place(priced: Priced, hints: Hints, ask: NewRun) -> Placed:
     log.info("a run is accepted", **facts.step(run, made.version), **facts.money(run))
     priced.show(run)
     await priced.reached("submit.after_mark_reserved")
-    await _remember(hints, ask, run)
+    await _remember(idempotency_locks, ask, run)
     balance = answer.balance_usd_micros if isinstance(answer, Reserved) else await priced.budget.balance(ask.tenant_id)
     return Placed(run, balance)
 
@@ -126,33 +126,33 @@ async def _give_back(priced: Priced, run: PricedRun) -> None:
         log.warning("a reservation of a run that was given up stays for a while", **facts.about(run), cause=error)
 
 
-async def _drop_mapping(hints: Hints, ask: NewRun) -> None:
+async def _drop_mapping(idempotency_locks: IdempotencyLocks, ask: NewRun) -> None:
     """A mapping without a row (PRICED-93)."""
     try:
-        if await hints.mapped(ask.tenant_id, ask.idempotency_key) is not None:
-            await hints.forget(ask.tenant_id, ask.idempotency_key)
+        if await idempotency_locks.mapped(ask.tenant_id, ask.idempotency_key) is not None:
+            await idempotency_locks.forget(ask.tenant_id, ask.idempotency_key)
     except DependencyUnavailable as error:
         log.warning("the mapping of a key could not be looked at", tenant_id=ask.tenant_id, cause=error)
 
 
-async def _remember(hints: Hints, ask: NewRun, run: PricedRun) -> None:
+async def _remember(idempotency_locks: IdempotencyLocks, ask: NewRun, run: PricedRun) -> None:
     try:
         mapped = Mapped(run.run_id, run.payload_hash)
-        await hints.remember(ask.tenant_id, ask.idempotency_key, mapped, run.created_at)
+        await idempotency_locks.remember(ask.tenant_id, ask.idempotency_key, mapped, run.created_at)
     except DependencyUnavailable as error:
         log.warning("the mapping of a key could not be written", **facts.about(run), cause=error)
 
 
-async def _lock(hints: Hints, ask: NewRun, lock_token: str) -> bool:
+async def _lock(idempotency_locks: IdempotencyLocks, ask: NewRun, lock_token: str) -> bool:
     try:
-        return await hints.lock(ask.tenant_id, ask.idempotency_key, lock_token)
+        return await idempotency_locks.lock(ask.tenant_id, ask.idempotency_key, lock_token)
     except DependencyUnavailable:
-        await _unlock(hints, ask, lock_token)  # perhaps we have it
+        await _unlock(idempotency_locks, ask, lock_token)  # perhaps we have it
         raise
 
 
-async def _unlock(hints: Hints, ask: NewRun, lock_token: str) -> None:
+async def _unlock(idempotency_locks: IdempotencyLocks, ask: NewRun, lock_token: str) -> None:
     try:
-        await hints.unlock(ask.tenant_id, ask.idempotency_key, lock_token)
+        await idempotency_locks.unlock(ask.tenant_id, ask.idempotency_key, lock_token)
     except DependencyUnavailable as error:  # it ends by itself
         log.warning("the lock on a key could not be released", tenant_id=ask.tenant_id, cause=error)

@@ -115,10 +115,10 @@ async def _found_started(priced: Priced, run_id: str, lease_token: str) -> Start
 
 async def _hint(priced: Priced, run: PricedRun, lease_token: str) -> None:
     """PRICED-113: advisory; it never decides."""
-    if priced.hints is None:
+    if priced.idempotency_locks is None:
         return
     try:
         async with asyncio.timeout(_HINT_SECONDS):  # the run's lease is already running
-            await priced.hints.lease(run.run_id, lease_token)
+            await priced.idempotency_locks.lease(run.run_id, lease_token)
     except (DependencyUnavailable, TimeoutError) as error:
         log.warning("a lease could not be shown in Redis", **facts.about(run), cause=error)

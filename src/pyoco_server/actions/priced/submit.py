@@ -55,7 +55,7 @@ async def submit(priced: Priced, ask: NewRun) -> Accepted:
     if is_below_price(priced, ask):
         placed = await accepted_before(priced, ask)
         return Accepted(placed.run, placed.balance_usd_micros, placed.is_replayed)
-    placing = place_joint if priced.hints is None else place_split
+    placing = place_joint if priced.idempotency_locks is None else place_split
     async with placing(priced, ask) as placed:
         run = placed.run if placed.is_replayed else await _queue(priced, placed.run)
         return Accepted(run, placed.balance_usd_micros, placed.is_replayed)

@@ -11,11 +11,11 @@ from pyoco_server.core.run import Run
 from pyoco_server.ports.queue.port import Delivery
 from pyoco_server.ports.slots.port import Slot
 
-__all__ = ["Attempt", "Standing"]
+__all__ = ["ProgramAttempt", "Standing"]
 
 
 @dataclass
-class Attempt:
+class ProgramAttempt:
     """An attempt that is ours, as we last wrote it. Who writes holds the lock, so that our own writes do not race.
 
     Who ends it or puts it back holds `ending` before that: what it left has to be stored first, which may take longer

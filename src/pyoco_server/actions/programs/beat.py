@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.programs.attempt import Attempt, Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot, take_slot
 from pyoco_server.core.programs import moves
@@ -17,7 +17,7 @@ __all__ = ["beat", "refresh"]
 _ROUNDS_MAX = 20
 
 
-async def beat(backend: Backend, attempt: Attempt) -> Standing:
+async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
     """Renew the lease: one write (GRID-56). A conflict is how a cancel is heard: a read, and the write again.
 
     GONE closes the attempt. An attempt without a slot, as one that was taken over while its client was at its cap, gets
@@ -39,7 +39,7 @@ async def beat(backend: Backend, attempt: Attempt) -> Standing:
         raise Unavailable(f"run {attempt.run.run_id} changes too fast for a heartbeat")
 
 
-async def refresh(backend: Backend, attempt: Attempt) -> bool:
+async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
     """Read again after a lost write. False: another's token, another holder, or ended. Needs the lock."""
     try:
         found = await backend.runs.find(attempt.run.run_id)
@@ -53,7 +53,7 @@ async def refresh(backend: Backend, attempt: Attempt) -> bool:
     return True
 
 
-async def _seek_slot(backend: Backend, attempt: Attempt) -> None:
+async def _seek_slot(backend: Backend, attempt: ProgramAttempt) -> None:
     if attempt.slot is not None:
         return
     program = program_of(attempt.run)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.actions.programs.settle import settle, write_end
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotOfThisKind, RunNotFound, SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.runs.port import Lost, Stored
+from pyoco_server.ports.wakeups.port import Wakeup
 
 __all__ = ["ask_job", "cancel_job"]
 
@@ -45,11 +45,11 @@ async def ask_job(backend: Backend, found: Stored, by: str | None, reason: str |
         ended = await write_end(backend, moves.cancel(run, now, reason, by), found.revision)
         if isinstance(ended, Stored):
             await programs.reached("cancel.recorded")
-            await settle(backend, ended, None)
+            await complete_end(backend, ended, None)
         return ended
     marked = await _mark(backend, found, by, reason)
     if isinstance(marked, Stored):
-        await programs.hints.tell(program_of(run).group, Hint.CANCEL, run.run_id)
+        await programs.wakeups.tell(program_of(run).group, Wakeup.CANCEL, run.run_id)
     return marked
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
+from pyoco_server.actions.programs.complete_end import complete_end, complete_found_end, write_end
 from pyoco_server.actions.programs.history import event_of, requeue_event
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.actions.programs.settle import settle, settle_found, write_end
 from pyoco_server.actions.programs.slots import free_slot, free_slot_of, take_slot
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import DeadReason
@@ -23,10 +23,10 @@ from pyoco_server.errors import Corrupt, InvalidJob, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS, EventName
-from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import LOST, Lost, Stored
 from pyoco_server.ports.slots.port import Slot
+from pyoco_server.ports.wakeups.port import Wakeup
 
 __all__ = ["Passed", "claim_job", "free_slot", "release", "take_slot"]
 
@@ -64,7 +64,7 @@ class _Claim:
 
 async def claim_job(
     backend: Backend, delivery: Delivery, slot: Slot, *, worker_id: str, holder: str
-) -> Attempt | Passed:
+) -> ProgramAttempt | Passed:
     """Take the job by compare-and-set, attempt + 1, then write its name into the slot (GRID-53). Every older attempt is
     fenced from the first write on; nothing may be started before the second.
 
@@ -102,7 +102,7 @@ def _read(delivery: Delivery) -> ProgramJob:
     return job
 
 
-async def _claim_once(claim: _Claim) -> Attempt | Passed | Lost:  # noqa: PLR0911 - one step, one way out
+async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa: PLR0911 - one step, one way out
     """Steps 2 to 9, in their order: each looks at what the record says now."""
     backend, delivery, job = claim.backend, claim.delivery, claim.job
     try:
@@ -131,7 +131,7 @@ async def _claim_once(claim: _Claim) -> Attempt | Passed | Lost:  # noqa: PLR091
     return await _attempt(claim, found, now, was_lost=is_under_way)
 
 
-async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) -> Attempt | Passed | Lost:
+async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) -> ProgramAttempt | Passed | Lost:
     """Steps 6 to 9: nobody is at it any more, and nobody wants it stopped."""
     backend, run = claim.backend, found.run
     program = program_of(run)
@@ -145,13 +145,13 @@ async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) 
     return await _name_slot(claim, run, written) if isinstance(written, Stored) else LOST
 
 
-async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Attempt | Passed:
+async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> ProgramAttempt | Passed:
     """Step 10. From here on the attempt is ours, and given back if it cannot be begun. `before`: what it was claimed
     over, as far as that is known."""
     backend, programs = claim.backend, programs_of(claim.backend)
     await programs.reached("claim.recorded")
     now = backend.clock()
-    attempt = Attempt(written.run, written.revision, claim.token, claim.job, claim.delivery, claim.slot)
+    attempt = ProgramAttempt(written.run, written.revision, claim.token, claim.job, claim.delivery, claim.slot)
     lost = before if before is not None and before.status is RunState.RUNNING else None
     if lost is not None:  # GRID-174: whoever held it cannot tell any more
         # It may not have told of its start, and wake up to do so: told twice within the window, it is one, and this is
@@ -182,12 +182,12 @@ async def _end(claim: _Claim, found: Stored, ended: Run) -> Passed | Lost:
         return written
     await programs_of(claim.backend).reached("finish.recorded")
     await free_slot_of(claim.backend, found.run)
-    await settle(claim.backend, written, claim.delivery)
+    await complete_end(claim.backend, written, claim.delivery)
     return Passed(f"it has ended: {ended.status}")
 
 
 async def _settled(claim: _Claim, found: Stored) -> Passed:
-    await settle_found(claim.backend, found, claim.delivery)
+    await complete_found_end(claim.backend, found, claim.delivery)
     return Passed("it had ended before")
 
 
@@ -220,7 +220,7 @@ def _attempts_max(claim: _Claim) -> int:
     return claim.job.max_attempts or programs_of(claim.backend).config.exec_max_attempts
 
 
-async def release(backend: Backend, attempt: Attempt, delay_seconds: float = 0.0) -> None:
+async def release(backend: Backend, attempt: ProgramAttempt, delay_seconds: float = 0.0) -> None:
     """GRID-41: claimed, never handed over, so it was no attempt: one write, then the delivery goes back at once. A run
     that somebody wants stopped ends instead. Closes the attempt; frees no slot.
 
@@ -238,13 +238,13 @@ async def release(backend: Backend, attempt: Attempt, delay_seconds: float = 0.0
             )
 
 
-async def _release(backend: Backend, attempt: Attempt, delay_seconds: float) -> None:
+async def _release(backend: Backend, attempt: ProgramAttempt, delay_seconds: float) -> None:
     run, revision = attempt.run, attempt.revision
     for _ in range(_ROUNDS_MAX):
         if moves.is_cancel_asked(run):
             ended = await write_end(backend, moves.cancel(run, backend.clock()), revision)
             if isinstance(ended, Stored):
-                await settle(backend, ended, attempt.delivery)
+                await complete_end(backend, ended, attempt.delivery)
                 return
         else:
             written = await backend.runs.replace(moves.release(run, backend.clock()), revision)
@@ -252,8 +252,8 @@ async def _release(backend: Backend, attempt: Attempt, delay_seconds: float) -> 
                 if attempt.delivery is not None:
                     await attempt.delivery.answer(Reply.LATER, delay_seconds)
                 group = attempt.job.group
-                await programs_of(backend).hints.tell(
-                    group, Hint.NEW, f"{attempt.job.exec_name}.{attempt.job.client_id}"
+                await programs_of(backend).wakeups.tell(
+                    group, Wakeup.NEW, f"{attempt.job.exec_name}.{attempt.job.client_id}"
                 )
                 return
         found = await backend.runs.find(run.run_id)

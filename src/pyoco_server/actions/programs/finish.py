@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
+from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.history import event_of
 from pyoco_server.actions.programs.put_back import Why, put_back_held
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.actions.programs.settle import settle, write_end
 from pyoco_server.actions.programs.slots import free_slot_of
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.moves import program_of
@@ -59,7 +59,7 @@ class Settlement(Enum):
 
 async def finish_job(
     backend: Backend,
-    attempt: Attempt,
+    attempt: ProgramAttempt,
     report: Report,
     outputs: Sequence[Output],
     on_closed: Callable[[], None] = lambda: None,
@@ -93,7 +93,7 @@ async def finish_job(
         attempt.run, attempt.revision = stored.run, stored.revision  # whoever asked need not read it
     on_closed()
     if stored is not None:
-        await settle(backend, stored, attempt.delivery)
+        await complete_end(backend, stored, attempt.delivery)
     return settlement
 
 
@@ -110,7 +110,7 @@ async def finish_reported(
     if not isinstance(found, Stored) or not found.run.is_exec:
         log.warning("a result came for a job that is not known", run_id=run_id, worker_id=worker_id)
         return Settlement.STALE
-    attempt = Attempt(found.run, found.revision, token, moves.addressed(found.run), None, None)
+    attempt = ProgramAttempt(found.run, found.revision, token, moves.addressed(found.run), None, None)
     if found.run.attempt_id != token:
         await _drop(backend, found.run, worker_id)
         return Settlement.STALE
@@ -122,13 +122,13 @@ async def finish_reported(
         attempt.closed = True
     await free_slot_of(backend, found.run)
     if stored is not None:
-        await settle(backend, stored, None)
+        await complete_end(backend, stored, None)
     return settlement
 
 
 async def _finish(
     backend: Backend,
-    attempt: Attempt,
+    attempt: ProgramAttempt,
     report: Report,
     outputs: Sequence[Output],
     artifacts: list[Artifact] | None = None,
@@ -172,14 +172,14 @@ async def _finish(
     return Settlement.STALE, None
 
 
-async def _no_result(backend: Backend, attempt: Attempt, report: Report) -> Settlement:
+async def _no_result(backend: Backend, attempt: ProgramAttempt, report: Report) -> Settlement:
     """GRID-79. One that was put back already waits for its next attempt: nothing has to be done."""
     if attempt.run.status is RunState.PENDING or await put_back_held(backend, attempt, Why.WORKER_ERROR, report.error):
         return Settlement.PUT_BACK
     return Settlement.STALE
 
 
-async def _reread(backend: Backend, attempt: Attempt) -> bool:
+async def _reread(backend: Backend, attempt: ProgramAttempt) -> bool:
     """Whether the record still takes this attempt's word, whoever answers for it by now."""
     try:
         found = await backend.runs.find(attempt.run.run_id)
@@ -191,7 +191,7 @@ async def _reread(backend: Backend, attempt: Attempt) -> bool:
     return True
 
 
-async def _own_end(backend: Backend, attempt: Attempt, ended: Run) -> Stored | None:
+async def _own_end(backend: Backend, attempt: ProgramAttempt, ended: Run) -> Stored | None:
     """GRID-11: the record, if it is what we were about to write: an earlier try of ours had worked."""
     try:
         found = await backend.runs.find(attempt.run.run_id)

@@ -13,8 +13,8 @@ from pyoco_server.core.programs.percentile import p95
 from pyoco_server.core.programs.record import TAG
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.dead_letters.port import DeadLetterFilter
 from pyoco_server.ports.index.port import OTHER, Index, ProgramTotals
-from pyoco_server.ports.letters.port import LetterFilter
 from pyoco_server.ports.program_events.port import EventName
 from pyoco_server.ports.programs import Programs
 
@@ -122,9 +122,9 @@ async def measure_programs(
 async def _no_jobs(backend: GatewayBackend) -> Triples:
     """Messages of the queue that were no job have a letter and no record: so the letters that are there are counted,
     1,000 at most. Where they came from is in their subject."""
-    wanted = LetterFilter(reason=DeadReason.INVALID_JOB, tag=TAG)
+    wanted = DeadLetterFilter(reason=DeadReason.INVALID_JOB, tag=TAG)
     found: Counter[tuple[str, str, str]] = Counter()
-    for each in (await backend.letter_index.page(wanted, _LETTERS_MAX)).items:
+    for each in (await backend.dead_letter_index.page(wanted, _LETTERS_MAX)).items:
         tokens = (each.letter.subject or "").split(".")
         if each.letter.is_exec and each.letter.group is None:
             group, exec_name = (tokens[-4], tokens[-3]) if len(tokens) > 4 else (OTHER, OTHER)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.beat import refresh
+from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.history import requeue_event
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.actions.programs.settle import settle, write_end
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why, is_lost, retry_delay_seconds, spent
 from pyoco_server.core.programs.moves import program_of
@@ -14,9 +14,9 @@ from pyoco_server.core.run import Run
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.program_hints.port import Hint
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.wakeups.port import Wakeup
 
 __all__ = ["Why", "put_back", "put_back_held"]
 
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 _ROUNDS_MAX = 20
 
 
-async def put_back(backend: Backend, attempt: Attempt, why: Why) -> bool:
+async def put_back(backend: Backend, attempt: ProgramAttempt, why: Why) -> bool:
     """PENDING again, for a later attempt (GRID-79, GRID-81); or the end, when somebody wants it stopped or its budget
     is spent (GRID-80). One write, an event, an answer. Closes the attempt; frees no slot.
 
@@ -36,7 +36,7 @@ async def put_back(backend: Backend, attempt: Attempt, why: Why) -> bool:
         return await put_back_held(backend, attempt, why)
 
 
-async def put_back_held(backend: Backend, attempt: Attempt, why: Why, said: str | None = None) -> bool:
+async def put_back_held(backend: Backend, attempt: ProgramAttempt, why: Why, said: str | None = None) -> bool:
     """The same for who holds the lock; `said`: what the worker could not do. False: it was another's, and nothing was
     done."""
     if attempt.closed:
@@ -73,11 +73,11 @@ def _next(backend: Backend, run: Run, why: Why, said: str | None) -> Run:
     return waiting if code is None else moves.exhaust(run, code, program_of(waiting).lost, now, said)
 
 
-async def _tell(backend: Backend, attempt: Attempt, written: Stored, why: Why) -> None:
+async def _tell(backend: Backend, attempt: ProgramAttempt, written: Stored, why: Why) -> None:
     programs, run = programs_of(backend), written.run
     if run.is_terminal:
         await programs.reached("finish.recorded")
-        await settle(backend, written, attempt.delivery)
+        await complete_end(backend, written, attempt.delivery)
         return
     await programs.reached("put_back.recorded")
     await programs.events.tell(requeue_event(attempt.run, why, run.updated_at))
@@ -85,7 +85,7 @@ async def _tell(backend: Backend, attempt: Attempt, written: Stored, why: Why) -
     if attempt.delivery is not None:
         delay = max(0.0, (program_of(run).not_before or 0.0) - backend.clock())
         await attempt.delivery.answer(Reply.LATER, delay)
-    await programs.hints.tell(program_of(run).group, Hint.DONE, run.run_id)
+    await programs.wakeups.tell(program_of(run).group, Wakeup.DONE, run.run_id)
     await programs.reached("put_back.answered")
     log.info(
         "put back", run_id=run.run_id, attempt=run.attempt, why=why, worker_id=attempt.run.worker_id, error=run.error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.history import event_of
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import find_slot_of, free_slot, take_slot, with_holder
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 _ROUNDS_MAX = 20
 
 
-async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str, holder: str) -> Attempt | None:
+async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str, holder: str) -> ProgramAttempt | None:
     """Answer for it from here on (GRID-110): the same attempt, the same token. None: superseded by a newer attempt, or
     ended; its program must be stopped. A read and two writes.
 
@@ -50,7 +50,7 @@ async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str,
     raise Unavailable(f"run {run_id} changes too fast to be taken over")
 
 
-async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: str) -> Attempt | None:
+async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: str) -> ProgramAttempt | None:
     """None: somebody was faster, and nothing changed."""
     run = found.run
     program = program_of(run)
@@ -68,7 +68,7 @@ async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: st
         slot = await _keep(backend, written.run, slot, holder)
     await programs_of(backend).events.tell(event_of(written.run, EventName.REATTACH, backend.clock()))
     log.info("took over an attempt", run_id=run.run_id, attempt=run.attempt, worker_id=worker_id, was=program.holder)
-    return Attempt(written.run, written.revision, run.attempt_id or "", _job_of(run), None, slot)
+    return ProgramAttempt(written.run, written.revision, run.attempt_id or "", _job_of(run), None, slot)
 
 
 async def _keep(backend: Backend, run: Run, slot: Slot, holder: str) -> Slot | None:

@@ -20,7 +20,7 @@ from pyoco_server.core.programs.names import requeued_job_id
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import ArtifactExpired, Corrupt, InvalidJob, NotRepeatable, ObjectNotFound, Problem
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.letters.port import StoredLetter
+from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["can_requeue", "requeue", "rerun_job"]
@@ -36,7 +36,7 @@ class _Staged(Content):
         return self._staged.read(name)
 
 
-async def requeue(backend: Backend, caller: Caller, found: StoredLetter) -> Submitted:
+async def requeue(backend: Backend, caller: Caller, found: StoredDeadLetter) -> Submitted:
     """GRID-88: a new job with the same content, which belongs to the caller and names the old run in `retry_of`. Its id
     is made from the letter's, so asking twice leads to the same one. The old run stays as it is, and the letter too.
 

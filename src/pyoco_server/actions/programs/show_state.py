@@ -89,7 +89,7 @@ async def _group(
     for state in (RunState.RUNNING, RunState.CANCELLING):
         inflight += (await backend.index.page(replace(jobs, status=state.value), INFLIGHT_MAX)).items
     ended = await backend.index.group_seconds(tenant, group, _SAMPLE)
-    letters, last_letter = await backend.letter_index.of_group(tenant, group)
+    letters, last_letter = await backend.dead_letter_index.of_group(tenant, group)
     caps = {client: cap.cap for client, cap in programs.slots.caps(group).items()}
     held = {client: len(slots) for client, slots in programs.slots.all_held(group).items()}
     if not sees_all:

@@ -12,8 +12,8 @@ from pyoco_server.core.programs.line import program_line
 from pyoco_server.core.run import Run
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.ports.backend import Backend, OperatorBackend
+from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 from pyoco_server.ports.index.port import ProgramCounts, Summary
-from pyoco_server.ports.letters.port import StoredLetter
 from pyoco_server.ports.program_queue.port import ProgramQueue
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.runs.port import Stored
@@ -58,11 +58,11 @@ async def _queued(queue: ProgramQueue) -> Counter[tuple[str, str]]:
             return found
 
 
-async def exec_letters(backend: OperatorBackend) -> list[StoredLetter]:
+async def exec_letters(backend: OperatorBackend) -> list[StoredDeadLetter]:
     """Every dead letter of a program, the oldest first. O(letters). Raises Unavailable."""
-    found: dict[int, StoredLetter] = {}
+    found: dict[int, StoredDeadLetter] = {}
     try:
-        async with asyncio.timeout(_LETTERS_SECONDS), aclosing(backend.letters.changes()) as changes:
+        async with asyncio.timeout(_LETTERS_SECONDS), aclosing(backend.dead_letters.changes()) as changes:
             async for change in changes:
                 found |= {each.letter_id: each for each in change.items if each.letter.is_exec}
                 found = {key: each for key, each in found.items() if key not in change.gone and key >= change.first_id}
@@ -78,7 +78,7 @@ async def _group(
     programs: Programs,
     group: str,
     queued: Counter[tuple[str, str]],
-    letters: list[StoredLetter],
+    letters: list[StoredDeadLetter],
 ) -> GroupState:
     held = programs.slots.all_held(group)
     inflight = await _inflight(backend, [slot.run_id for slots in held.values() for slot in slots if slot.run_id])

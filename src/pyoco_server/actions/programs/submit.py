@@ -17,9 +17,9 @@ from pyoco_server.errors import InvalidJob, QueueFull, SnapshotTooLargeError, Un
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import EventName
-from pyoco_server.ports.program_hints.port import Hint
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.runs.port import Lost, Stored
+from pyoco_server.ports.wakeups.port import Wakeup
 
 __all__ = ["Content", "Inline", "Submitted", "enqueue", "submit_job"]
 
@@ -171,7 +171,7 @@ async def enqueue(backend: Backend, run: Run, job: ProgramJob) -> None:
     programs = programs_of(backend)
     await programs.events.record(event_of(run, EventName.ENQUEUE, job.submitted_at, attempt=0))
     await programs.reached("submit.told")
-    await programs.queue.add_lane(Lane(job.group, job.exec_name, job.client_id))
+    await programs.queue.add_lane(ClientQueue(job.group, job.exec_name, job.client_id))
     await programs.queue.put(job)
     await programs.reached("submit.queued")
-    await programs.hints.tell(job.group, Hint.NEW, f"{job.exec_name}.{job.client_id}")
+    await programs.wakeups.tell(job.group, Wakeup.NEW, f"{job.exec_name}.{job.client_id}")

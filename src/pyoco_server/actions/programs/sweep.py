@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pyoco_server.actions.programs.complete_end import complete_end, complete_found_end, write_end
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.actions.programs.settle import settle, settle_found, write_end
 from pyoco_server.actions.programs.submit import enqueue
 from pyoco_server.core.programs.message import read_job
 from pyoco_server.core.programs.moves import addressed, fail_invalid, program_of
@@ -43,7 +43,7 @@ def _lacks_letter(found: Stored) -> bool:
 
 async def _settle(backend: Backend, found: Stored) -> bool:
     log.warning("the message of a job that has ended was left behind; it is removed", run_id=found.run.run_id)
-    return await settle_found(backend, found, None)
+    return await complete_found_end(backend, found, None)
 
 
 async def _put(backend: Backend, found: Stored) -> bool:
@@ -52,7 +52,7 @@ async def _put(backend: Backend, found: Stored) -> bool:
         job = read_job(program_of(run).job or {})
     except InvalidJob as error:  # nobody could run it, and it would wait for ever
         ended = await write_end(backend, fail_invalid(run, str(error), backend.clock()), found.revision)
-        return isinstance(ended, Stored) and await settle(backend, ended, None)
+        return isinstance(ended, Stored) and await complete_end(backend, ended, None)
     log.warning("a job was missing in its queue; it is put again", run_id=run.run_id, attempt=run.attempt)
     await enqueue(backend, run, job)
     return True

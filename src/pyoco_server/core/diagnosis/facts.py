@@ -21,7 +21,6 @@ __all__ = [
     "Found",
     "Gateway",
     "Keeper",
-    "Lane",
     "Machine",
     "Missing",
     "Monitor",
@@ -33,6 +32,7 @@ __all__ = [
     "Queue",
     "Server",
     "Stream",
+    "TagQueue",
     "Trouble",
     "Unknown",
     "Unreachable",
@@ -151,7 +151,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
+class TagQueue:
     """The consumer through which the workers of one tag get their jobs."""
 
     tag: str
@@ -174,7 +174,7 @@ class Lane:
 class Queue:
     """The stream of jobs, by tag."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[TagQueue, ...]
     #: Jobs by tag, in hand or waiting, whether anybody ever served the tag or not.
     jobs: Mapping[str, int]
     #: When the oldest of them was stored, as far as it was looked at.

@@ -53,7 +53,7 @@ class Turn(Generic[T]):
 
     exec_name: str
     client_id: str
-    seat: T
+    credit: T
     #: Which program had the turn before.
     before: str
 
@@ -86,17 +86,17 @@ class Rounds:
         clients = self._clients.get(exec_name)
         return clients is not None and client_id in clients
 
-    def pick(self, seat_for: Callable[[str], T | None]) -> Turn[T] | None:
+    def pick(self, reserve_credit: Callable[[str], T | None]) -> Turn[T] | None:
         """The next program that has a seat, and its next client; the pointers move on. None: nobody has one, or no
         lane is left. O(programs)."""
         before = self._execs.last
         for exec_name in self._execs:
-            seat = seat_for(exec_name)
-            if seat is not None:
+            credit = reserve_credit(exec_name)
+            if credit is not None:
                 clients = self._clients[exec_name]
                 clients.last = next(iter(clients))
                 self._execs.last = exec_name
-                return Turn(exec_name, clients.last, seat, before)
+                return Turn(exec_name, clients.last, credit, before)
         return None
 
     def undo(self, turn: Turn[T]) -> None:

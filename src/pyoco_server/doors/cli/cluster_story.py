@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from pyoco_server.client.aio import AsyncPyocoHttpClient
 from pyoco_server.config import NatsBackendConfig, grid_from_env
-from pyoco_server.core.copies import Copies
+from pyoco_server.core.replicas import StreamReplicas
 from pyoco_server.doors.cli.cluster_plan import COPIES
 from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.errors import Unavailable
-from pyoco_server.ports.copies.port import StreamCopies
-from pyoco_server.wiring import open_copies
+from pyoco_server.ports.replicas.port import Replicas
+from pyoco_server.wiring import open_replicas
 
 __all__ = ["Stage", "tell_story"]
 
@@ -61,8 +61,8 @@ async def tell_story(stage: Stage) -> int:
         AsyncPyocoHttpClient(address, retries=1_000, retry_seconds=_RETRY_SECONDS) for address in stage.addresses
     )
     config = NatsBackendConfig.from_env(nats_url=stage.nats_url)
-    async with first, second, open_copies(config, grid=grid_from_env()) as copies:
-        await _until(copies, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies of everything")
+    async with first, second, open_replicas(config, grid=grid_from_env()) as replicas:
+        await _until(replicas, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies of everything")
         made = _Submissions()
         mark = f"{time.time():.0f}"
         say(f"{_FIRST_RUNS} runs and {_PROGRAMS} programs through {stage.addresses[0]}")
@@ -71,7 +71,7 @@ async def tell_story(stage: Stage) -> int:
         programs = [(await first.submit_job("calcA", ["one"]))["run_id"] for _ in range(_PROGRAMS)]
         is_good = await _all_end(second, [*made.run_ids.values(), *programs], say)
         later = _Submissions()
-        await _kill_and_go_on(stage, copies, second, later, mark)
+        await _kill_and_go_on(stage, replicas, second, later, mark)
         is_good &= await _all_end(first, list(later.run_ids.values()), say)
         is_good &= await _are_once(second, made.run_ids | later.run_ids, say)
     say("all runs were completed, each once" if is_good else "NOT all runs were completed once; see above")
@@ -79,21 +79,21 @@ async def tell_story(stage: Stage) -> int:
 
 
 async def _kill_and_go_on(
-    stage: Stage, copies: StreamCopies, client: AsyncPyocoHttpClient, made: _Submissions, mark: str
+    stage: Stage, replicas: Replicas, client: AsyncPyocoHttpClient, made: _Submissions, mark: str
 ) -> None:
     say, work = stage.say, stage.config.work_stream
-    leader = (await _until(copies, lambda all_: all_[0].leader != "", "a leader of the queue", [work]))[0].leader
+    leader = (await _until(replicas, lambda all_: all_[0].leader != "", "a leader of the queue", [work]))[0].leader
     pid = stage.supervisor.pids()[leader]
     say(f"kill -9 {pid}: {leader}, which leads the queue; and on through {stage.addresses[1]}")
     killed_at = time.monotonic()
     async with stage.supervisor.away(leader), _submitting(client, made, f"demo-{mark}-later"):
-        found = await _until(copies, lambda all_: all_[0].leader not in ("", leader), "another leader", [work])
+        found = await _until(replicas, lambda all_: all_[0].leader not in ("", leader), "another leader", [work])
         say(f"  {found[0].leader} leads the queue after {time.monotonic() - killed_at:.1f} s")
         await _reached(made, _LATER_RUNS)
         count, longest = len(made.run_ids), made.longest_seconds
         say(f"  {count} runs accepted without {leader}; the longest answer took {longest:.1f} s")
         back_at = time.monotonic()
-    await _until(copies, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies again")
+    await _until(replicas, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies again")
     say(f"  {leader} is back and has caught up after {time.monotonic() - back_at:.1f} s")
 
 
@@ -143,15 +143,15 @@ async def _are_once(client: AsyncPyocoHttpClient, run_ids: dict[str, str], say: 
     return is_once
 
 
-async def _look(copies: StreamCopies, names: Sequence[str] | None = None) -> list[Copies]:
+async def _look(replicas: Replicas, names: Sequence[str] | None = None) -> list[StreamReplicas]:
     """Of the streams that exist. Raises Unavailable."""
-    found = await asyncio.gather(*(copies.look(name) for name in names or copies.names))
+    found = await asyncio.gather(*(replicas.look(name) for name in names or replicas.names))
     return [each for each in found if each is not None]
 
 
 async def _until(
-    copies: StreamCopies, is_so: Callable[[list[Copies]], bool], what: str, names: Sequence[str] | None = None
-) -> list[Copies]:
+    replicas: Replicas, is_so: Callable[[list[StreamReplicas]], bool], what: str, names: Sequence[str] | None = None
+) -> list[StreamReplicas]:
     """The copies that meet the condition. Raises Unavailable if there are none in time.
 
     An error is not final: the connection may be to the killed node, and no other node answers during an election.
@@ -160,7 +160,7 @@ async def _until(
     while True:
         last: Unavailable | None = None
         try:
-            found = await _look(copies, names)
+            found = await _look(replicas, names)
             if found and is_so(found):
                 return found
         except Unavailable as error:

@@ -11,7 +11,7 @@ from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyoco_server.actions.priced.letters import PackLetter
+    from pyoco_server.actions.priced.dead_letters import PackDeadLetter
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.ports.pack_queue.port import PackQueue
 
@@ -39,10 +39,10 @@ def letters(config: Config, limit: int) -> None:
 
     SQS does not show the same letter again for some minutes.
     """
-    from pyoco_server.actions.priced.letters import list_pack_letters  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
 
-    print_json([_shown(each) for each in _with_queue(config(), lambda queue: list_pack_letters(queue, limit))])
+    print_json([_shown(each) for each in _with_queue(config(), lambda queue: list_pack_dead_letters(queue, limit))])
 
 
 @packs.command(
@@ -57,22 +57,22 @@ pyoco-server-admin packs redrive --all""",
 @click.pass_obj
 def redrive(config: Config, run_ids: tuple[str, ...], everything: bool, limit: int) -> None:
     """Send dead letters to the workers again. A run that was started or refunded meanwhile is not started again."""
-    from pyoco_server.actions.priced.letters import list_pack_letters, redrive_pack_letters  # noqa: PLC0415
+    from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters, redrive_pack_dead_letters  # noqa: PLC0415
     from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
 
     if everything == bool(run_ids):
         raise UsageError("say either --run-id or --all")
 
     async def work(queue: PackQueue) -> tuple[int, int]:
-        found = await list_pack_letters(queue, limit)
+        found = await list_pack_dead_letters(queue, limit)
         wanted = [each for each in found if each.message is not None and (everything or each.message.run_id in run_ids)]
-        return len(found), await redrive_pack_letters(queue, wanted)
+        return len(found), await redrive_pack_dead_letters(queue, wanted)
 
     seen, sent = _with_queue(config(), work)
     print_json({"seen": seen, "sent": sent})
 
 
-def _shown(letter: PackLetter) -> dict[str, object]:
+def _shown(letter: PackDeadLetter) -> dict[str, object]:
     message = letter.message
     if message is None:
         return {"run_id": None, "readable": False, "bytes": len(letter.delivery.body)}

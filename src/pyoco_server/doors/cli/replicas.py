@@ -16,9 +16,9 @@ from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyoco_server.actions.change_copies import Changed, Planned
+    from pyoco_server.actions.change_replicas import Changed, Planned
     from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
-    from pyoco_server.core.copies import Copies
+    from pyoco_server.core.replicas import StreamReplicas
 
 __all__ = ["replicas"]
 
@@ -80,21 +80,21 @@ def _settings(count: int) -> tuple[PricedConfig | None, GridConfig]:
 
 
 async def _plan(config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, count: int) -> Planned:
-    from pyoco_server.actions.change_copies import plan_copies  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring import open_copies  # noqa: PLC0415
+    from pyoco_server.actions.change_replicas import plan_replicas  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring import open_replicas  # noqa: PLC0415
 
-    async with open_copies(config, priced, grid) as copies:
-        return await plan_copies(copies, count)
+    async with open_replicas(config, priced, grid) as replicas:
+        return await plan_replicas(replicas, count)
 
 
 async def _change(
     config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, plan: Planned, view: _View
 ) -> None:
-    from pyoco_server.actions.change_copies import change_copies  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring import open_copies  # noqa: PLC0415
+    from pyoco_server.actions.change_replicas import change_replicas  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring import open_replicas  # noqa: PLC0415
 
-    async with open_copies(config, priced, grid) as copies:
-        await change_copies(copies, plan, view.show, view.tell)
+    async with open_replicas(config, priced, grid) as replicas:
+        await change_replicas(replicas, plan, view.show, view.tell)
 
 
 def _confirm(plan: Planned) -> None:
@@ -112,7 +112,7 @@ class _View:
         self._done, self._is_quiet = done, is_quiet
         self._next_at = time.monotonic() + _SHOW_SECONDS
 
-    def show(self, found: Copies) -> None:
+    def show(self, found: StreamReplicas) -> None:
         if time.monotonic() >= self._next_at and not self._is_quiet:
             self._next_at = time.monotonic() + _SHOW_SECONDS
             click.echo(f"{found.stream}: {_waiting_for(found)}", err=True)
@@ -125,7 +125,7 @@ class _View:
             click.echo(f"{changed.stream}: {said} in {changed.seconds:.1f} s, on {', '.join(changed.nodes) or 'it'}")
 
 
-def _waiting_for(found: Copies) -> str:
+def _waiting_for(found: StreamReplicas) -> str:
     late = [f"{each.name} ({each.lag:,} behind)" for each in found.followers if not each.is_current]
     if late:
         return f"waits for {', '.join(late)}"

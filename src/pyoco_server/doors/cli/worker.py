@@ -111,7 +111,7 @@ async def _work(
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import probe_server  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
-    from pyoco_server.loops.worker import Badge, Worker  # noqa: PLC0415
+    from pyoco_server.loops.worker import Worker, WorkerDescription  # noqa: PLC0415
 
     log = get_logger(__name__)
     # A second signal: the hosts see us go and go too, with all their tasks have started.
@@ -122,10 +122,10 @@ async def _work(
         wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
         contextlib.AsyncExitStack() as lanes,
     ):
-        badge = Badge(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
+        description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
         executor = wiring.host_executor(config, flow_resolver, slots)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
-            worker = Worker(backend, executor, badge, tags, slots, wheels)
+            worker = Worker(backend, executor, description, tags, slots, wheels)
             lane = await _run_programs(backend, worker, worker_id, programs, lanes)
             packs = asyncio.create_task(_take_packs(backend, worker, stop), name="take priced runs")
             if await _before(stop.wait(), worker.start()):

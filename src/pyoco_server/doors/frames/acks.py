@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pyoco_server.actions.authenticate import NOBODY
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_reported
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.frames.codec import Frame, Type
@@ -23,7 +23,7 @@ from pyoco_server.frames.wire import WireClosed, fresh
 from pyoco_server.logs import get_logger
 
 if TYPE_CHECKING:
-    from pyoco_server.doors.frames.worker_session import WorkerSide
+    from pyoco_server.doors.frames.worker_session import WorkerPeer
 
 __all__ = ["Acks"]
 
@@ -43,8 +43,8 @@ class Acks:
     """Never keeps the connection from being read: signs of life must come through, also while nothing can be
     written."""
 
-    def __init__(self, side: WorkerSide) -> None:
-        self._side = side
+    def __init__(self, peer: WorkerPeer) -> None:
+        self._peer = peer
         #: Reports in work, by run and token; and those that were passed over, too: the worker answers for them, so its
         #: signs of life are theirs.
         self._in_work: set[tuple[str, str]] = set()
@@ -53,32 +53,32 @@ class Acks:
 
     async def take(self, frame: Frame) -> None:
         """Waits for no more than to read the payload of a report that is passed over: those must not pile up."""
-        budget = self._side.house.reports_in_work
+        budget = self._peer.context.reports_in_work
         if self._count >= _AT_ONCE or not budget.try_take(len(frame.payload)):
-            log.debug("a report is passed over; it comes again", worker_id=self._side.worker_id)
+            log.debug("a report is passed over; it comes again", worker_id=self._peer.worker_id)
             self._report_seen(await _read(frame))
             return
         self._count += 1
-        self._side.house.tasks.spawn(self._settle(frame))
+        self._peer.context.tasks.spawn(self._settle(frame))
 
     def hear_beat(self) -> None:
         """The worker lives: so do the attempts it has reported."""
         for run_id, token in list(self._reported.items()):
-            if not self._side.house.holdings.seen(run_id, token):
+            if not self._peer.context.in_flight.seen(run_id, token):
                 del self._reported[run_id]
 
-    def is_in_work(self, attempt: Attempt) -> bool:
+    def is_in_work(self, attempt: ProgramAttempt) -> bool:
         return (attempt.run.run_id, attempt.token) in self._in_work
 
     def _report_seen(self, result: JobResult) -> str:
         assert result.token is not None
-        run_id = run_id_of(result.job_id, self._side.house.group)
-        if self._side.house.holdings.seen(run_id, result.token):
+        run_id = run_id_of(result.job_id, self._peer.context.group)
+        if self._peer.context.in_flight.seen(run_id, result.token):
             self._reported[run_id] = result.token
         return run_id
 
     async def _settle(self, frame: Frame) -> None:
-        side = self._side
+        peer = self._peer
         try:
             result = await _read(frame)
             run_id = self._report_seen(result)
@@ -88,24 +88,24 @@ class Acks:
                 return  # sent again while the first one is being written: one answer serves both
             self._in_work.add(key)
             try:
-                await side.attached(run_id)
+                await peer.attached(run_id)
                 settlement = await self._record(run_id, result)
                 if settlement is not None:
                     await self._tell(frame, run_id, result, settlement)
             finally:
                 self._in_work.discard(key)
                 self._reported.pop(run_id, None)
-                if not side.is_open:  # its worker went meanwhile, and this attempt was left to us
-                    await side.put_back_all()
+                if not peer.is_open:  # its worker went meanwhile, and this attempt was left to us
+                    await peer.put_back_all()
         except PyocoError as error:
-            await side.session.refuse(error, frame.msg_id)
+            await peer.session.refuse(error, frame.msg_id)
         finally:
             self._count -= 1
-            side.house.reports_in_work.give(len(frame.payload))
+            peer.context.reports_in_work.give(len(frame.payload))
 
     async def _record(self, run_id: str, result: JobResult) -> Settlement | None:
         """Until it is written; None: the connection has ended before, and the worker sends it again elsewhere."""
-        side, tries = self._side, 0
+        peer, tries = self._peer, 0
         assert result.token is not None
         while True:
             try:
@@ -115,31 +115,31 @@ class Acks:
                 log.warning("a report could not be written yet", run_id=run_id, job_id=result.job_id, why=str(error))
             except PyocoError as error:
                 raise as_refusal(error, result.job_id) from error
-            if not side.is_open:
+            if not peer.is_open:
                 return None
-            side.house.holdings.seen(run_id, result.token)
+            peer.context.in_flight.seen(run_id, result.token)
             await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 
     async def _finish(self, run_id: str, result: JobResult, outputs: list[Output]) -> Settlement:
-        house = self._side.house
+        context = self._peer.context
         assert result.token is not None
-        attempt = house.holdings.get(run_id)
+        attempt = context.in_flight.get(run_id)
         if attempt is None or attempt.token != result.token:
             settlement = await finish_reported(
-                house.backend, run_id, result.token, self._side.worker_id, result.report(), outputs
+                context.backend, run_id, result.token, self._peer.worker_id, result.report(), outputs
             )
-            house.board.doubt(run_id)
+            context.end_waiters.doubt(run_id)
             return settlement
-        settlement = await house.holdings.finish(attempt, result.report(), outputs)
-        owner = house.assigned.get(run_id)
+        settlement = await context.in_flight.finish(attempt, result.report(), outputs)
+        owner = context.assigned.get(run_id)
         if owner is not None:
             owner.forget(attempt)
         if attempt.run.is_terminal and settlement is Settlement.RECORDED:
-            count_end(house.meter, attempt.run)
-            house.board.ended(attempt.run)
+            count_end(context.meter, attempt.run)
+            context.end_waiters.ended(attempt.run)
         else:
-            house.board.doubt(run_id)
+            context.end_waiters.doubt(run_id)
         return settlement
 
     async def _outputs(self, run_id: str, result: JobResult) -> list[Output]:
@@ -168,34 +168,34 @@ class Acks:
     async def _find(self, run_id: str, attempt: int, name: str) -> Output | None:
         stored = artifact_object(run_id, attempt, name)
         try:
-            info = await self._side.house.programs.artifacts.info(stored)
+            info = await self._peer.context.programs.artifacts.info(stored)
         except ObjectNotFound:
             return None
         return Output(name, info.size_bytes, info.sha256_hex, object=stored)
 
     async def _tell(self, frame: Frame, run_id: str, result: JobResult, settlement: Settlement) -> None:
-        side = self._side
+        peer = self._peer
         assert result.token is not None
         outcome = "stale" if settlement is Settlement.STALE else "recorded"
         if settlement is Settlement.STALE:
-            side.house.meter.stale()
+            peer.context.meter.stale()
             await self._tell_stale(run_id, result)
         settled = Settled(job_id=result.job_id, token=result.token, outcome=outcome)
         try:
-            await side.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
+            await peer.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
         except WireClosed:
             log.debug("a worker left before it heard that its report is settled", run_id=run_id)
 
     async def _tell_stale(self, run_id: str, result: JobResult) -> None:
         """A late result is ordinary; one of a job that is another worker's is an event of its own (section 26.1)."""
-        side = self._side
+        peer = self._peer
         owner: str | None = None
         try:
-            owner = (await read_run(side.house.backend, NOBODY, run_id)).run.worker_id
+            owner = (await read_run(peer.context.backend, NOBODY, run_id)).run.worker_id
         except PyocoError as error:
             log.debug("who a job belongs to is not known", run_id=run_id, why=str(error))
-        facts = {"run_id": run_id, "job_id": result.job_id, "worker_id": side.worker_id, "peer": side.session.wire.peer}
-        if owner is not None and owner != side.worker_id:
+        facts = {"run_id": run_id, "job_id": result.job_id, "worker_id": peer.worker_id, "peer": peer.session.wire.peer}
+        if owner is not None and owner != peer.worker_id:
             log.warning("a worker reported a job of another worker", security=True, owner=owner, **facts)
         else:
             log.info("a result was stale and is dropped", **facts)

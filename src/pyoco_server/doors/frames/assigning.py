@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.inputs import StagedInputs, open_inputs
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import AssignJob, ObjectGet
@@ -23,7 +23,7 @@ from pyoco_server.frames.wire import fresh
 from pyoco_server.logs import get_logger
 
 if TYPE_CHECKING:
-    from pyoco_server.doors.frames.worker_session import WorkerSide
+    from pyoco_server.doors.frames.worker_session import WorkerPeer
     from pyoco_server.ports.backend import Backend
 
 __all__ = ["Assigning", "split_inputs"]
@@ -50,43 +50,43 @@ def split_inputs(files: tuple[InputFile, ...]) -> tuple[list[str], tuple[InputFi
 class Assigning:
     """AssignJobs of one connection. The dispatcher is not kept waiting: what has to be fetched is fetched beside."""
 
-    def __init__(self, side: WorkerSide) -> None:
-        self._side = side
+    def __init__(self, peer: WorkerPeer) -> None:
+        self._peer = peer
         #: Attempts whose AssignJob is not sent yet, and what sends it.
-        self._sending: dict[str, tuple[Attempt, asyncio.Task[None]]] = {}
+        self._sending: dict[str, tuple[ProgramAttempt, asyncio.Task[None]]] = {}
         self._staged: dict[str, _Staging] = {}
         self._downloads = asyncio.Semaphore(_DOWNLOADS_MAX)
 
-    def start(self, attempt: Attempt) -> None:
+    def start(self, attempt: ProgramAttempt) -> None:
         """Small inputs lie in the job itself: most AssignJobs are on the wire when this returns."""
         inputs = attempt.job.inputs
-        wire = self._side.session.wire
+        wire = self._peer.session.wire
         if isinstance(inputs, InlineInputs) and wire.send_soon(self._assign(attempt, _decoded(inputs), ())):
             return
         run_id = attempt.run.run_id
-        task = self._side.house.tasks.spawn(self._send(attempt))
+        task = self._peer.context.tasks.spawn(self._send(attempt))
         self._sending[run_id] = (attempt, task)
         task.add_done_callback(lambda _: self._sending.pop(run_id, None))
 
-    async def _send(self, attempt: Attempt) -> None:
+    async def _send(self, attempt: ProgramAttempt) -> None:
         inputs = attempt.job.inputs
         if isinstance(inputs, InlineInputs):
             frame = self._assign(attempt, _decoded(inputs), ())
         else:
             frame = await self._fetched(attempt, inputs.files)
-        await self._side.session.wire.send(frame)
+        await self._peer.session.wire.send(frame)
 
-    async def _fetched(self, attempt: Attempt, files: tuple[InputFile, ...]) -> Frame:
+    async def _fetched(self, attempt: ProgramAttempt, files: tuple[InputFile, ...]) -> Frame:
         """Inputs that cannot be had now go as references: the worker learns why when it asks, and reports it."""
         names, refs = split_inputs(files)
         if not names:
             return self._assign(attempt, {}, refs)
-        house = self._side.house
+        context = self._peer.context
         try:
             async with (
                 # A large archive may take longer than the ack timeout, and the worker has not heard of the job yet.
-                beating(lambda: house.holdings.seen(attempt.run.run_id, attempt.token)),
-                open_inputs(house.backend, attempt.job) as staged,
+                beating(lambda: context.in_flight.seen(attempt.run.run_id, attempt.token)),
+                open_inputs(context.backend, attempt.job) as staged,
             ):
                 inline = {name: b"".join([piece async for piece in staged.read(name)]) for name in names}
         except PyocoError as error:
@@ -94,7 +94,7 @@ class Assigning:
             return self._assign(attempt, {}, files)
         return self._assign(attempt, inline, refs)
 
-    def _assign(self, attempt: Attempt, files: dict[str, bytes], refs: tuple[InputFile, ...]) -> Frame:
+    def _assign(self, attempt: ProgramAttempt, files: dict[str, bytes], refs: tuple[InputFile, ...]) -> Frame:
         job, run = attempt.job, attempt.run
         seconds = job.timeout_sec
         assign = AssignJob(
@@ -103,7 +103,7 @@ class Assigning:
             exec_name=job.exec_name,
             args=job.args,
             files=files,
-            timeout_sec=self._side.house.programs.config.exec_job_timeout_sec if seconds is None else seconds,
+            timeout_sec=self._peer.context.programs.config.exec_job_timeout_sec if seconds is None else seconds,
             run_id=run.run_id,
             attempt=run.attempt,
             token=attempt.token,
@@ -124,31 +124,31 @@ class Assigning:
             task.cancel()
             await asyncio.wait({task})
             if task.cancelled():
-                self._side.forget(attempt)
-                await self._side.house.holdings.release(attempt)
+                self._peer.forget(attempt)
+                await self._peer.context.in_flight.release(attempt)
 
     async def send_input(self, frame: Frame) -> None:
         """ObjectGet: inputs of attempts that this worker holds."""
         asked = ObjectGet.read(frame.payload)
         try:
-            run_id = run_id_of(asked.job_id, self._side.house.group)
-            attempt = self._side.attempts.get(run_id)
+            run_id = run_id_of(asked.job_id, self._peer.context.group)
+            attempt = self._peer.attempts.get(run_id)
             if attempt is None or attempt.closed:
                 raise GridRefused(Code.FORBIDDEN, "this worker holds no attempt at this job")
             found = next((each for each in _files(attempt.job) if each.name == asked.name), None)
             if found is None:
                 raise GridRefused(Code.NOT_FOUND, "the job has no such input", field="Name")
-            staging = self._staged.setdefault(run_id, _Staging(self._side.house.backend, attempt.job))
+            staging = self._staged.setdefault(run_id, _Staging(self._peer.context.backend, attempt.job))
             async with self._downloads:
                 pieces = (await staging.open()).read(asked.name)
-                await send_object(self._side.session.wire, asked, frame.msg_id, found.size, found.sha256, pieces)
+                await send_object(self._peer.session.wire, asked, frame.msg_id, found.size, found.sha256, pieces)
         except PyocoError as error:
             raise as_refusal(error, asked.job_id) from error
 
     def forget(self, run_id: str) -> None:
         staging = self._staged.pop(run_id, None)
         if staging is not None:
-            self._side.house.tasks.spawn(staging.close())
+            self._peer.context.tasks.spawn(staging.close())
 
     async def end(self) -> None:
         for _, task in list(self._sending.values()):

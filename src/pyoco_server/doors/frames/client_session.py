@@ -32,10 +32,10 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.door_records.port import DoorState
 
 if TYPE_CHECKING:
-    from pyoco_server.doors.frames.house import House
+    from pyoco_server.doors.frames.context import DoorContext
     from pyoco_server.doors.frames.session import Session
 
-__all__ = ["ClientSide"]
+__all__ = ["ClientPeer"]
 
 log = get_logger(__name__)
 
@@ -61,12 +61,12 @@ class _Wait:
     ended: Run | None = None
 
 
-class ClientSide:
+class ClientPeer:
     """Submissions are worked on at once, and results are sent as they come; neither waits for the other."""
 
-    def __init__(self, session: Session[House], visitor: Visitor) -> None:
+    def __init__(self, session: Session[DoorContext], visitor: Visitor) -> None:
         self.visitor = visitor
-        self._session, self._house = session, session.house
+        self._session, self._context = session, session.context
         self._waits: dict[str, _Wait] = {}
         self._ended: deque[tuple[str, Run | None]] = deque()
         self._senders = 0
@@ -75,32 +75,32 @@ class ClientSide:
         self._is_gone = False
 
     @classmethod
-    async def begin(cls, session: Session[House], visitor: Visitor, hello: HelloClient, frame: Frame) -> Self:
+    async def begin(cls, session: Session[DoorContext], visitor: Visitor, hello: HelloClient, frame: Frame) -> Self:
         """Takes the Hello. Raises Unavailable."""
-        side = cls(session, visitor)
-        await side._hear_hello(hello, frame)
-        return side
+        peer = cls(session, visitor)
+        await peer._hear_hello(hello, frame)
+        return peer
 
     async def _hear_hello(self, hello: HelloClient, frame: Frame) -> None:
-        house = self._house
-        allowed = effective_cap(house.programs, hello.client_id, hello.desired_parallelism)
-        cap = await set_cap(house.backend, house.group, hello.client_id, hello.desired_parallelism, "hello")
+        context = self._context
+        allowed = effective_cap(context.programs, hello.client_id, hello.desired_parallelism)
+        cap = await set_cap(context.backend, context.group, hello.client_id, hello.desired_parallelism, "hello")
         # Not what is in force: another connection of this client may have had the last word, and keeps it.
         self._desired, self._cap = hello.desired_parallelism, allowed
         ack = HelloAck(
-            door_id=house.door_id,
-            group=house.group,
+            door_id=context.door_id,
+            group=context.group,
             session=self._session.id,
             cap=cap.cap,
-            doors=tuple(house.redirects.all()),
-            heartbeat_sec=house.programs.config.exec_heartbeat_sec,
+            doors=tuple(context.redirects.all()),
+            heartbeat_sec=context.programs.config.exec_heartbeat_sec,
         )
         await self._session.wire.send(fresh(Type.HELLO_ACK, ack.to_payload(), corr_id=frame.msg_id))
 
     async def take(self, frame: Frame) -> None:
         match frame.type:
             case Type.SUBMIT_JOB:
-                await self._house.in_work.take(len(frame.payload))
+                await self._context.in_work.take(len(frame.payload))
                 self._session.work(frame, self._submit)
             case Type.CANCEL_JOB:
                 self._session.work(frame, self._cancel)
@@ -121,10 +121,10 @@ class ClientSide:
             if not self._is_gone:
                 await self._submit_checked(frame)
         finally:
-            self._house.in_work.give(len(frame.payload))
+            self._context.in_work.give(len(frame.payload))
 
     async def _submit_checked(self, frame: Frame) -> None:
-        state = self._house.state()
+        state = self._context.state()
         if state in (DoorState.DRAINING, DoorState.STANDBY):
             await self._session.wire.send(self._session.not_leader(state, frame.msg_id))
             return
@@ -133,8 +133,8 @@ class ClientSide:
         else:
             request, ask = self._read(frame)
         try:
-            self._house.guard.check_ask(self.visitor, ask.exec_name)
-            if state is DoorState.NO_QUORUM or self._house.board.is_full:
+            self._context.guard.check_ask(self.visitor, ask.exec_name)
+            if state is DoorState.NO_QUORUM or self._context.end_waiters.is_full:
                 raise GridRefused(Code.UNAVAILABLE, "this door cannot accept jobs just now")
             await self._accept(frame, ask, Inline(request.files))
         except PyocoError as error:
@@ -143,15 +143,15 @@ class ClientSide:
     def _read(self, frame: Frame) -> tuple[JobRequest, JobAsk]:
         """Raises GridRefused."""
         request = read_submit(frame, self.visitor.id)
-        return request, request.ask(self._house.group)
+        return request, request.ask(self._context.group)
 
     async def _accept(self, frame: Frame, ask: JobAsk, content: Inline) -> None:
         run_id = ask.run_id
         wait = self._begin_wait(run_id)
         try:
-            done = await submit_job(self._house.backend, self.visitor.caller, ask, content)
+            done = await submit_job(self._context.backend, self.visitor.caller, ask, content)
             if done.duplicate:
-                self._house.meter.duplicate()
+                self._context.meter.duplicate()
             ack = SubmitAck(job_id=ask.job_id, run_id=run_id, status=done.run.status, duplicate=done.duplicate)
             await self._session.wire.send(fresh(Type.SUBMIT_ACK, ack.to_payload(), corr_id=frame.msg_id))
             self._acknowledged(run_id, wait, frame.msg_id, done.run)
@@ -164,7 +164,7 @@ class ClientSide:
         """Before the job is queued: one that ends at once must not be missed."""
         wait = self._waits.setdefault(run_id, _Wait())
         wait.submitting += 1
-        self._house.board.wait(run_id, self)
+        self._context.end_waiters.wait(run_id, self)
         return wait
 
     def _acknowledged(self, run_id: str, wait: _Wait, corr_id: UUID, run: Run) -> None:
@@ -180,7 +180,7 @@ class ClientSide:
 
     def _forget(self, run_id: str) -> None:
         self._waits.pop(run_id, None)
-        self._house.board.leave(run_id, self)
+        self._context.end_waiters.leave(run_id, self)
 
     def tell(self, run: Run) -> None:
         """The run has ended: by our own hand, by a hint, or by a look at its record."""
@@ -215,7 +215,7 @@ class ClientSide:
         """Built from the record (GRID-51); the wire makes it wait while the client does not read."""
         try:
             run = run or await self._ended_run(run_id)
-            result = await job_result(self._house.backend, run)
+            result = await job_result(self._context.backend, run)
         except PyocoError as error:  # the board tells of it again
             log.warning("a result could not be read; it is tried again", run_id=run_id, why=str(error))
             wait.is_queued = False
@@ -231,7 +231,7 @@ class ClientSide:
             self._forget(run_id)
 
     async def _ended_run(self, run_id: str) -> Run:
-        run = (await read_run(self._house.backend, self.visitor.caller, run_id)).run
+        run = (await read_run(self._context.backend, self.visitor.caller, run_id)).run
         if not run.is_terminal:
             raise Unavailable("the record of a run that has ended is not there")
         return run
@@ -241,15 +241,15 @@ class ClientSide:
     async def _cancel(self, frame: Frame) -> None:
         """GRID-163: the answer is the Result."""
         ask = CancelJob.read(frame.payload)
-        run_id = run_id_of(ask.job_id, self._house.group)
+        run_id = run_id_of(ask.job_id, self._context.group)
         try:
-            stored = await read_run(self._house.backend, self.visitor.caller, run_id)
+            stored = await read_run(self._context.backend, self.visitor.caller, run_id)
             if self._is_gone or not self._is_mine(stored.run):
                 raise GridRefused(Code.NOT_FOUND, "this client has no such job")
             wait = self._begin_wait(run_id)
             try:
                 by = self.visitor.caller.api_key_id
-                stored = await cancel_job(self._house.backend, run_id, by, ask.reason)
+                stored = await cancel_job(self._context.backend, run_id, by, ask.reason)
                 corr_id = wait.corr_id if wait.is_acked else frame.msg_id
                 self._acknowledged(run_id, wait, corr_id, stored.run)
             finally:
@@ -261,8 +261,8 @@ class ClientSide:
         """GRID-146: outputs of this client's own jobs that have ended."""
         ask = ObjectGet.read(frame.payload)
         try:
-            backend, caller = self._house.backend, self.visitor.caller
-            run_id = run_id_of(ask.job_id, self._house.group)
+            backend, caller = self._context.backend, self.visitor.caller
+            run_id = run_id_of(ask.job_id, self._context.group)
             if not self._is_mine((await read_run(backend, caller, run_id)).run):
                 raise GridRefused(Code.FORBIDDEN, "this job belongs to another client")
             run, left = await find_left(backend, caller, run_id, ask.name)
@@ -280,14 +280,14 @@ class ClientSide:
 
     async def review(self) -> None:
         """GRID-168: another `max_cap` acts on who is connected already, unless somebody had the last word since."""
-        house = self._house
-        cap = effective_cap(house.programs, self.visitor.id, self._desired)
+        context = self._context
+        cap = effective_cap(context.programs, self.visitor.id, self._desired)
         if cap == self._cap:
             return
-        known = house.programs.slots.cap(house.group, self.visitor.id)
+        known = context.programs.slots.cap(context.group, self.visitor.id)
         try:
             if known is None or known.cap == self._cap or known.cap > cap:
-                await set_cap(house.backend, house.group, self.visitor.id, self._desired, "hello")
+                await set_cap(context.backend, context.group, self.visitor.id, self._desired, "hello")
         except Unavailable as error:
             log.warning("a cap was not written; it is tried again", client_id=self.visitor.id, why=str(error))
         else:
@@ -296,6 +296,6 @@ class ClientSide:
     async def gone(self) -> None:
         self._is_gone = True
         for run_id in list(self._waits):
-            self._house.board.leave(run_id, self)
+            self._context.end_waiters.leave(run_id, self)
         self._waits.clear()
         self._ended.clear()

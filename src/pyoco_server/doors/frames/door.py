@@ -11,31 +11,31 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.worker_record import WorkerRecord
-from pyoco_server.doors.frames.board import Board
-from pyoco_server.doors.frames.client_session import ClientSide
+from pyoco_server.doors.frames.client_session import ClientPeer
+from pyoco_server.doors.frames.context import DoorContext
 from pyoco_server.doors.frames.counting import count_put_back
+from pyoco_server.doors.frames.credits import WorkerCredits
+from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.guard import Guard, Visitor
-from pyoco_server.doors.frames.house import House
 from pyoco_server.doors.frames.records import Records
 from pyoco_server.doors.frames.redirects import Redirects
-from pyoco_server.doors.frames.seats import WorkerSeats
-from pyoco_server.doors.frames.session import Session, Side
+from pyoco_server.doors.frames.session import Peer, Session
 from pyoco_server.doors.frames.settings import DoorOptions
-from pyoco_server.doors.frames.worker_session import WorkerSide
+from pyoco_server.doors.frames.worker_session import WorkerPeer
 from pyoco_server.errors import Unavailable
 from pyoco_server.frames.wire import Wire
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.dispatcher import Dispatcher
-from pyoco_server.loops.programs.holdings import Holdings
+from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
-from pyoco_server.ports.program_hints.port import Hint, Listening
+from pyoco_server.ports.wakeups.port import Listening, Wakeup
 
 __all__ = ["Door"]
 
@@ -59,14 +59,14 @@ class Door:
         self._group = programs.config.exec_group
         self._is_standby, self._is_draining = options.is_standby, False
         self._started_at = backend.clock()
-        self.sessions: set[Session[House]] = set()
+        self.sessions: set[Session[DoorContext]] = set()
         self.meter = self._meter()
         self._emptied = asyncio.Event()
         self._listening: Listening | None = None
         guard = Guard(backend, programs, self._group)
-        seats = WorkerSeats(guard.may_run)
-        self._holdings = Holdings(backend, options.door_id, self._on_cancel, self._on_gone)
-        self._dispatcher = Dispatcher(backend, options.door_id, seats, self._holdings)
+        worker_credits = WorkerCredits(guard.may_run)
+        self._in_flight = InFlight(backend, options.door_id, self._on_cancel, self._on_gone)
+        self._dispatcher = Dispatcher(backend, options.door_id, worker_credits, self._in_flight)
         redirects = Redirects(
             programs.doors,
             group=self._group,
@@ -76,28 +76,28 @@ class Door:
             is_up=backend.is_up,
         )
         self._records = Records(programs.doors, backend.registry, self.describe, self._workers)
-        self._house = House(
+        self._context = DoorContext(
             backend=backend,
             programs=programs,
             group=self._group,
             door_id=options.door_id,
             guard=guard,
             redirects=redirects,
-            seats=seats,
-            holdings=self._holdings,
-            board=Board(backend.runs),
+            worker_credits=worker_credits,
+            in_flight=self._in_flight,
+            end_waiters=EndWaiters(backend.runs),
             state=lambda: self.state,
             nudge=self._dispatcher.nudge,
             meter=self.meter,
         )
         self._review = _Review(self._review_all)
-        self._loops: list[Loop] = [self._records, self._house.board, self._review]
+        self._loops: list[Loop] = [self._records, self._context.end_waiters, self._review]
         if sweeper is not None:
             self._loops.append(sweeper)
 
     @property
-    def house(self) -> House:
-        return self._house
+    def context(self) -> DoorContext:
+        return self._context
 
     @property
     def state(self) -> DoorState:
@@ -105,7 +105,7 @@ class Door:
             return DoorState.DRAINING
         if self._is_standby:
             return DoorState.STANDBY
-        return DoorState.SERVING if self._holdings.is_quorate else DoorState.NO_QUORUM
+        return DoorState.SERVING if self._in_flight.is_quorate else DoorState.NO_QUORUM
 
     def describe(self) -> DoorRecord:
         return DoorRecord(
@@ -119,26 +119,26 @@ class Door:
 
     def _workers(self) -> list[WorkerRecord]:
         now = self._backend.clock()
-        return [side.describe(now) for side in self._sides()]
+        return [peer.describe(now) for peer in self._sides()]
 
     def _meter(self) -> Meter:
         meter = Meter(self._group)
         meter.connections = lambda: Counter(session.role for session in self.sessions)
-        meter.credits = lambda: {each.worker_id: self._house.seats.credits(each) for each in self._sides()}
+        meter.credits = lambda: {each.worker_id: self._context.worker_credits.credits(each) for each in self._sides()}
         meter.cpu = lambda: {each.worker_id: each.cpu for each in self._sides() if each.cpu is not None}
-        meter.inflight = lambda: Counter(attempt.job.exec_name for attempt in self._holdings.all())
+        meter.inflight = lambda: Counter(attempt.job.exec_name for attempt in self._in_flight.all())
         return meter
 
-    def _sides(self) -> list[WorkerSide]:
-        return list(self._house.workers.values())
+    def _sides(self) -> list[WorkerPeer]:
+        return list(self._context.workers.values())
 
     # Life.
 
     async def start(self) -> None:
         """Returns once it can serve. Raises Unavailable."""
-        self._listening = await self._programs.hints.listen(self._group, self._heard)
-        self._holdings.on_quorum = self._on_quorum
-        await self._holdings.start()
+        self._listening = await self._programs.wakeups.listen(self._group, self._heard)
+        self._in_flight.on_quorum = self._on_quorum
+        await self._in_flight.start()
         if not self._is_standby:
             await self._dispatch()
         for loop in self._loops:
@@ -146,14 +146,14 @@ class Door:
 
     async def _dispatch(self) -> None:
         await self._dispatcher.start()
-        tell_dispatcher = self._holdings.on_put_back
+        tell_dispatcher = self._in_flight.on_put_back
 
-        def on_put_back(attempt: Attempt) -> None:
+        def on_put_back(attempt: ProgramAttempt) -> None:
             count_put_back(self.meter, attempt)
             if tell_dispatcher is not None:
                 tell_dispatcher(attempt)
 
-        self._holdings.on_put_back = on_put_back
+        self._in_flight.on_put_back = on_put_back
 
     async def promote(self) -> None:
         """A standby begins to serve (GRID-43). May be repeated."""
@@ -165,7 +165,7 @@ class Door:
 
     async def serve(self, wire: Wire, certificate_name: str | None = None) -> None:
         """One connection, to its end. Never raises."""
-        session = Session(self._house, wire, _begin, certificate_name)
+        session = Session(self._context, wire, _begin, certificate_name)
         self.sessions.add(session)
         try:
             await session.run()
@@ -173,21 +173,21 @@ class Door:
             self.sessions.discard(session)
             if not self.sessions:
                 self._emptied.set()
-            if isinstance(session.side, WorkerSide):
+            if isinstance(session.peer, WorkerPeer):
                 now = self._backend.clock()
                 reason = wire.reason or "internal_error"
-                self._house.tasks.spawn(self._records.retire(session.side.describe(now), reason, now))
+                self._context.tasks.spawn(self._records.retire(session.peer.describe(now), reason, now))
 
     async def drain(self) -> None:
         """GRID-41: claim nothing more, send everybody elsewhere, and wait until they have gone. Whoever called this
         accepts no more connections, and goes on to call `stop`."""
         self._is_draining = True
-        self._house.seats.close()
+        self._context.worker_credits.close()
         await _briefly(self._records.announce_door())
         await self._dispatcher.stop()
         log.info("the door drains", door_id=self._options.door_id, connections=len(self.sessions))
         for session in list(self.sessions):
-            self._house.tasks.spawn(self._see_off(session))
+            self._context.tasks.spawn(self._see_off(session))
         try:
             async with asyncio.timeout(self._programs.config.exec_drain_sec):
                 while self.sessions:
@@ -196,69 +196,69 @@ class Door:
         except TimeoutError:
             log.info("connections are left after the time to drain", connections=len(self.sessions))
 
-    async def _see_off(self, session: Session[House]) -> None:
-        if isinstance(session.side, WorkerSide):
-            await session.side.drain()
+    async def _see_off(self, session: Session[DoorContext]) -> None:
+        if isinstance(session.peer, WorkerPeer):
+            await session.peer.drain()
         await session.wire.send(session.not_leader(DoorState.DRAINING))
 
     async def stop(self) -> None:
         """Close what is open, and end. What workers run goes on: they attach it at another door (section 9.4)."""
         self._is_draining = True
-        self._house.seats.close()
+        self._context.worker_credits.close()
         await self._dispatcher.stop()
         for session in list(self.sessions):
-            if isinstance(session.side, WorkerSide):
-                session.side.lets_go = True
+            if isinstance(session.peer, WorkerPeer):
+                session.peer.lets_go = True
         leaving = [session.leave("draining") for session in list(self.sessions)]
         await asyncio.gather(*leaving, *(session.over.wait() for session in list(self.sessions)))
-        await self._house.tasks.settle(_SETTLE_SECONDS)
+        await self._context.tasks.settle(_SETTLE_SECONDS)
         # A sweep may take minutes, and need not be waited for: it may be cut off anywhere.
         stopping = [asyncio.create_task(loop.stop()) for loop in self._loops]
         await asyncio.wait(stopping, timeout=_SETTLE_SECONDS)
         if self._listening is not None:
             await self._listening.close()
-        await self._holdings.stop()
+        await self._in_flight.stop()
         await _briefly(self._records.remove_door(self._options.door_id))
 
     # Words from elsewhere.
 
-    def _heard(self, hint: Hint, word: str) -> None:
+    def _heard(self, wakeup: Wakeup, word: str) -> None:
         # Of an attempt that ends by our own hand we hear in a moment, without having to read it.
-        if hint is Hint.DONE and self._holdings.get(word) is None:
-            self._house.board.doubt(word)
+        if wakeup is Wakeup.DONE and self._in_flight.get(word) is None:
+            self._context.end_waiters.doubt(word)
 
     def _on_quorum(self, is_quorate: bool) -> None:
         log.info("the door's state has changed", door_id=self._options.door_id, state=self.state)
         self._records.nudge()
 
-    def _on_cancel(self, attempt: Attempt) -> None:
-        side = self._house.assigned.get(attempt.run.run_id)
-        if side is not None:
-            side.stop_attempt(attempt)
+    def _on_cancel(self, attempt: ProgramAttempt) -> None:
+        peer = self._context.assigned.get(attempt.run.run_id)
+        if peer is not None:
+            peer.stop_attempt(attempt)
 
-    def _on_gone(self, attempt: Attempt) -> None:
+    def _on_gone(self, attempt: ProgramAttempt) -> None:
         """Another's by now, or ended elsewhere. If its worker still runs it, its next heartbeat finds out which: it is
         attached again, or told that it is superseded."""
-        side = self._house.assigned.get(attempt.run.run_id)
-        if side is not None:
-            side.forget(attempt)
-        self._house.board.doubt(attempt.run.run_id)
+        peer = self._context.assigned.get(attempt.run.run_id)
+        if peer is not None:
+            peer.forget(attempt)
+        self._context.end_waiters.doubt(attempt.run.run_id)
 
     # Now and then.
 
     async def _review_all(self) -> None:
         for session in list(self.sessions):
-            side = session.side
-            if side is None:
+            peer = session.peer
+            if peer is None:
                 continue
             try:
-                welcome = await self._house.guard.still_welcome(side.visitor)
+                welcome = await self._context.guard.still_welcome(peer.visitor)
             except Unavailable:  # nobody knows: the next look asks again
                 continue
             if not welcome:
-                self._house.tasks.spawn(session.leave("key_revoked"))
+                self._context.tasks.spawn(session.leave("key_revoked"))
             else:
-                await side.review()
+                await peer.review()
 
 
 async def _briefly(word: Coroutine[None, None, None]) -> None:
@@ -268,10 +268,12 @@ async def _briefly(word: Coroutine[None, None, None]) -> None:
             await word
 
 
-async def _begin(session: Session[House], visitor: Visitor, hello: HelloClient | HelloWorker, frame: Frame) -> Side:
+async def _begin(
+    session: Session[DoorContext], visitor: Visitor, hello: HelloClient | HelloWorker, frame: Frame
+) -> Peer:
     if isinstance(hello, HelloClient):
-        return await ClientSide.begin(session, visitor, hello, frame)
-    return await WorkerSide.begin(session, visitor, hello, frame)
+        return await ClientPeer.begin(session, visitor, hello, frame)
+    return await WorkerPeer.begin(session, visitor, hello, frame)
 
 
 class _Review(Loop):

@@ -20,7 +20,7 @@ from pyoco_server.errors import PyocoError, RunNotFound
 from pyoco_server.frames.wire import fresh
 
 if TYPE_CHECKING:
-    from pyoco_server.doors.frames.worker_session import WorkerSide
+    from pyoco_server.doors.frames.worker_session import WorkerPeer
 
 __all__ = ["Receiving"]
 
@@ -37,8 +37,8 @@ class _Begun:
 class Receiving:
     """Uploads of one connection, by run and name. A part that does not follow drops its upload: it starts again."""
 
-    def __init__(self, side: WorkerSide) -> None:
-        self._side = side
+    def __init__(self, peer: WorkerPeer) -> None:
+        self._peer = peer
         self._begun: dict[_Key, _Begun] = {}
 
     async def take(self, frame: Frame) -> None:
@@ -48,7 +48,7 @@ class Receiving:
         except GridRefused as error:
             self._drop_all(error.job_id)
             raise
-        run_id = run_id_of(part.job_id, self._side.house.group)
+        run_id = run_id_of(part.job_id, self._peer.context.group)
         key = (run_id, part.name)
         try:
             begun = await self._followed(key, part, frame)
@@ -56,9 +56,9 @@ class Receiving:
         except PyocoError as error:
             self._drop(key)
             raise as_refusal(error, part.job_id) from error
-        self._side.house.holdings.seen(run_id, begun.token)
+        self._peer.context.in_flight.seen(run_id, begun.token)
         if begun.upload.is_whole:
-            self._side.session.tasks.spawn(self._store(key, begun, part, frame))
+            self._peer.session.tasks.spawn(self._store(key, begun, part, frame))
         else:
             await self._acknowledge(part, frame, begun.upload.received)
 
@@ -75,10 +75,10 @@ class Receiving:
         return begun
 
     async def _begin(self, key: _Key, part: BinaryPart, frame: Frame) -> _Begun:
-        house = self._side.house
+        context = self._peer.context
         if part.name not in NAMES:
             raise GridRefused(Code.BAD_OBJECT, "an output is output.zip, stdout.txt or stderr.txt", field="Name")
-        if part.size > bytes_max(part.name, house.programs.config.exec_output_max_bytes):
+        if part.size > bytes_max(part.name, context.programs.config.exec_output_max_bytes):
             raise GridRefused(Code.BAD_OBJECT, "the object is larger than outputs may be", field="Size")
         if part.token is None:
             raise GridRefused(Code.BAD_OBJECT, "the token of the attempt is missing", field="Token")
@@ -86,32 +86,32 @@ class Receiving:
         if attempt is None:
             # Its report would be stale, too: the worker may forget it, and need not send all this again.
             settled = Settled(job_id=part.job_id, token=part.token, outcome="stale")
-            await self._side.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
+            await self._peer.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
             raise GridRefused(Code.BAD_OBJECT, "the token is that of another attempt", field="Token")
         begun = self._begun[key] = _Begun(Upload(part, time.monotonic()), part.token, attempt)
         return begun
 
     async def _attempt_of(self, run_id: str, token: str) -> int | None:
         """The number of the attempt with this token, while its result would still count. Raises Unavailable."""
-        house = self._side.house
-        held = house.holdings.get(run_id)
+        context = self._peer.context
+        held = context.in_flight.get(run_id)
         if held is not None and held.token == token:
             return held.run.attempt
         try:
-            run = (await read_run(house.backend, NOBODY, run_id)).run
+            run = (await read_run(context.backend, NOBODY, run_id)).run
         except RunNotFound:
             return None
         return run.attempt if run.is_owned_by(token) and not run.is_terminal else None
 
     async def _store(self, key: _Key, begun: _Begun, part: BinaryPart, frame: Frame) -> None:
         """Only a stored object is Done."""
-        side = self._side
+        peer = self._peer
         stored = artifact_object(key[0], begun.attempt, key[1])
         try:
-            async with beating(lambda: side.house.holdings.seen(key[0], begun.token)):
-                await begun.upload.store(side.house.programs.artifacts, stored)
+            async with beating(lambda: peer.context.in_flight.seen(key[0], begun.token)):
+                await begun.upload.store(peer.context.programs.artifacts, stored)
         except PyocoError as error:
-            await side.session.refuse(as_refusal(error, part.job_id), frame.msg_id)
+            await peer.session.refuse(as_refusal(error, part.job_id), frame.msg_id)
         else:
             await self._acknowledge(part, frame, begun.upload.received, stored)
         finally:
@@ -121,7 +121,7 @@ class Receiving:
 
     async def _acknowledge(self, part: BinaryPart, frame: Frame, received: int, stored: str | None = None) -> None:
         ack = ObjectAck(job_id=part.job_id, name=part.name, received=received, done=stored is not None, object=stored)
-        await self._side.session.wire.send(fresh(Type.OBJECT_ACK, ack.to_payload(), corr_id=frame.msg_id))
+        await self._peer.session.wire.send(fresh(Type.OBJECT_ACK, ack.to_payload(), corr_id=frame.msg_id))
 
     def drop_silent(self) -> None:
         now = time.monotonic()
@@ -138,7 +138,7 @@ class Receiving:
     def _drop_all(self, job_id: str | None) -> None:
         """Of a part that cannot be read no more is known than its job: whatever it belonged to starts again."""
         if job_id is not None:
-            run_id = run_id_of(job_id, self._side.house.group)
+            run_id = run_id_of(job_id, self._peer.context.group)
             for key in [key for key in self._begun if key[0] == run_id]:
                 self._drop(key)
 

@@ -21,7 +21,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.ports.door_records.port import DoorState
 
-__all__ = ["ACCEPTED", "WORKS_MAX", "Begin", "Premises", "Session", "Side"]
+__all__ = ["ACCEPTED", "WORKS_MAX", "Begin", "ConnectionContext", "Peer", "Session"]
 
 log = get_logger(__name__)
 
@@ -40,7 +40,7 @@ _TYPES = frozenset(Type)
 _DEFECT: GridRefused | None = GridRefused(Code.INTERNAL, "something went wrong here; the log says what")
 
 
-class Side(Protocol):
+class Peer(Protocol):
     """What a connection is to the door, once it has said Hello."""
 
     visitor: Visitor
@@ -55,7 +55,7 @@ class Side(Protocol):
         """The connection has ended. Returns when nothing is left of it."""
 
 
-class Premises(Protocol):
+class ConnectionContext(Protocol):
     """Where a connection comes in: a door, or a router."""
 
     @property
@@ -74,9 +74,9 @@ class Premises(Protocol):
     def meter(self) -> Meter: ...
 
 
-P = TypeVar("P", bound=Premises)
+P = TypeVar("P", bound=ConnectionContext)
 #: What a connection becomes after its Hello, which it answers. Raises Leave, Unavailable.
-Begin = Callable[["Session[P]", Visitor, HelloClient | HelloWorker, Frame], Awaitable[Side]]
+Begin = Callable[["Session[P]", Visitor, HelloClient | HelloWorker, Frame], Awaitable[Peer]]
 
 
 class Session(Generic[P]):
@@ -85,7 +85,7 @@ class Session(Generic[P]):
 
     def __init__(
         self,
-        house: P,
+        context: P,
         wire: Wire,
         begin: Begin[P],
         certificate_name: str | None = None,
@@ -93,10 +93,10 @@ class Session(Generic[P]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = str(uuid4())
-        self.house, self.wire, self._begin = house, wire, begin
+        self.context, self.wire, self._begin = context, wire, begin
         self._certificate_name = certificate_name
         self._errors = ErrorCount(clock)
-        self.side: Side | None = None
+        self.peer: Peer | None = None
         #: Ended with the connection.
         self.tasks = Tasks()
         self._works = 0
@@ -107,7 +107,7 @@ class Session(Generic[P]):
 
     @property
     def role(self) -> str:
-        return self.side.visitor.role if self.side is not None else "new"
+        return self.peer.visitor.role if self.peer is not None else "new"
 
     async def run(self) -> None:
         """Returns when the connection is closed and nothing of it is left. Never raises but for a cancel."""
@@ -133,11 +133,11 @@ class Session(Generic[P]):
             await self.refuse(error, error.msg_id)
             return
         try:
-            if self.side is None:
+            if self.peer is None:
                 await self._greet(frame)
             else:
-                self._check_state(frame, ACCEPTED[self.side.visitor.role])
-                await self.side.take(frame)
+                self._check_state(frame, ACCEPTED[self.peer.visitor.role])
+                await self.peer.take(frame)
         except PyocoError as error:
             await self.refuse(error, frame.msg_id)
         except Leave as leave:
@@ -161,7 +161,7 @@ class Session(Generic[P]):
             hello = kind.read(frame.payload)
         except GridRefused as error:
             raise Leave("bad_hello", error) from None
-        state = self.house.state()
+        state = self.context.state()
         if state is not DoorState.SERVING:
             await self._send_elsewhere(state, frame.msg_id)
             return
@@ -171,13 +171,13 @@ class Session(Generic[P]):
             await self._send_elsewhere(DoorState.NO_QUORUM, frame.msg_id)
             return
         try:
-            self.side = await self._begin(self, visitor, hello, frame)
+            self.peer = await self._begin(self, visitor, hello, frame)
         except Unavailable:
             await self._send_elsewhere(DoorState.NO_QUORUM, frame.msg_id)
 
     async def admit(self, hello: HelloClient | HelloWorker) -> Visitor:
         """Raises Leave for who may not come in, and Unavailable."""
-        guard = self.house.guard
+        guard = self.context.guard
         try:
             if isinstance(hello, HelloClient):
                 return await guard.admit("client", hello.client_id, hello.token, self._certificate_name)
@@ -199,7 +199,7 @@ class Session(Generic[P]):
             raise Leave("draining")
 
     def not_leader(self, state: DoorState, corr_id: UUID = NIL) -> Frame:
-        return fresh(Type.NOT_LEADER, self.house.redirects.not_leader(state).to_payload(), corr_id=corr_id)
+        return fresh(Type.NOT_LEADER, self.context.redirects.not_leader(state).to_payload(), corr_id=corr_id)
 
     # Work beside the reading.
 
@@ -207,7 +207,7 @@ class Session(Generic[P]):
         """Do it beside: `job(frame)` is awaited, and what it raises is answered. Goes on when the peer has gone: a
         submission that is cut off would leave a run that nobody knows of."""
         self._works += 1
-        self.house.tasks.spawn(self._worked(frame, job))
+        self.context.tasks.spawn(self._worked(frame, job))
 
     async def _worked(self, frame: Frame, job: Callable[[Frame], Awaitable[None]]) -> None:
         try:
@@ -228,7 +228,7 @@ class Session(Generic[P]):
         await self.wire.send(frame)
 
     def _refused(self, error: GridRefused, corr_id: UUID) -> Frame:
-        self.house.meter.error(error.code)
+        self.context.meter.error(error.code)
         return error_frame(error, corr_id)
 
     # The end.
@@ -241,12 +241,12 @@ class Session(Generic[P]):
 
     async def _end(self, reason: str, last: Frame | None) -> None:
         self._stirred.set()
-        wire, side = self.wire, self.side
+        wire, peer = self.wire, self.peer
         log.info(
             "a connection ended",
             peer=wire.peer,
             role=self.role,
-            id=side.visitor.id if side is not None else None,
+            id=peer.visitor.id if peer is not None else None,
             reason=wire.reason or reason,
             bytes_read=wire.bytes_read,
             frames_read=wire.frames_read,
@@ -254,8 +254,8 @@ class Session(Generic[P]):
         # The last words may take a while; what this connection held is wanted elsewhere now.
         leaving = asyncio.create_task(wire.close(reason, last))
         try:
-            if side is not None:
-                await side.gone()
+            if peer is not None:
+                await peer.gone()
         except Exception:  # as above: whoever waits for the end of this connection must not wait for ever
             log.exception("the end of a connection failed", peer=wire.peer)
         await self.tasks.end()

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reattach import reattach
 from pyoco_server.core.frames.codec import Frame, Type
@@ -25,14 +25,14 @@ from pyoco_server.doors.frames.submits import LARGE_BYTES
 from pyoco_server.errors import PyocoError
 from pyoco_server.frames.wire import WireClosed, fresh
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.programs.dispatcher import SeatLost
+from pyoco_server.loops.programs.dispatcher import WorkerLost
 from pyoco_server.ports.door_records.port import DoorState
 
 if TYPE_CHECKING:
-    from pyoco_server.doors.frames.house import House
+    from pyoco_server.doors.frames.context import DoorContext
     from pyoco_server.doors.frames.session import Session
 
-__all__ = ["WorkerSide"]
+__all__ = ["WorkerPeer"]
 
 log = get_logger(__name__)
 
@@ -44,15 +44,15 @@ _ATTACHING_MAX = 10_000
 _GONE_SECONDS = 10.0
 
 
-class WorkerSide:
+class WorkerPeer:
     """Attempts that were handed over on this connection, or attached again, are its own until they end, are put back,
     or the connection ends: then they go back to the queue (GRID-81)."""
 
-    def __init__(self, session: Session[House], visitor: Visitor, hello: HelloWorker) -> None:
-        self.visitor, self.session, self._house = visitor, session, session.house
+    def __init__(self, session: Session[DoorContext], visitor: Visitor, hello: HelloWorker) -> None:
+        self.visitor, self.session, self._context = visitor, session, session.context
         self.patterns, self.max_parallel, self.agent = hello.patterns, hello.max_parallel, hello.agent
         self.cpu: float | None = None
-        self.attempts: dict[str, Attempt] = {}
+        self.attempts: dict[str, ProgramAttempt] = {}
         self.is_open = True
         #: The door itself stops: what runs is left to the worker, which attaches it elsewhere (section 9.4).
         self.lets_go = False
@@ -67,43 +67,43 @@ class WorkerSide:
         return self.visitor.id
 
     @property
-    def house(self) -> House:
-        return self._house
+    def context(self) -> DoorContext:
+        return self._context
 
     @classmethod
-    async def begin(cls, session: Session[House], visitor: Visitor, hello: HelloWorker, frame: Frame) -> Self:
+    async def begin(cls, session: Session[DoorContext], visitor: Visitor, hello: HelloWorker, frame: Frame) -> Self:
         """Takes the Hello; an older connection of the same worker is closed first, and what it had is put back, so
         that it can be attached here (GRID-39)."""
-        house = session.house
-        while (older := house.workers.get(hello.worker_id)) is not None:
-            house.tasks.spawn(older.session.leave("worker_replaced", _replaced(hello.worker_id)))
+        context = session.context
+        while (older := context.workers.get(hello.worker_id)) is not None:
+            context.tasks.spawn(older.session.leave("worker_replaced", _replaced(hello.worker_id)))
             await older.session.over.wait()
-        side = house.workers[hello.worker_id] = cls(session, visitor, hello)
+        peer = context.workers[hello.worker_id] = cls(session, visitor, hello)
         ack = HelloAck(
-            door_id=house.door_id,
-            group=house.group,
+            door_id=context.door_id,
+            group=context.group,
             session=session.id,
-            doors=tuple(house.redirects.all()),
+            doors=tuple(context.redirects.all()),
             warnings=tuple(
                 f"pattern {number} can match no job"
                 for number, each in enumerate(hello.patterns, 1)
                 if not can_match_assign(each)
             ),
-            heartbeat_sec=house.programs.config.exec_heartbeat_sec,
+            heartbeat_sec=context.programs.config.exec_heartbeat_sec,
         )
         try:
             await session.wire.send(fresh(Type.HELLO_ACK, ack.to_payload(), corr_id=frame.msg_id))
         except WireClosed:
-            del house.workers[hello.worker_id]
+            del context.workers[hello.worker_id]
             raise
-        house.seats.add(side)
-        return side
+        context.worker_credits.add(peer)
+        return peer
 
     async def take(self, frame: Frame) -> None:
         match frame.type:
             case Type.CREDIT:
-                self._house.seats.add_credits(self, Credit.read(frame.payload).count)
-                self._house.nudge()
+                self._context.worker_credits.add_credits(self, Credit.read(frame.payload).count)
+                self._context.nudge()
             case Type.HEARTBEAT:
                 await self._hear_beat(frame.payload)
             case Type.ACK_JOB:
@@ -119,31 +119,31 @@ class WorkerSide:
         subject = assign_subject(exec_name)
         return any(matches(pattern, subject) for pattern in self.patterns)
 
-    async def hand_over(self, attempt: Attempt) -> None:
-        """Raises SeatLost."""
+    async def hand_over(self, attempt: ProgramAttempt) -> None:
+        """Raises WorkerLost."""
         if not self.is_open:
-            raise SeatLost
+            raise WorkerLost
         self.own(attempt)
         self._assigning.start(attempt)
 
-    def own(self, attempt: Attempt) -> None:
+    def own(self, attempt: ProgramAttempt) -> None:
         self.attempts[attempt.run.run_id] = attempt
-        self._house.assigned[attempt.run.run_id] = self
+        self._context.assigned[attempt.run.run_id] = self
 
-    def forget(self, attempt: Attempt) -> None:
+    def forget(self, attempt: ProgramAttempt) -> None:
         """It is over here. May be repeated."""
         run_id = attempt.run.run_id
         if self.attempts.get(run_id) is attempt:
             del self.attempts[run_id]
             self._assigning.forget(run_id)
-            if self._house.assigned.get(run_id) is self:
-                del self._house.assigned[run_id]
+            if self._context.assigned.get(run_id) is self:
+                del self._context.assigned[run_id]
 
-    def stop_attempt(self, attempt: Attempt) -> None:
+    def stop_attempt(self, attempt: ProgramAttempt) -> None:
         """Somebody wants it stopped."""
-        self._house.tasks.spawn(self._send_cancel(attempt))
+        self._context.tasks.spawn(self._send_cancel(attempt))
 
-    async def _send_cancel(self, attempt: Attempt) -> None:
+    async def _send_cancel(self, attempt: ProgramAttempt) -> None:
         await self._assigning.sent(attempt.run.run_id)
         await self.cancel(attempt.job.job_id, attempt.token, "cancelled")
 
@@ -155,14 +155,14 @@ class WorkerSide:
 
     async def _hear_beat(self, payload: bytes) -> None:
         """Raises GridRefused. A long list takes a part of a second to read: the other connections do not wait."""
-        holdings, group = self._house.holdings, self._house.group
+        in_flight, group = self._context.in_flight, self._context.group
         if len(payload) > LARGE_BYTES:
             beat, run_ids = await asyncio.to_thread(_read_beat, payload, group)
         else:
             beat, run_ids = _read_beat(payload, group)
         self.cpu = beat.cpu
         for run_id, each in zip(run_ids, beat.running, strict=True):
-            if not holdings.seen(run_id, each.token) and self._may_attach(run_id):
+            if not in_flight.seen(run_id, each.token) and self._may_attach(run_id):
                 self._attach(run_id, each.job_id, each.token)
         self._acks.hear_beat()
 
@@ -172,18 +172,20 @@ class WorkerSide:
 
     def _attach(self, run_id: str, job_id: str, token: str) -> None:
         """GRID-110. Not while draining: the worker is on its way to another door, which is to answer for it."""
-        if self._house.state() is DoorState.DRAINING or not self.is_open:
+        if self._context.state() is DoorState.DRAINING or not self.is_open:
             return
-        task = self._attaching[run_id] = self._house.tasks.spawn(self._attach_now(run_id, job_id, token))
+        task = self._attaching[run_id] = self._context.tasks.spawn(self._attach_now(run_id, job_id, token))
         task.add_done_callback(lambda _: self._attaching.pop(run_id, None))
 
     async def _attach_now(self, run_id: str, job_id: str, token: str) -> None:
-        house = self._house
+        context = self._context
         async with self._attach_gate:
-            if not self.is_open or house.holdings.seen(run_id, token):
+            if not self.is_open or context.in_flight.seen(run_id, token):
                 return
             try:
-                attempt = await reattach(house.backend, run_id, token, worker_id=self.worker_id, holder=house.door_id)
+                attempt = await reattach(
+                    context.backend, run_id, token, worker_id=self.worker_id, holder=context.door_id
+                )
             except PyocoError as error:  # the next heartbeat asks again
                 log.warning("an attempt was not attached yet", run_id=run_id, job_id=job_id, why=str(error))
                 return
@@ -191,9 +193,9 @@ class WorkerSide:
             log.info("an attempt is superseded", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
             await self.cancel(job_id, token, "superseded")
             return
-        house.holdings.add(attempt)
+        context.in_flight.add(attempt)
         if self._has_left():
-            await house.holdings.put_back(attempt, Why.WORKER_DOWN)
+            await context.in_flight.put_back(attempt, Why.WORKER_DOWN)
             return
         self.own(attempt)
         log.info("an attempt is attached again", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
@@ -224,10 +226,10 @@ class WorkerSide:
             running=running,
             kind="exec-tcp",
             patterns=self.patterns,
-            credits=self._house.seats.credits(self),
+            credits=self._context.worker_credits.credits(self),
             max_parallel=self.max_parallel,
-            door_id=self._house.door_id,
-            group=self._house.group,
+            door_id=self._context.door_id,
+            group=self._context.group,
             cpu=self.cpu,
         )
 
@@ -243,8 +245,8 @@ class WorkerSide:
 
     async def gone(self) -> None:
         self.is_open = False
-        house = self._house
-        house.seats.remove(self)
+        context = self._context
+        context.worker_credits.remove(self)
         try:
             self._receiving.close()
             if self._attaching:
@@ -252,8 +254,8 @@ class WorkerSide:
             await self._assigning.end()
             await self.put_back_all()
         finally:
-            if house.workers.get(self.worker_id) is self:
-                del house.workers[self.worker_id]
+            if context.workers.get(self.worker_id) is self:
+                del context.workers[self.worker_id]
 
     async def put_back_all(self) -> None:
         """But for those whose result is here, and only has to be written."""
@@ -263,8 +265,8 @@ class WorkerSide:
         if self.lets_go or not lost:
             return
         log.info("a worker is gone; its jobs go back", worker_id=self.worker_id, jobs=len(lost))
-        holdings = self._house.holdings
-        await asyncio.gather(*(holdings.put_back(attempt, Why.WORKER_DOWN) for attempt in lost))
+        in_flight = self._context.in_flight
+        await asyncio.gather(*(in_flight.put_back(attempt, Why.WORKER_DOWN) for attempt in lost))
 
 
 def _read_beat(payload: bytes, group: str) -> tuple[Heartbeat, list[str]]:

@@ -15,7 +15,7 @@ from dataclasses import fields
 
 import msgspec
 
-from pyoco_server.ports.index.port import Place, RunFilter
+from pyoco_server.ports.index.port import ListPosition, RunFilter
 
 __all__ = ["LENGTH_MAX", "BadCursor", "read_cursor", "write_cursor"]
 
@@ -45,12 +45,12 @@ class BadCursor(Exception):
     """Not a token of ours. Its text says what to do."""
 
 
-def write_cursor(place: Place, wanted: RunFilter) -> str:
+def write_cursor(place: ListPosition, wanted: RunFilter) -> str:
     data = _encode(_Token(_VERSION, place.revision, place.updated_at, place.run_id, _digest(wanted)))
     return _armour(_check(data) + data)
 
 
-def read_cursor(token: str) -> tuple[Place, Callable[[RunFilter], bool]]:
+def read_cursor(token: str) -> tuple[ListPosition, Callable[[RunFilter], bool]]:
     """The place, and whether it is one in the list with these filters. Raises BadCursor."""
     data = _open(token)
     try:
@@ -60,7 +60,7 @@ def read_cursor(token: str) -> tuple[Place, Callable[[RunFilter], bool]]:
     is_place = 0 <= found.revision <= _REVISION_MAX and math.isfinite(found.updated_at) and found.updated_at >= 0
     if found.version != _VERSION or not is_place:
         raise BadCursor("is not a token of this version; begin again without it")
-    return Place(found.revision, found.updated_at, found.run_id), lambda wanted: found.filters == _digest(wanted)
+    return ListPosition(found.revision, found.updated_at, found.run_id), lambda wanted: found.filters == _digest(wanted)
 
 
 def _armour(data: bytes) -> str:

@@ -7,19 +7,19 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.count_letters import count_letters
-from pyoco_server.actions.delete_letter import delete_letter
-from pyoco_server.actions.delete_letters import delete_letters
-from pyoco_server.actions.list_letters import list_letters
+from pyoco_server.actions.count_dead_letters import count_dead_letters
+from pyoco_server.actions.delete_dead_letter import delete_dead_letter
+from pyoco_server.actions.delete_dead_letters import delete_dead_letters
+from pyoco_server.actions.list_dead_letters import list_dead_letters
 from pyoco_server.actions.programs.requeue import requeue
 from pyoco_server.actions.redrive import redrive
 from pyoco_server.actions.redrive_many import PROBLEMS_MAX, redrive_many
-from pyoco_server.actions.show_letter import find_letter, show_letter
+from pyoco_server.actions.show_dead_letter import find_dead_letter, show_dead_letter
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.record import EXEC
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
-from pyoco_server.doors.http.letter_requests import (
+from pyoco_server.doors.http.dead_letter_requests import (
     CURSOR_LENGTH_MAX,
     FILTERS,
     LETTER_ID_LENGTH_MAX,
@@ -38,7 +38,7 @@ from pyoco_server.doors.http.requests import read_body
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.submissions import REPLAYED, read_change
 from pyoco_server.errors import PyocoError
-from pyoco_server.ports.letters.port import StoredLetter
+from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -49,7 +49,7 @@ async def get_letters(request: Request) -> Response:
     state = state_of(request)
     asked = read_letter_query(request.query_params)
     await state.letters_settled()
-    page = await list_letters(state.backend, caller_of(request), asked.wanted, asked.limit, asked.before)
+    page = await list_dead_letters(state.backend, caller_of(request), asked.wanted, asked.limit, asked.before)
     items = [_line(item) for item in page.items]
     return json_answer({"items": items, "next_cursor": write_cursor(page.next_before), "next": page.next_before})
 
@@ -57,12 +57,12 @@ async def get_letters(request: Request) -> Response:
 async def get_letter_counts(request: Request) -> Response:
     state = state_of(request)
     await state.letters_settled()
-    counts = await count_letters(state.backend, caller_of(request))
+    counts = await count_dead_letters(state.backend, caller_of(request))
     return json_answer({"total": counts.total, "groups": [vars(group) for group in counts.groups]})
 
 
 async def get_letter(request: Request) -> Response:
-    view = await show_letter(state_of(request).backend, caller_of(request), request.path_params["letter_id"])
+    view = await show_dead_letter(state_of(request).backend, caller_of(request), request.path_params["letter_id"])
     letter = _line(view.found)
     if view.run_status is not None:
         letter["run_status"] = view.run_status
@@ -82,7 +82,7 @@ async def redrive_letter(request: Request) -> Response:
 async def requeue_letter(request: Request) -> Response:
     """GRID-88: for a program. The work of a flow is redriven, whatever it is called."""
     state, caller, letter_id = state_of(request), caller_of(request), request.path_params["letter_id"]
-    found = await find_letter(state.backend, caller, letter_id)
+    found = await find_dead_letter(state.backend, caller, letter_id)
     if not found.letter.is_exec:
         accepted = await redrive(state.backend, caller, letter_id)
         state.told(accepted.stored.revision)
@@ -113,7 +113,7 @@ async def redrive_letters(request: Request) -> Response:
 
 async def delete_one_letter(request: Request) -> Response:
     letter_id = request.path_params["letter_id"]
-    await delete_letter(state_of(request).backend, caller_of(request), letter_id)
+    await delete_dead_letter(state_of(request).backend, caller_of(request), letter_id)
     return json_answer({"id": letter_id, "deleted": True})
 
 
@@ -121,11 +121,11 @@ async def delete_many_letters(request: Request) -> Response:
     state = state_of(request)
     wanted, span = read_letter_deletion(request.query_params)
     await state.letters_settled()
-    done = await delete_letters(state.backend, caller_of(request), wanted, span)
+    done = await delete_dead_letters(state.backend, caller_of(request), wanted, span)
     return json_answer({"matched": done.matched, "deleted": done.deleted, "more": done.more})
 
 
-def _line(item: StoredLetter) -> dict[str, Any]:
+def _line(item: StoredDeadLetter) -> dict[str, Any]:
     """FLOW-331 to FLOW-334: `error` always, the rest when known. The job of a program is nobody's to see."""
     known = {name: value for name, value in vars(item.letter).items() if value is not None or name == "error"}
     known.pop("job", None)

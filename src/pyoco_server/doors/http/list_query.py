@@ -20,7 +20,7 @@ from pyoco_server.doors.http.requests import (
     wants_records,
 )
 from pyoco_server.errors import Problem
-from pyoco_server.ports.index.port import EVERYBODY, Place, RunFilter
+from pyoco_server.ports.index.port import EVERYBODY, ListPosition, RunFilter
 
 __all__ = ["KINDS", "LIMIT_DEFAULT", "LIMIT_MAX", "ListQuery", "read_list_query"]
 
@@ -56,7 +56,7 @@ class ListQuery:
     #: With the caller's tenant: it is part of what a cursor belongs to.
     wanted: RunFilter
     limit: int
-    after: Place | None
+    after: ListPosition | None
     #: Whole snapshots rather than lines.
     whole: bool
     #: An object with `items` and `next_cursor` rather than an array (FLOW-107, FLOW-108).
@@ -173,7 +173,7 @@ class _Reader:
             self._wrong("envelope", "must be true or false")
         return flag is True
 
-    def cursor(self, wanted: RunFilter) -> Place | None:
+    def cursor(self, wanted: RunFilter) -> ListPosition | None:
         token = self._given.get("cursor")
         if token is None:
             return None

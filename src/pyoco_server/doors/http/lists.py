@@ -18,7 +18,7 @@ from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
 from pyoco_server.doors.http.shown import shown_line, shown_listed
 from pyoco_server.doors.http.state import caller_of, state_of
-from pyoco_server.ports.index.port import Place
+from pyoco_server.ports.index.port import ListPosition
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -50,7 +50,7 @@ def _etag(version: str, caller: Caller) -> str:
 
 
 def _answer(
-    asked: ListQuery, items: list[dict[str, Any]], following: Place | None, headers: dict[str, str] | None = None
+    asked: ListQuery, items: list[dict[str, Any]], following: ListPosition | None, headers: dict[str, str] | None = None
 ) -> Response:
     """FLOW-107, FLOW-108"""
     if not asked.envelope:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from pyoco_server.actions.priced.look_for_trouble import Trouble, look_for_trouble
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Outlook", "SharedLook"]
+__all__ = ["Outlook", "SharedRead"]
 
 #: Every dashboard asks each five seconds.
 _SECONDS: Final = 10.0
@@ -17,7 +17,7 @@ _SECONDS: Final = 10.0
 _Seen = TypeVar("_Seen")
 
 
-class SharedLook(Generic[_Seen]):
+class SharedRead(Generic[_Seen]):
     """However many ask while one looks, nobody else does: all are told what that one sees."""
 
     #: How long it is told to those who come later.
@@ -41,7 +41,7 @@ class SharedLook(Generic[_Seen]):
             await asyncio.gather(self._look, return_exceptions=True)
 
 
-class Outlook(SharedLook[Trouble]):
+class Outlook(SharedRead[Trouble]):
     """What is in need of a hand: asked for every ten seconds, each time within a second, and not at all while nobody
     wants to know."""
 

@@ -13,14 +13,14 @@ from pyoco_server.actions.programs.measure import RunTimes
 from pyoco_server.core.run import Caller
 from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
-from pyoco_server.doors.http.outlook import Outlook, SharedLook
+from pyoco_server.doors.http.outlook import Outlook, SharedRead
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.turns import FairTurns, Turns
 from pyoco_server.errors import Unavailable
+from pyoco_server.loops.dead_letter_feeder import DeadLetterFeeder
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub, Lookout
 from pyoco_server.loops.key_uses import KeyUses
-from pyoco_server.loops.letter_feeder import LetterFeeder
 from pyoco_server.loops.programs.sweeper import ProgramSweeper
 from pyoco_server.loops.tally import Tally
 from pyoco_server.loops.trend import TrendSampler
@@ -53,14 +53,14 @@ class State:
         self.hub, self.tally = Hub(), Tally(backend.clock, self._sampler)
         self.feeder = IndexFeeder(backend.runs, backend.index, self.hub.on_changes, self.tally.on_changes)
         self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
-        self.letter_feeder = LetterFeeder(backend.letters, backend.letter_index)
+        self.letter_feeder = DeadLetterFeeder(backend.dead_letters, backend.dead_letter_index)
         self._sweeper = None if backend.programs is None else ProgramSweeper(backend, backend.index, self.feeder)
         self._revision = 0
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
         #: None: this gateway knows nothing of priced runs.
         self.outlook = Outlook(backend.priced) if backend.priced is not None else None
         #: Whoever likes may ask, and each look writes to the ledger.
-        self.readiness = SharedLook(self._readiness)
+        self.readiness = SharedRead(self._readiness)
         self.uploads = Turns(UPLOADS_MAX)
         self.downloads = FairTurns(DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX)
         self.inputs = FairTurns(INPUTS_MAX, INPUTS_OF_TENANT_MAX)

@@ -15,7 +15,7 @@ from pyoco_server.doors.mcp.problems import ArgumentsRefused, RunUnknown, proble
 from pyoco_server.doors.mcp.tools import Ask, Tool
 from pyoco_server.logs import get_logger
 
-__all__ = ["PATIENCE", "Answer", "Reply", "Send", "Unreachable", "call_tool", "given_up"]
+__all__ = ["PATIENCE", "Reply", "Send", "ToolResult", "Unreachable", "call_tool", "given_up"]
 
 log = get_logger(__name__)
 
@@ -60,7 +60,7 @@ class Send(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ToolResult:
     """What a tool says."""
 
     document: dict[str, Any]
@@ -75,7 +75,7 @@ async def call_tool(
     send: Send,
     trace_id: str,
     patience: Patience = PATIENCE,
-) -> Answer:
+) -> ToolResult:
     """Never raises for what a caller or the server did. Nothing is sent for arguments that are refused.
 
     One idempotency key for all tries (PRICED-217). While the server is away, or the same key is being submitted, it is
@@ -86,9 +86,9 @@ async def call_tool(
         ask = tool.ask(arguments)
     except ArgumentsRefused as error:
         log.info("a tool was called with arguments that are not valid", tool=tool.name, problems=len(error.problems))
-        return Answer(refusal(error, trace_id), is_error=True)
+        return ToolResult(refusal(error, trace_id), is_error=True)
     except RunUnknown as error:
-        return Answer(problem(Reason.RUN_NOT_FOUND, _NOTHING_HERE, trace_id, error.path), is_error=True)
+        return ToolResult(problem(Reason.RUN_NOT_FOUND, _NOTHING_HERE, trace_id, error.path), is_error=True)
     try:
         reply = await _tried(send, ask, trace_id, patience)
     except Unreachable as error:
@@ -100,10 +100,10 @@ async def call_tool(
         return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
     if not is_ok:
         return _no(ask, document)
-    return Answer(document if ask.idempotency_key is None else {**document, "idempotency_key": ask.idempotency_key})
+    return ToolResult(document if ask.idempotency_key is None else {**document, "idempotency_key": ask.idempotency_key})
 
 
-def given_up(ask: Ask, trace_id: str) -> Answer:
+def given_up(ask: Ask, trace_id: str) -> ToolResult:
     """For a call that is cut off because the gateway stops. Whatever became of it, its key tells."""
     return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _STOPPING, trace_id, ask.path))
 
@@ -137,11 +137,11 @@ async def _tried(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Rep
         return reply
 
 
-def _no(ask: Ask, document: dict[str, Any]) -> Answer:
+def _no(ask: Ask, document: dict[str, Any]) -> ToolResult:
     hint = None
     if ask.idempotency_key is not None:
         hint = f"idempotency_key of this call: {ask.idempotency_key}"
-    return Answer(document, is_error=True, hint=hint)
+    return ToolResult(document, is_error=True, hint=hint)
 
 
 def _reason(reply: Reply) -> object:

@@ -15,7 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from pyoco_server.client.retry import Patience
-from pyoco_server.doors.mcp.calls import PATIENCE, Answer, Send, call_tool
+from pyoco_server.doors.mcp.calls import PATIENCE, Send, ToolResult, call_tool
 from pyoco_server.doors.mcp.tools import INSTRUCTIONS, TOOLS, Tool
 from pyoco_server.doors.release import RELEASE
 
@@ -55,7 +55,7 @@ def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
     )
 
 
-def written(answer: Answer) -> dict[str, Any]:
+def written(answer: ToolResult) -> dict[str, Any]:
     """A result as it is sent."""
     return _result(answer).model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -78,7 +78,7 @@ def _shown(tool: Tool) -> types.Tool:
     )
 
 
-def _result(answer: Answer) -> types.CallToolResult:
+def _result(answer: ToolResult) -> types.CallToolResult:
     texts = [json.dumps(answer.document, ensure_ascii=False), *([answer.hint] if answer.hint else [])]
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text) for text in texts],

@@ -26,7 +26,7 @@ _SPARES = 1
 _OWN_READY_SECONDS = 60.0
 
 
-class _HostSeat:
+class _HostProcess:
     """Holds a process of the shared ones, which most calls need, until it is known what is called."""
 
     def __init__(self, hosts: PackHosts, group: HostGroup | None, host: PackHost | None) -> None:
@@ -136,9 +136,9 @@ class PackHosts:
         self._is_running = False
         await asyncio.gather(*(group.stop() for group in self._groups()))
 
-    async def seat(self) -> _HostSeat:
+    async def seat(self) -> _HostProcess:
         host = None if self._shared is None else await self._shared.take()
-        return _HostSeat(self, self._shared, host)
+        return _HostProcess(self, self._shared, host)
 
     def group_of(self, pack_type: str) -> HostGroup:
         return self._by_pack[pack_type]

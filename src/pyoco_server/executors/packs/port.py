@@ -22,9 +22,9 @@ __all__ = [
     "Outcome",
     "PackError",
     "PackExecutor",
-    "Seat",
     "Stopped",
     "TimedOut",
+    "WarmProcess",
     "stopped_by_budget",
 ]
 
@@ -137,7 +137,7 @@ class Execution(Protocol):
         """Stop it now, with everything it started. The outcome is Stopped."""
 
 
-class Seat(Protocol):
+class WarmProcess(Protocol):
     """A warm process that is kept for one call."""
 
     async def begin(self, call: Call) -> Execution:
@@ -165,5 +165,5 @@ class PackExecutor(Protocol):
     async def stop(self) -> None:
         """Ends whatever still runs, at once. May be called twice, and before `start`."""
 
-    async def seat(self) -> Seat:
+    async def seat(self) -> WarmProcess:
         """Waits until a process is warm and free."""

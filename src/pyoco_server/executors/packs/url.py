@@ -20,7 +20,7 @@ from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.core.web.targets import Discard, Exempt, Reach, Target, parse, parse_location
 from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
 from pyoco_server.pack_config import PackConfig
-from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, TlsFailed, Web
+from pyoco_server.ports.web.port import AddressRefused, Broken, NameUnknown, NotConnected, TlsFailed, Web, WebResponse
 
 __all__ = ["executor"]
 
@@ -284,7 +284,7 @@ class _Fetch:
             place = parse_location(location, place, self._reach)
         raise _Discarded(Discard.TOO_MANY_REDIRECTS)
 
-    async def _read(self, place: Target, answer: Answer) -> None:
+    async def _read(self, place: Target, answer: WebResponse) -> None:
         declared = answer.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > _DECLARED_BYTES_MAX:
             raise _Discarded(Discard.CONTENT_TOO_LARGE)

@@ -23,7 +23,7 @@ __all__ = [
     "InputWriter",
     "NameTaken",
     "Occupied",
-    "Place",
+    "WorkDirectory",
     "copy_program",
     "empty",
     "is_untouched",
@@ -77,7 +77,7 @@ class InputWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkDirectory:
     """The directory of an attempt, open. Whoever has it closes it."""
 
     path: str
@@ -106,7 +106,7 @@ class Place:
             raise NameTaken(f"an input may not be called {TMP!r}: the program's temporary files go there") from None
 
 
-def make(root: str, job_id: str, attempt: int, owner: str) -> Place:
+def make(root: str, job_id: str, attempt: int, owner: str) -> WorkDirectory:
     """A fresh directory `<root>/<JobId>/a<Attempt>`. One left over from a crash is removed first.
 
     Raises Occupied, OSError. Five system calls.
@@ -133,13 +133,13 @@ def make(root: str, job_id: str, attempt: int, owner: str) -> Place:
     raise Occupied(errno.EEXIST, "the directory of this attempt cannot be made")
 
 
-def _claim(path: str, owner: str) -> Place:
+def _claim(path: str, owner: str) -> WorkDirectory:
     try:
         os.symlink(owner, path + OWNER)
     except FileExistsError:  # of a directory that is gone
         os.unlink(path + OWNER)
         os.symlink(owner, path + OWNER)
-    return Place(path, os.open(path, _FOLDER))
+    return WorkDirectory(path, os.open(path, _FOLDER))
 
 
 def _evict(path: str) -> None:
@@ -150,7 +150,7 @@ def _evict(path: str) -> None:
     remove_tree(path)
 
 
-def reopen(path: str) -> Place | None:
+def reopen(path: str) -> WorkDirectory | None:
     """The directory of an attempt whose program has ended. None: it is no directory any more."""
     for _ in range(2):
         try:
@@ -163,11 +163,11 @@ def reopen(path: str) -> Place | None:
             return None
         else:
             os.fchmod(descriptor, _IS_OPEN)
-            return Place(path, descriptor)
+            return WorkDirectory(path, descriptor)
     return None
 
 
-def copy_program(place: Place, found: Found) -> None:
+def copy_program(place: WorkDirectory, found: Found) -> None:
     """Its own copy, which it may do with as it likes (GRID-93). Raises NameTaken, OSError."""
     try:
         target = os.open(found.file_name, _NEW, 0o500, dir_fd=place.descriptor)
@@ -189,7 +189,7 @@ def is_untouched(about: os.stat_result, size: int) -> bool:
     return about.st_mtime_ns == STAGED_NS and about.st_size == size and stat.S_ISREG(about.st_mode)
 
 
-def empty(place: Place, inputs: Mapping[str, tuple[int, str]], program: str) -> bool:
+def empty(place: WorkDirectory, inputs: Mapping[str, tuple[int, str]], program: str) -> bool:
     """Take away what was put in, and the directory. False: there is more, or something has changed.
 
     Whether a program has left files is found out by removing its directory, which an empty one allows.

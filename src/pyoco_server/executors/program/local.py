@@ -21,7 +21,7 @@ from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.core.programs.names import check_file_names, is_exec_name, read_job_id
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.errors import UsageError
-from pyoco_server.executors.program.directory import Place, make, remove
+from pyoco_server.executors.program.directory import WorkDirectory, make, remove
 from pyoco_server.executors.program.execution import Execution
 from pyoco_server.executors.program.find import NotFound, find
 from pyoco_server.executors.program.leftovers import check_root, clean_root, end_processes
@@ -141,7 +141,7 @@ class LocalPrograms:
     async def _stage(self, execution: Execution) -> None:
         """Get the inputs, then order the start. A cancel finds nothing started, and nothing is left of it."""
         work = execution.work
-        opened: list[Place] = []
+        opened: list[WorkDirectory] = []
         try:
             if are_small(work.files):
                 self._order(execution, await read_small(work.files), is_made=False)
@@ -169,7 +169,7 @@ class LocalPrograms:
         if task.cancelled():
             execution.settle_unstarted()
 
-    def _open_place(self, work: ProgramWork, opened: list[Place]) -> None:
+    def _open_place(self, work: ProgramWork, opened: list[WorkDirectory]) -> None:
         """What was opened is told before anything can come between."""
         os.close(find(self.settings.exec_dir, work.exec_name).descriptor)  # before gigabytes are fetched for nothing
         opened.append(make(self.settings.work_root, work.job_id, work.attempt, self.settings.owner))

@@ -10,7 +10,7 @@ from typing import Any
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.errors import NotFound, PyocoError
-from pyoco_server.executors.program.directory import Place
+from pyoco_server.executors.program.directory import WorkDirectory
 from pyoco_server.executors.program.port import WorkFile
 from pyoco_server.executors.program.wire import Input
 
@@ -49,7 +49,7 @@ async def read_small(files: Sequence[WorkFile]) -> tuple[Input, ...]:
     return tuple(inputs)
 
 
-async def write_large(files: Sequence[WorkFile], place: Place, in_thread: InThread) -> tuple[Input, ...]:
+async def write_large(files: Sequence[WorkFile], place: WorkDirectory, in_thread: InThread) -> tuple[Input, ...]:
     """Write them, checked on the way; memory is a batch, whatever their size. Raises NotStaged, OSError."""
     for file in files:
         writer = place.input(file.name)

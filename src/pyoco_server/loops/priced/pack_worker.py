@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from pyoco_server.actions.priced.patience import PATIENT, Patience
 from pyoco_server.core.priced.constants import RECEIVE_WAIT_SECONDS
 from pyoco_server.errors import DependencyUnavailable
-from pyoco_server.executors.packs.port import PackExecutor, Seat
+from pyoco_server.executors.packs.port import PackExecutor, WarmProcess
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.priced.cancelling import cancelled, unless
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
-from pyoco_server.loops.priced.pack_crew import Live, PackCrew
+from pyoco_server.loops.priced.pack_processor import Live, PackProcessor
 from pyoco_server.loops.priced.staging import Tries
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
@@ -94,7 +94,7 @@ class PackWorker:
             if not served:  # it could only pass on what it receives
                 log.warning("none of the packs is known here: no priced run is taken", packs=sorted(self._packs))
                 return
-            crew = PackCrew(
+            processor = PackProcessor(
                 self._priced,
                 served,
                 self._fitness,
@@ -104,7 +104,7 @@ class PackWorker:
             )
             await self._files.scratch.start()
             await self._fitness.start()
-            self._lanes = {asyncio.create_task(self._lane(crew), name=f"packs {n}") for n in range(self._slots)}
+            self._lanes = {asyncio.create_task(self._lane(processor), name=f"packs {n}") for n in range(self._slots)}
             self.packs = tuple(sorted(served))
             self._tell()
             log.info("priced runs are taken", packs=self.packs, slots=self._slots)
@@ -139,12 +139,12 @@ class PackWorker:
             await asyncio.wait(spared, timeout=_ENDING_SECONDS)
             await cancelled(spared)
 
-    async def _lane(self, crew: PackCrew) -> None:
+    async def _lane(self, processor: PackProcessor) -> None:
         while not self._stopping.is_set():
             try:
                 seat = await self._unless_stopped(self._executor.seat())
                 if seat is not None:
-                    await self._take_one(crew, seat)
+                    await self._take_one(processor, seat)
             except DependencyUnavailable as error:
                 log.warning("no priced run could be received", cause=error)
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
@@ -152,13 +152,13 @@ class PackWorker:
                 log.exception("a lane of priced runs failed; it goes on")
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
 
-    async def _take_one(self, crew: PackCrew, seat: Seat) -> None:
+    async def _take_one(self, processor: PackProcessor, seat: WarmProcess) -> None:
         live = Live(lane=asyncio.current_task(), when_started=self._tell)
         try:
             delivery = await self._received()
             if delivery is not None:
                 self._lives[live] = None
-                await self._work(crew, delivery, seat, live)
+                await self._work(processor, delivery, seat, live)
         finally:
             self._lives.pop(live, None)
             try:
@@ -172,9 +172,9 @@ class PackWorker:
     def _tell(self) -> None:
         self.when_changed()
 
-    async def _work(self, crew: PackCrew, delivery: Delivery, seat: Seat, live: Live) -> None:
+    async def _work(self, processor: PackProcessor, delivery: Delivery, seat: WarmProcess, live: Live) -> None:
         try:
-            status = await crew.work(delivery, seat, live)
+            status = await processor.work(delivery, seat, live)
         except DependencyUnavailable as error:
             log.warning("a store did not answer; the message comes again", count=delivery.count, cause=error)
             self._fitness.doubt()

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from pyoco_server.actions.programs.slots import cap_of
-from pyoco_server.loops.programs.lanes import Lanes
-from pyoco_server.loops.programs.spares import Spares
+from pyoco_server.loops.programs.client_queues import ClientQueues
+from pyoco_server.loops.programs.idle_slots import IdleSlots
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.slots.port import Slot
 
@@ -32,12 +32,12 @@ class Caps:
         self,
         programs: Programs,
         group: str,
-        lanes: Lanes,
+        lanes: ClientQueues,
         free: Callable[[Slot], None],
         clock: Callable[[], float],
     ) -> None:
         self._programs, self._group, self._lanes, self._free, self._clock = programs, group, lanes, free, clock
-        self._spares = Spares(clock)
+        self._idle_slots = IdleSlots(clock)
         #: Slots that are being taken, by client.
         self._taking: Counter[str] = Counter()
         #: Clients at their caps, and when they are tried all the same.
@@ -71,15 +71,15 @@ class Caps:
 
     def used(self, slot: Slot) -> None:
         """An attempt was claimed with it."""
-        self._spares.used(slot)
+        self._idle_slots.used(slot)
 
     def forget(self, slot: Slot) -> None:
         """It is given back."""
-        self._spares.forget(slot)
+        self._idle_slots.forget(slot)
 
     def keep(self, slot: Slot) -> None:
         """For the next attempt of its client, unless it was used often enough in a row."""
-        if self._spares.keep(slot):
+        if self._idle_slots.keep(slot):
             self._freed.add(slot.client_id)
         else:
             self._lend(slot.client_id)
@@ -87,16 +87,16 @@ class Caps:
 
     def free_idle(self) -> None:
         """Give back what nobody here needs any more."""
-        for slot in self._spares.idle(self._lanes.has_more):
+        for slot in self._idle_slots.idle(self._lanes.has_more):
             self._free(slot)
 
     def free_all(self) -> None:
-        for slot in list(self._spares.idle(lambda _: False)):
+        for slot in list(self._idle_slots.idle(lambda _: False)):
             self._free(slot)
 
     def _spare(self, client_id: str) -> Slot | None:
         """A slot in hand, unless the cap was lowered below what is held: then it is given back (GRID-76)."""
-        slot = self._spares.take(client_id)
+        slot = self._idle_slots.take(client_id)
         if slot is None or self._held(client_id) <= cap_of(self._programs, self._group, client_id):
             return slot
         self._free(slot)
@@ -135,7 +135,7 @@ class Caps:
                 continue
             if now >= retry_at:
                 self._tried_anyway.add(client_id)
-            elif not self._spares.count(client_id) and not self._has_room(client_id):
+            elif not self._idle_slots.count(client_id) and not self._has_room(client_id):
                 continue
             del self._full[client_id]
             self._lanes.unblock(client_id)
@@ -143,7 +143,7 @@ class Caps:
 
     def next_due(self) -> float:
         """When there is something to do without a word from anybody; infinity: never."""
-        due = min(self._spares.next_idle(), *self._lent_until.values(), math.inf)
+        due = min(self._idle_slots.next_idle(), *self._lent_until.values(), math.inf)
         return min(due, self._glanced_at + _GLANCE_SECONDS) if self._full else due
 
     def _lend(self, client_id: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.core.run import Run
 from pyoco_server.loops.programs.meter import Meter
 
@@ -19,7 +19,7 @@ def count_end(meter: Meter, run: Run) -> None:
         meter.letter(program.exec_name, run.reason or "execution_error")
 
 
-def count_put_back(meter: Meter, attempt: Attempt) -> None:
+def count_put_back(meter: Meter, attempt: ProgramAttempt) -> None:
     """One that did not end its run; or did, because its budget was spent."""
     run = attempt.run
     if run.is_terminal:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, take_slot
 from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reach import programs_of
@@ -17,15 +17,15 @@ from pyoco_server.core.programs.rounds import Turn
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.caps import Caps
-from pyoco_server.loops.programs.holdings import Holdings
-from pyoco_server.loops.programs.lanes import Lanes, LaneState
+from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
+from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.program_hints.port import Hint, Listening
-from pyoco_server.ports.program_queue.port import Lane
+from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.queue.port import Delivery
 from pyoco_server.ports.slots.port import Slot
+from pyoco_server.ports.wakeups.port import Listening, Wakeup
 
-__all__ = ["Dispatcher", "Seat", "SeatLost", "Seats"]
+__all__ = ["Credit", "Credits", "Dispatcher", "WorkerLost"]
 
 log = get_logger(__name__)
 
@@ -35,11 +35,11 @@ _STEPS_MAX = 256
 _DEFECT_SECONDS = 1.0
 
 
-class SeatLost(Exception):
+class WorkerLost(Exception):
     """The worker could not be reached: the attempt counts as lost with it (GRID-83)."""
 
 
-class Seat(Protocol):
+class Credit(Protocol):
     """One reserved place for one attempt: a credit of a worker."""
 
     @property
@@ -48,14 +48,14 @@ class Seat(Protocol):
     def give_back(self) -> None:
         """Nothing was there for it: the credit is whole again."""
 
-    async def start(self, attempt: Attempt) -> None:
-        """Hand the attempt over; it is in the holdings already. Raises SeatLost."""
+    async def start(self, attempt: ProgramAttempt) -> None:
+        """Hand the attempt over; it is in the holdings already. Raises WorkerLost."""
 
 
-class Seats(Protocol):
+class Credits(Protocol):
     """Who could run something. Neither call may block."""
 
-    def seat_for(self, exec_name: str) -> Seat | None:
+    def reserve_credit(self, exec_name: str) -> Credit | None:
         """Reserve a place of the next worker in turn that may run it and has a credit. None: there is none now."""
 
     def serves(self, exec_name: str) -> bool:
@@ -66,9 +66,9 @@ class Seats(Protocol):
 class _Look:
     """One look at one lane: a seat for each job that is asked for, and the slots there are for them."""
 
-    state: LaneState
+    state: ClientQueueState
     heard: int
-    turns: list[Turn[Seat]] = field(default_factory=list)
+    turns: list[Turn[Credit]] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     #: Slots that have to be taken first.
     missing: int = 0
@@ -87,16 +87,21 @@ class Dispatcher:
         self,
         backend: Backend,
         holder: str,
-        seats: Seats,
-        holdings: Holdings,
+        worker_credits: Credits,
+        in_flight: InFlight,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._backend, self._holder, self._seats, self._holdings = backend, holder, seats, holdings
+        self._backend, self._holder, self._credits_by_worker, self._in_flight = (
+            backend,
+            holder,
+            worker_credits,
+            in_flight,
+        )
         self._programs = programs_of(backend)
         self._group = self._programs.config.exec_group
         self._clock = clock
-        self._lanes = Lanes(clock)
+        self._lanes = ClientQueues(clock)
         self._caps = Caps(self._programs, self._group, self._lanes, self._free_soon, clock)
         self._woken = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -115,13 +120,13 @@ class Dispatcher:
         del exec_name
         self._woken.set()
 
-    def _on_lane(self, lane: Lane) -> None:
+    def _on_lane(self, lane: ClientQueue) -> None:
         if lane.group == self._group and not self._is_stopping:
             self._lanes.add(lane)
             self._woken.set()
 
-    def _on_hint(self, hint: Hint, word: str) -> None:
-        if hint is Hint.NEW:
+    def _on_wakeup(self, wakeup: Wakeup, word: str) -> None:
+        if wakeup is Wakeup.NEW:
             exec_name, _, client_id = word.partition(".")
             self._lanes.hear(exec_name, client_id)
             self._woken.set()
@@ -135,12 +140,12 @@ class Dispatcher:
         self._caps.keep(slot)
         self._woken.set()
 
-    def _on_put_back(self, attempt: Attempt) -> None:
+    def _on_put_back(self, attempt: ProgramAttempt) -> None:
         """Its job comes again at a known time: nobody else need be waited for."""
         job, program = attempt.job, attempt.run.program
         not_before = (program.not_before if program is not None else None) or 0.0
         seconds = max(not_before - self._backend.clock(), 0.0)
-        self._lanes.put_off(Lane(job.group, job.exec_name, job.client_id), self._clock() + seconds)
+        self._lanes.put_off(ClientQueue(job.group, job.exec_name, job.client_id), self._clock() + seconds)
         self._woken.set()
 
     # Start and stop -----------------------------------------------------------------------------------------------
@@ -151,10 +156,10 @@ class Dispatcher:
             if self._task is not None:
                 return
             self._is_stopping = False
-            self._holdings.on_slot, self._holdings.on_put_back = self._on_slot, self._on_put_back
-            self._holdings.on_back = self._woken.set
+            self._in_flight.on_slot, self._in_flight.on_put_back = self._on_slot, self._on_put_back
+            self._in_flight.on_back = self._woken.set
             await self._programs.slots.start(self._on_free)
-            self._listening = await self._programs.hints.listen(self._group, self._on_hint, Hint.NEW)
+            self._listening = await self._programs.wakeups.listen(self._group, self._on_wakeup, Wakeup.NEW)
             await self._programs.queue.start(self._on_lane)
             for lane in self._programs.queue.lanes(self._group):
                 self._on_lane(lane)
@@ -164,7 +169,7 @@ class Dispatcher:
         """Claim nothing more. Returns when what was under way has been handed over or given back (GRID-41)."""
         async with self._gate:
             self._is_stopping = True
-            self._holdings.on_slot = self._holdings.on_put_back = self._holdings.on_back = None
+            self._in_flight.on_slot = self._in_flight.on_put_back = self._in_flight.on_back = None
             self._woken.set()
             if self._task is not None:
                 await self._task
@@ -214,9 +219,9 @@ class Dispatcher:
         """Give every free seat whose turn it is a job to ask for. Waits for nothing."""
         self._lanes.wake_due()
         self._caps.unblock()
-        looks: dict[LaneState, _Look] = {}
-        while self._holdings.is_quorate and not self._is_stopping and len(self._steps) + len(looks) < _STEPS_MAX:
-            picked = self._lanes.pick(self._seats.seat_for)
+        looks: dict[ClientQueueState, _Look] = {}
+        while self._in_flight.is_quorate and not self._is_stopping and len(self._steps) + len(looks) < _STEPS_MAX:
+            picked = self._lanes.pick(self._credits_by_worker.reserve_credit)
             if picked is None:
                 break
             self._ask(looks, *picked)
@@ -224,7 +229,7 @@ class Dispatcher:
             self._begin(self._steps, self._step(look))
         self._caps.free_idle()
 
-    def _ask(self, looks: dict[LaneState, _Look], state: LaneState, turn: Turn[Seat]) -> None:
+    def _ask(self, looks: dict[ClientQueueState, _Look], state: ClientQueueState, turn: Turn[Credit]) -> None:
         slot, may_ask = self._caps.reserve(turn.client_id)
         if not may_ask:
             self._lanes.unasked(state)
@@ -275,7 +280,7 @@ class Dispatcher:
         elif work:
             await asyncio.gather(*work)
 
-    async def _is_worth_it(self, state: LaneState) -> bool:
+    async def _is_worth_it(self, state: ClientQueueState) -> bool:
         counts = await self._programs.queue.counts(state.lane)
         return counts is None or bool(counts.waiting or counts.unacked)
 
@@ -309,17 +314,17 @@ class Dispatcher:
             self._pass_over(turn)
         del look.turns[used:]
 
-    def _pass_over(self, turn: Turn[Seat]) -> None:
+    def _pass_over(self, turn: Turn[Credit]) -> None:
         """Nothing was there for it: the seat may be somebody else's."""
         self._lanes.give_turn_back(turn)
-        turn.seat.give_back()
+        turn.credit.give_back()
         self._woken.set()
 
-    async def _assign(self, delivery: Delivery, slot: Slot, turn: Turn[Seat]) -> None:
+    async def _assign(self, delivery: Delivery, slot: Slot, turn: Turn[Credit]) -> None:
         """One job that came: claim it and hand it over. Never raises."""
-        seat = turn.seat
+        credit = turn.credit
         try:
-            taken = await claim_job(self._backend, delivery, slot, worker_id=seat.worker_id, holder=self._holder)
+            taken = await claim_job(self._backend, delivery, slot, worker_id=credit.worker_id, holder=self._holder)
         except PyocoError as error:
             log.warning("a job was not claimed; it comes again", exec_name=turn.exec_name, error=error)
             self._let_go(turn, slot)
@@ -329,17 +334,17 @@ class Dispatcher:
             return
         self._caps.used(slot)
         if self._is_stopping:
-            seat.give_back()
-            await self._holdings.release(taken)
+            credit.give_back()
+            await self._in_flight.release(taken)
             return
-        self._holdings.add(taken)
+        self._in_flight.add(taken)
         try:
-            await seat.start(taken)
-        except SeatLost as error:
-            log.warning("a job was not handed over", run_id=taken.run.run_id, worker_id=seat.worker_id, error=error)
-            await self._holdings.put_back(taken, Why.WORKER_DOWN)
+            await credit.start(taken)
+        except WorkerLost as error:
+            log.warning("a job was not handed over", run_id=taken.run.run_id, worker_id=credit.worker_id, error=error)
+            await self._in_flight.put_back(taken, Why.WORKER_DOWN)
 
-    def _let_go(self, turn: Turn[Seat], slot: Slot) -> None:
+    def _let_go(self, turn: Turn[Credit], slot: Slot) -> None:
         """Nothing is to be run. The slot is not kept: it may be another's by now."""
         self._pass_over(turn)
         self._free_soon(slot)

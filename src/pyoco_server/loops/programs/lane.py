@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pyoco_server.actions.programs.attempt import Attempt
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Output, Settlement
 from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.actions.programs.put_back import Why
@@ -31,7 +31,7 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.counting import count_end
 from pyoco_server.loops.programs.cpu import LOOK_SECONDS, CpuUse, HeldBack
 from pyoco_server.loops.programs.dispatcher import Dispatcher
-from pyoco_server.loops.programs.holdings import Holdings
+from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.ports.backend import Backend
 
@@ -49,7 +49,7 @@ _NAMES_MAX = 10_000
 
 @dataclass(eq=False)
 class _Running:
-    attempt: Attempt
+    attempt: ProgramAttempt
     execution: ProgramExecution | None = None
     is_cancelled: bool = False
     #: Somebody else has the run, or gets it back: nothing is reported.
@@ -66,7 +66,7 @@ class _Place:
     def give_back(self) -> None:
         self._lane.give_back()
 
-    async def start(self, attempt: Attempt) -> None:
+    async def start(self, attempt: ProgramAttempt) -> None:
         self._lane.begin(attempt)
 
 
@@ -104,12 +104,12 @@ class ProgramLane:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._is_started = False
-        self.holdings = Holdings(backend, self.holder, self._on_cancel, self._on_gone, awaits_signs=False)
-        self.dispatcher = Dispatcher(backend, self.holder, self, self.holdings)
-        self.meter = self.holdings.meter = Meter(config.exec_group)
+        self.in_flight = InFlight(backend, self.holder, self._on_cancel, self._on_gone, awaits_signs=False)
+        self.dispatcher = Dispatcher(backend, self.holder, self, self.in_flight)
+        self.meter = self.in_flight.meter = Meter(config.exec_group)
         self.meter.credits = lambda: {worker_id: self._free}
         self.meter.cpu = lambda: {worker_id: self._cpu.share()}
-        self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.holdings.all())
+        self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.in_flight.all())
         self._places = _Places(self._look_at_places)
         self.last_status: str | None = None
         #: Called whenever `running`, `facts` or `last_status` has changed.
@@ -145,7 +145,7 @@ class ProgramLane:
             accepted = self._accepted[exec_name] = any(matches(pattern, subject) for pattern in self.patterns)
         return accepted
 
-    def seat_for(self, exec_name: str) -> _Place | None:
+    def reserve_credit(self, exec_name: str) -> _Place | None:
         if not self._free or self._is_closed or not self.serves(exec_name):
             return None
         self._free -= 1
@@ -154,7 +154,7 @@ class ProgramLane:
     def give_back(self) -> None:
         self._free += 1
 
-    def begin(self, attempt: Attempt) -> None:
+    def begin(self, attempt: ProgramAttempt) -> None:
         """Run it; the place is free again some time after its end."""
         running = self._running[attempt.run.run_id] = _Running(attempt)
         task = asyncio.get_running_loop().create_task(self._see_to(running))
@@ -180,7 +180,7 @@ class ProgramLane:
         """Returns once it takes jobs. Raises UsageError, Unavailable."""
         await self._executor.start()
         self._is_started = True
-        await self.holdings.start()
+        await self.in_flight.start()
         await self._places.start()
         await self.dispatcher.start()
         log.info(
@@ -205,7 +205,7 @@ class ProgramLane:
         for task in self._tasks:  # a result that nobody takes: its lease ends, and the job is run elsewhere
             task.cancel()
         await self._places.stop()
-        await self.holdings.stop()
+        await self.in_flight.stop()
         if self._is_started:
             await self._executor.stop()
 
@@ -216,18 +216,18 @@ class ProgramLane:
         running.is_gone = True
         if running.execution is not None:  # else its inputs are on the way still
             running.execution.kill()
-        await self.holdings.put_back(running.attempt, Why.WORKER_DOWN)
+        await self.in_flight.put_back(running.attempt, Why.WORKER_DOWN)
 
     # One attempt ----------------------------------------------------------------------------------------------------
 
-    def _on_cancel(self, attempt: Attempt) -> None:
+    def _on_cancel(self, attempt: ProgramAttempt) -> None:
         running = self._running.get(attempt.run.run_id)
         if running is not None and running.attempt is attempt:
             running.is_cancelled = True
             if running.execution is not None:
                 running.execution.cancel()
 
-    def _on_gone(self, attempt: Attempt) -> None:
+    def _on_gone(self, attempt: ProgramAttempt) -> None:
         """GRID-56: stop the work, write nothing more, answer nothing."""
         log.warning("the run belongs to somebody else by now; its program is stopped", run_id=attempt.run.run_id)
         running = self._running.get(attempt.run.run_id)
@@ -249,7 +249,7 @@ class ProgramLane:
             await self._report(running, outcome)
         except Exception:  # the top of one attempt: a defect of ours must not end the lane
             log.exception("an attempt was not seen to its end; its job comes again", run_id=run_id)
-            await self.holdings.put_back(running.attempt, Why.WORKER_ERROR)
+            await self.in_flight.put_back(running.attempt, Why.WORKER_ERROR)
         finally:
             if outcome is not None and outcome.archive is not None:
                 outcome.archive.discard()
@@ -311,7 +311,7 @@ class ProgramLane:
         pause = _AGAIN_SECONDS
         while not running.is_gone and not running.attempt.closed:
             try:
-                settlement = await self.holdings.finish(running.attempt, outcome.report, outputs)
+                settlement = await self.in_flight.finish(running.attempt, outcome.report, outputs)
             except Unavailable as error:
                 log.warning("a result was not written; trying again", run_id=running.attempt.run.run_id, error=error)
                 await asyncio.sleep(pause)

@@ -11,7 +11,7 @@ from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.lane import ProgramLane
-from pyoco_server.loops.worker import Badge
+from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 
 __all__ = ["KIND", "NativeWorker"]
@@ -28,7 +28,7 @@ class NativeWorker:
 
     def __init__(self, backend: Backend, lane: ProgramLane, slots: int, versions: Mapping[str, str]) -> None:
         self._backend, self._lane = backend, lane
-        self._badge = Badge(backend, Owner(lane.worker_id, backend.new_id()), (), slots, versions)
+        self._description = WorkerDescription(backend, Owner(lane.worker_id, backend.new_id()), (), slots, versions)
         self._announcer = _Announcer(backend, self._describe)
         self._is_known = False
         lane.when_changed = self._announcer.touch
@@ -52,10 +52,10 @@ class NativeWorker:
             log.warning("the orderly stop was not recorded", error=error)
 
     def _describe(self) -> WorkerRecord:
-        self._badge.running = self._lane.running
-        self._badge.last_status = self._lane.last_status
-        self._badge.facts = {"packs": (), "kind": KIND, **self._lane.facts}
-        return self._badge.describe()
+        self._description.running = self._lane.running
+        self._description.last_status = self._lane.last_status
+        self._description.facts = {"packs": (), "kind": KIND, **self._lane.facts}
+        return self._description.describe()
 
 
 class _Announcer(Loop):

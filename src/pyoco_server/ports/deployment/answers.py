@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pyoco_server.core.diagnosis.facts import Account, Found, Lane, Peer
+from pyoco_server.core.diagnosis.facts import Account, Found, Peer, TagQueue
 
 __all__ = [
     "LANE_PREFIX",
@@ -138,9 +138,9 @@ def instant_of(at: datetime | None) -> float | None:
     return seconds if seconds > _BEFORE_ANYTHING else None
 
 
-def lane_of(consumer: Consumer) -> Lane:
+def lane_of(consumer: Consumer) -> TagQueue:
     config = consumer.config
-    return Lane(
+    return TagQueue(
         tag=consumer.name.removeprefix(LANE_PREFIX),
         waiting=consumer.num_pending,
         in_hand=consumer.num_ack_pending,

@@ -15,14 +15,14 @@ __all__ = [
     "RUN_SECONDS_BOUNDS",
     "Ahead",
     "Counts",
-    "Held",
     "Index",
+    "ListPosition",
     "Mark",
     "Page",
-    "Place",
     "ProgramCounts",
     "ProgramTotals",
     "RunFilter",
+    "RunInProgress",
     "Summary",
     "Waiting",
 ]
@@ -56,7 +56,7 @@ class RunFilter:
 
 
 @dataclass(frozen=True)
-class Place:
+class ListPosition:
     """Where a walk through a list goes on: below this line of the order as it was at `revision`.
 
     A walk sees the order of its beginning to its end. A run that changes meanwhile keeps its place in the walk and
@@ -96,7 +96,7 @@ class Page:
     """Some lines of a list, and where the next page begins; None: nothing follows (FLOW-111)."""
 
     items: list[Summary]
-    next: Place | None
+    next: ListPosition | None
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Held:
+class RunInProgress:
     """A run that is under way, by its record."""
 
     run_id: str
@@ -219,7 +219,7 @@ class Index(Protocol):
         """The version of all lists of a tenant, or of everybody. While it stays the same, so does each of these lists,
         on every gateway of the same store. A tenant's version depends on the runs of this tenant only. O(1)."""
 
-    async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
+    async def page(self, wanted: RunFilter, limit: int, after: ListPosition | None = None) -> Page:
         """Newest update first, ties by run id downwards (FLOW-110). O(limit * log runs) where an index serves; with the
         beginning of a run id O(runs that begin so), or as without it when those are thousands."""
 
@@ -258,9 +258,9 @@ class Index(Protocol):
     async def open_programs(self, after: float, before: float, limit: int) -> list[Summary]:
         """The same of programs. O(limit * log runs)."""
 
-    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
+    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
         """RUNNING runs of this tenant, or of EVERYBODY, that were last updated before this instant, oldest first; no
         packs, whose signs of life are in the ledger, and no programs. O(limit * log runs + those that run)."""
 
-    async def held(self, run_ids: Sequence[str]) -> list[Held]:
+    async def held(self, run_ids: Sequence[str]) -> list[RunInProgress]:
         """Which of these runs are RUNNING or CANCELLING now; no packs. O(run_ids * log runs)."""

@@ -13,13 +13,13 @@ from pyoco_server.ports.index.port import (
     EVERYBODY,
     Ahead,
     Counts,
-    Held,
+    ListPosition,
     Mark,
     Page,
-    Place,
     ProgramCounts,
     ProgramTotals,
     RunFilter,
+    RunInProgress,
     Summary,
 )
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -73,7 +73,7 @@ class SqliteIndex:
             return f"{self._mark.epoch}:{self._mark.revision}"
         return await self._file.read(lambda connection: sqlite_counts.version_of_tenant(connection, tenant_id))
 
-    async def page(self, wanted: RunFilter, limit: int, after: Place | None = None) -> Page:
+    async def page(self, wanted: RunFilter, limit: int, after: ListPosition | None = None) -> Page:
         return await self._file.read(lambda connection: sqlite_query.page(connection, wanted, limit, after))
 
     async def counts(self) -> Counts:
@@ -110,10 +110,10 @@ class SqliteIndex:
     async def open_programs(self, after: float, before: float, limit: int) -> list[Summary]:
         return await self._file.read(lambda connection: sqlite_counts.open_programs(connection, after, before, limit))
 
-    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[Held]:
+    async def quiet(self, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
         return await self._file.read(lambda connection: sqlite_counts.quiet(connection, tenant_id, before, limit))
 
-    async def held(self, run_ids: Sequence[str]) -> list[Held]:
+    async def held(self, run_ids: Sequence[str]) -> list[RunInProgress]:
         return await self._file.read(lambda connection: sqlite_counts.held(connection, run_ids))
 
     async def _note(self, mark: Mark) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pyoco_server.core.programs.names import exec_of
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import TERMINAL, RunState
-from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, Held, ProgramCounts, Summary, Waiting
+from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, ProgramCounts, RunInProgress, Summary, Waiting
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
 __all__ = [
@@ -182,14 +182,14 @@ def _oldest(connection: sqlite3.Connection, walks: str, after: float, before: fl
 _HELD = "run_id, more ->> 3, tenant_id, tag, at"
 
 
-def _held_of(rows: Iterable[tuple[str, str | None, str, str, int]]) -> list[Held]:
+def _held_of(rows: Iterable[tuple[str, str | None, str, str, int]]) -> list[RunInProgress]:
     return [
-        Held(run_id, worker_id, tenant_id or None, tag, instant_of(at))
+        RunInProgress(run_id, worker_id, tenant_id or None, tag, instant_of(at))
         for run_id, worker_id, tenant_id, tag, at in rows
     ]
 
 
-def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: int) -> list[Held]:
+def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
     """One walk down the index that is in this order, whoever asks."""
     source = "INDEXED BY runs_status WHERE"
     if tenant_id != EVERYBODY:
@@ -200,7 +200,7 @@ def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: 
     return _held_of(connection.execute(query, values))
 
 
-def held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[Held]:
+def held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[RunInProgress]:
     query = f"""SELECT {_HELD}
         FROM json_each(?) AS wanted CROSS JOIN runs ON run_id = wanted.value
         WHERE status IN ('{RunState.RUNNING.value}', '{RunState.CANCELLING.value}') AND kind <> 'pack'"""

@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from pyoco_server.core.programs.names import exec_of
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.index.port import EVERYBODY, Page, Place, RunFilter
+from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
 __all__ = ["group_seconds", "page"]
@@ -76,7 +76,7 @@ class _Question:
     """A filter and a place, as the parts that a query is made of."""
 
     wanted: RunFilter
-    after: Place | None
+    after: ListPosition | None
     #: Places are those of the walk's beginning. Otherwise they are what they are now.
     frozen: bool
     #: Whose runs have to be looked at, one by one; empty: anybody's at once.
@@ -145,7 +145,7 @@ class _Question:
         return terms + (["r.rev <= :revision"] if self.frozen else [])
 
 
-def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: Place | None) -> Page:
+def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: ListPosition | None) -> Page:
     """Some lines of the list. Several statements: the caller's transaction makes them speak of one instant.
 
     O(limit * log runs) for any one filter with a tenant, with or without a status; for several, O(the runs that fit the
@@ -164,7 +164,7 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: P
     if len(found) <= limit or not items:
         return Page(items, None)
     began = revision if after is None else after.revision
-    return Page(items, Place(began, instant_of(found[limit - 1][0]), items[-1].run_id))
+    return Page(items, ListPosition(began, instant_of(found[limit - 1][0]), items[-1].run_id))
 
 
 #: Of a job's line only this much. To put whole lines together, and to read them, is most of what a page costs.

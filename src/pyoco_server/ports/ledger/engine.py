@@ -31,7 +31,7 @@ from pyoco_server.ports.ledger.connect import Line
 from pyoco_server.ports.ledger.faults import ended_for_another, ledger_errors, lost_connection
 from pyoco_server.ports.ledger.quick import Quick
 
-__all__ = ["Job", "Lane"]
+__all__ = ["Job", "TransactionThreads"]
 
 log = get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Job:
     is_left: bool = False
 
 
-class Lane:
+class TransactionThreads:
     """Threads of one kind, each with a connection of its own; as many as are needed at once, up to `threads`."""
 
     def __init__(

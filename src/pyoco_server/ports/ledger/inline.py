@@ -1,4 +1,4 @@
-"""Transactions on a database in memory, each executed as a whole in the event loop: no threads (see `engine.Lane`)."""
+"""Transactions on a database in memory, each executed as a whole in the event loop, without threads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pyoco_server.ports.ledger.engine import Job
 from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.memory import MemoryDatabase
 
-__all__ = ["InlineLane"]
+__all__ = ["InlineTransactions"]
 
 Begin = Callable[[Connection], AbstractContextManager[object]]
 
 
-class InlineLane:
+class InlineTransactions:
     """One connection, opened when it is first needed. `durably` and `softly` do not differ in memory.
 
     A transaction never suspends its task, so it cannot be cancelled halfway, and no two of them overlap.

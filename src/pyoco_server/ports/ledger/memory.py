@@ -1,8 +1,8 @@
 """Ledgers in the memory of this process, for tests: SQLite databases that are shared by name.
 
 They are in SQLite's own file system for memory ("memdb"), where several connections lock and see each other's commits
-as they do on a file. There is no write-ahead log, so a reader and a writer exclude each other. `InlineLane` executes
-one transaction after another, so neither has to wait.
+as they do on a file. There is no write-ahead log, so a reader and a writer exclude each other. `InlineTransactions`
+executes one transaction after another, so neither has to wait.
 """
 
 from __future__ import annotations

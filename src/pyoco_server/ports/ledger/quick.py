@@ -32,7 +32,7 @@ def keep(statement: S) -> S:
     return statement
 
 
-class Answer:
+class Rows:
     """As much of a result as the ledger asks for. All rows are here."""
 
     __slots__ = ("_rows", "rowcount")
@@ -126,7 +126,7 @@ class Quick:
                 cursor = self._driver.executemany(prepared.text, [prepared.bound(each) for each in told])
             else:
                 cursor = self._driver.execute(prepared.text, prepared.bound(told or {}))
-            answer = Answer(prepared.rows(cursor), cursor.rowcount)
+            answer = Rows(prepared.rows(cursor), cursor.rowcount)
         except sqlite3.Error as error:
             self._raise(prepared.text, error)
         cursor.close()

@@ -22,9 +22,9 @@ from pyoco_server.ports.ledger.connect import (
 )
 from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.ends import SqlEnds
-from pyoco_server.ports.ledger.engine import Job, Lane
+from pyoco_server.ports.ledger.engine import Job, TransactionThreads
 from pyoco_server.ports.ledger.faults import ledger_errors
-from pyoco_server.ports.ledger.inline import InlineLane
+from pyoco_server.ports.ledger.inline import InlineTransactions
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
 from pyoco_server.ports.ledger.leases import SqlLeases
 from pyoco_server.ports.ledger.memory import MemoryDatabase
@@ -71,8 +71,8 @@ class SqlLedger:
         self._memory: MemoryDatabase | None = None
         self._make_missing, self._threads = make_missing, threads
         self._known_tenants: set[str] = set()
-        self._writing: Lane | InlineLane | None = None
-        self._reading: Lane | InlineLane | None = None
+        self._writing: TransactionThreads | InlineTransactions | None = None
+        self._reading: TransactionThreads | InlineTransactions | None = None
 
     async def start(self) -> None:
         """Raises DependencyUnavailable, and LedgerOutdated for tables of another version; may then be tried again."""
@@ -80,16 +80,20 @@ class SqlLedger:
         memory = self._memory = memory_of(self._where)
         if memory is not None:
             writing, after_commit = engine_for_writing(self._where), memory.call_after_commit
-            self._writing = InlineLane("ledger.write", writing, durably, memory, after_commit)
-            self._reading = InlineLane("ledger.read", engine_for_reading(self._where), reading, memory)
+            self._writing = InlineTransactions("ledger.write", writing, durably, memory, after_commit)
+            self._reading = InlineTransactions("ledger.read", engine_for_reading(self._where), reading, memory)
             return
         writers, batch_max = (1, _BATCH_MAX) if is_sqlite(self._where) else (self._threads, 1)
         with ledger_errors():
             engine = await asyncio.to_thread(engine_for_writing, self._where)
-        self._writing = Lane("ledger-write", engine, durably, softly, threads=writers, batch_max=batch_max)
+        self._writing = TransactionThreads(
+            "ledger-write", engine, durably, softly, threads=writers, batch_max=batch_max
+        )
         # More than one: an audit reads for long, and nobody waits for it.
         readers = max(2, self._threads // 2)
-        self._reading = Lane("ledger-read", engine_for_reading(self._where), reading, reading, threads=readers)
+        self._reading = TransactionThreads(
+            "ledger-read", engine_for_reading(self._where), reading, reading, threads=readers
+        )
 
     async def close(self) -> None:
         """Waits for every transaction that was asked for, at most 10 s. May be called twice."""
@@ -116,7 +120,12 @@ class SqlLedger:
         await self._ask(self._writing, lambda tx: tx.notes.put("probe", str(tx.now_us())), _PING_SECONDS, is_soft=True)
 
     async def _ask(
-        self, lane: Lane | InlineLane | None, work: Callable[[LedgerTx], T], seconds: int, *, is_soft: bool = False
+        self,
+        lane: TransactionThreads | InlineTransactions | None,
+        work: Callable[[LedgerTx], T],
+        seconds: int,
+        *,
+        is_soft: bool = False,
     ) -> T:
         if lane is None:
             raise DependencyUnavailable("the ledger is not open")

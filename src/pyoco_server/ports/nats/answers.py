@@ -7,7 +7,7 @@ import msgspec
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.faults import Full, Rejected
 
-__all__ = ["NEVER", "NOT_YET", "Answer", "Fault", "fault_of", "read_answer", "refusal", "swallower"]
+__all__ = ["NEVER", "NOT_YET", "Fault", "StoreReply", "fault_of", "read_answer", "refusal", "swallower"]
 
 #: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
 _NOT_YET = 10008
@@ -28,7 +28,7 @@ class Fault(msgspec.Struct):
     description: str = ""
 
 
-class Answer(msgspec.Struct):
+class StoreReply(msgspec.Struct):
     stream: str = ""
     seq: int = 0
     duplicate: bool = False
@@ -41,7 +41,7 @@ class _Verdict(msgspec.Struct):
     error: Fault | None = None
 
 
-read_answer = msgspec.json.Decoder(Answer).decode
+read_answer = msgspec.json.Decoder(StoreReply).decode
 _read_verdict = msgspec.json.Decoder(_Verdict).decode
 
 
@@ -50,7 +50,7 @@ def fault_of(data: bytes) -> Fault | None:
     return _read_verdict(data).error
 
 
-def refusal(subject: str, answer: Answer, fault: Fault) -> Exception:
+def refusal(subject: str, answer: StoreReply, fault: Fault) -> Exception:
     """Of a write. Full: there is no room for `answer.stream`."""
     if fault.err_code == _NOT_YET:
         return NotStored(f"{subject} has no leader yet")

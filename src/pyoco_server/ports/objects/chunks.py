@@ -81,7 +81,7 @@ class Chunks:
         """Those of these ids to whom nobody had added for so long when they were counted. One read for each."""
         room = asyncio.Semaphore(_AT_ONCE)
 
-        async def look_at(object_id: str) -> Stray | None:
+        async def snapshot_queue(object_id: str) -> Stray | None:
             async with room:
                 last = await self._last(object_id)
             if last is None or (counted.at - last.time).total_seconds() < older_than_seconds:
@@ -89,7 +89,7 @@ class Chunks:
             size_bytes = (counted.by_id[object_id] - 1) * CHUNK_BYTES + len(base64.b64decode(last.data))
             return Stray(object_id, last.seq, size_bytes)
 
-        found = await asyncio.gather(*map(look_at, sorted(object_ids)[:_STRAYS_MAX]))
+        found = await asyncio.gather(*map(snapshot_queue, sorted(object_ids)[:_STRAYS_MAX]))
         return tuple(stray for stray in found if stray is not None)
 
     async def remove(self, object_id: str, last_sequence: int = 0) -> int:

@@ -28,7 +28,7 @@ from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.pack_queue.pull import Pull
 from pyoco_server.ports.queue.consumers import find_or_make
 from pyoco_server.ports.queue.port import Reply
-from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, Lane
+from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, TagConsumer
 from pyoco_server.ports.queue.stored_jobs import StoredJobs
 
 __all__ = ["JetStreamPackQueue"]
@@ -77,7 +77,7 @@ class JetStreamPackQueue:
         self._link, self._config, self._replicas = link, config, replicas
         self._stream, self._subject = config.pack_stream, config.pack_subject
         self._letters = StoredJobs(link, f"{self._stream}_DLQ")
-        self._lane: Lane | None = None
+        self._lane: TagConsumer | None = None
         #: Inboxes that nobody uses at the moment.
         self._pulls: list[Pull] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -186,7 +186,7 @@ class JetStreamPackQueue:
                 await self._link.until_up(self._link.patience.down_seconds)
         return None if held.hold.is_over else held
 
-    async def _bind(self) -> Lane:
+    async def _bind(self) -> TagConsumer:
         """Find the consumer, make it, or put it right: its timer is that of the leases."""
         wanted: dict[str, Any] = {
             "durable_name": CONSUMER,
@@ -205,7 +205,7 @@ class JetStreamPackQueue:
             request = {"stream_name": self._stream, "config": repaired, "action": "update"}
             await self._link.insist(f"CONSUMER.CREATE.{self._stream}.{CONSUMER}", request, dict[str, Any])
             log.warning("the consumer of priced runs had other settings; it was put right", stream=self._stream)
-        self._lane = Lane("", CONSUMER, self._config.priced_lease_ttl_sec, 0)
+        self._lane = TagConsumer("", CONSUMER, self._config.priced_lease_ttl_sec, 0)
         return self._lane
 
     async def _store(self, subject: str, body: bytes, message_id: str) -> None:

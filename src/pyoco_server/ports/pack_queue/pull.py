@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery
-from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, Lane, Puller
+from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, Puller, TagConsumer
 
 __all__ = ["Pull"]
 
@@ -31,7 +31,7 @@ class Pull:
         self,
         link: Link,
         stream: str,
-        lane: Lane,
+        lane: TagConsumer,
         is_spent: Callable[[JetStreamDelivery], bool],
         on_stray: Callable[[JetStreamDelivery], None],
     ) -> None:

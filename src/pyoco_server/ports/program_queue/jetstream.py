@@ -16,7 +16,7 @@ from pyoco_server.errors import NotStored, QueueFull, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
 from pyoco_server.ports.nats.mirror import Mirror
-from pyoco_server.ports.program_queue.port import Lane, LaneCounts, QueueTotals, Replica
+from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts, QueueTotals, Replica
 from pyoco_server.ports.program_queue.pulls import ConsumerMissing, Pulls
 from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.port import Delivery
@@ -83,7 +83,7 @@ class _Listed(msgspec.Struct):
     state: _Subjects
 
 
-class _LaneValue(msgspec.Struct):
+class _ClientQueueValue(msgspec.Struct):
     created_at: float = 0.0
 
 
@@ -97,7 +97,7 @@ def _encode(job: ProgramJob) -> bytes:
         return json.dumps(to_message(job), separators=(",", ":")).encode()
 
 
-def consumer_name(lane: Lane) -> str:
+def consumer_name(lane: ClientQueue) -> str:
     """Section 2.1: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
     told = f"{lane.group}\0{lane.exec_name}\0{lane.client_id}".encode()
     return f"x_{hashlib.sha256(told).hexdigest()[:32]}"
@@ -123,13 +123,13 @@ class JetStreamProgramQueue:
         self._ack_wait_seconds, self._clock = ack_wait_seconds, clock
         self._pulls, self._jobs = Pulls(link, stream), StoredJobs(link, stream)
         self._bucket = Bucket(link, lanes_bucket)
-        self._on_lane: list[Callable[[Lane], None]] = []
-        self._lanes: dict[str, dict[str, Lane]] = {}
+        self._on_lane: list[Callable[[ClientQueue], None]] = []
+        self._lanes: dict[str, dict[str, ClientQueue]] = {}
         self._mirror = Mirror(link, self._bucket, _read_lane, self._on_new)
         #: By lane: how its subjects begin, and its consumer. Asked for at each look.
-        self._names: dict[Lane, tuple[str, str]] = {}
+        self._names: dict[ClientQueue, tuple[str, str]] = {}
 
-    async def start(self, on_lane: Callable[[Lane], None] | None = None) -> None:
+    async def start(self, on_lane: Callable[[ClientQueue], None] | None = None) -> None:
         if on_lane is not None:
             for lanes in self._lanes.values():
                 for lane in lanes.values():
@@ -145,21 +145,21 @@ class JetStreamProgramQueue:
         tokens = key.split(".")
         if len(tokens) != 3:
             return  # a stranger's
-        lane = Lane(*tokens)
+        lane = ClientQueue(*tokens)
         lanes = self._lanes.setdefault(lane.group, {})
         if key not in lanes:
             lanes[key] = lane
             for hear in self._on_lane:
                 hear(lane)
 
-    def lanes(self, group: str) -> list[Lane]:
+    def lanes(self, group: str) -> list[ClientQueue]:
         return list(self._lanes.get(group, {}).values())
 
-    async def add_lane(self, lane: Lane) -> None:
+    async def add_lane(self, lane: ClientQueue) -> None:
         key = f"{lane.group}.{lane.exec_name}.{lane.client_id}"
         if self._mirror.get(key):
             return
-        value = msgspec.json.encode(_LaneValue(self._clock()))
+        value = msgspec.json.encode(_ClientQueueValue(self._clock()))
         revision = 0
         for _ in range(_ROUNDS_MAX):
             written = await self._bucket.write(key, value, revision)
@@ -170,7 +170,7 @@ class JetStreamProgramQueue:
             revision = entry.revision if entry is not None else 0  # somebody deleted it
         raise Unavailable("the record of a lane changes too fast")
 
-    def _of(self, lane: Lane) -> tuple[str, str]:
+    def _of(self, lane: ClientQueue) -> tuple[str, str]:
         names = self._names.get(lane)
         if names is None:
             prefix = f"{SUBJECTS}.{lane.group}.{lane.exec_name}.{lane.client_id}"
@@ -241,7 +241,7 @@ class JetStreamProgramQueue:
             return False
         return True
 
-    async def listed(self, offset: int = 0) -> list[tuple[Lane, str]]:
+    async def listed(self, offset: int = 0) -> list[tuple[ClientQueue, str]]:
         request = {"subjects_filter": f"{SUBJECTS}.>", "offset": offset}
         try:
             info = await self._link.insist(f"STREAM.INFO.{self._stream}", request, _Listed)
@@ -250,12 +250,12 @@ class JetStreamProgramQueue:
         found = []
         for subject in info.state.subjects or ():
             *_, group, exec_name, client_id, run_id = subject.split(".")
-            found.append((Lane(group, exec_name, client_id), run_id))
+            found.append((ClientQueue(group, exec_name, client_id), run_id))
         return found
 
     # Lanes.
 
-    async def take(self, lane: Lane, count: int = 1) -> list[Delivery]:
+    async def take(self, lane: ClientQueue, count: int = 1) -> list[Delivery]:
         prefix, consumer = self._of(lane)
         try:
             return await self._pulls.take(consumer, prefix, count)
@@ -268,7 +268,7 @@ class JetStreamProgramQueue:
                 await asyncio.sleep(_AGAIN_SECONDS)
         raise Unavailable("the consumer of a lane does not answer")
 
-    async def _make(self, lane: Lane) -> None:
+    async def _make(self, lane: ClientQueue) -> None:
         """GRID-7, GRID-63. An existing one keeps its settings."""
         prefix, name = self._of(lane)
         wanted = {
@@ -287,14 +287,14 @@ class JetStreamProgramQueue:
         except Rejected as error:
             raise Unavailable(f"cannot make the consumer of a lane: {error}") from error
 
-    async def counts(self, lane: Lane) -> LaneCounts | None:
+    async def counts(self, lane: ClientQueue) -> ClientQueueCounts | None:
         try:
             found = await self._link.insist(f"CONSUMER.INFO.{self._stream}.{self._of(lane)[1]}", {}, _Counts)
         except Rejected as error:
             if error.code == CONSUMER_NOT_FOUND:
                 return None
             raise Unavailable(f"cannot look at the consumer of a lane: {error}") from error
-        return LaneCounts(found.num_pending, found.num_ack_pending)
+        return ClientQueueCounts(found.num_pending, found.num_ack_pending)
 
     # The whole.
 

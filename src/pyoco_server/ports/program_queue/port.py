@@ -9,11 +9,11 @@ from typing import Protocol
 from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.ports.queue.port import Delivery
 
-__all__ = ["Lane", "LaneCounts", "ProgramQueue", "QueueTotals", "Replica"]
+__all__ = ["ClientQueue", "ClientQueueCounts", "ProgramQueue", "QueueTotals", "Replica"]
 
 
 @dataclass(frozen=True)
-class Lane:
+class ClientQueue:
     """The queue of one (group, program, client)."""
 
     group: str
@@ -22,7 +22,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class LaneCounts:
+class ClientQueueCounts:
     #: Never delivered, or to be delivered again.
     waiting: int
     #: In somebody's hand, or put off.
@@ -54,16 +54,16 @@ class ProgramQueue(Protocol):
     An outage raises Unavailable; NotStored, a kind of it, is certain.
     """
 
-    async def start(self, on_lane: Callable[[Lane], None] | None = None) -> None:
+    async def start(self, on_lane: Callable[[ClientQueue], None] | None = None) -> None:
         """Begin to follow which lanes there are; `on_lane` hears of each new one. Returns once all are known."""
 
     async def stop(self) -> None:
         """May be called twice, or without a start."""
 
-    def lanes(self, group: str) -> list[Lane]:
+    def lanes(self, group: str) -> list[ClientQueue]:
         """Every lane of the group that was ever used; from memory. O(lanes)."""
 
-    async def add_lane(self, lane: Lane) -> None:
+    async def add_lane(self, lane: ClientQueue) -> None:
         """Make it known. No round trip when it is known already."""
 
     async def put(self, job: ProgramJob) -> None:
@@ -78,15 +78,15 @@ class ProgramQueue(Protocol):
     async def remove(self, job: ProgramJob) -> bool:
         """Take its message out, after its run has ended. False: there was none. Two round trips."""
 
-    async def listed(self, offset: int = 0) -> list[tuple[Lane, str]]:
+    async def listed(self, offset: int = 0) -> list[tuple[ClientQueue, str]]:
         """The lanes and run ids of up to 100,000 messages, in the order of their subjects, from that place on; fewer
         only at the end. One round trip."""
 
-    async def take(self, lane: Lane, count: int = 1) -> list[Delivery]:
+    async def take(self, lane: ClientQueue, count: int = 1) -> list[Delivery]:
         """Up to `count` messages that are there now, without waiting for more; makes the lane's consumer if it is
         missing (GRID-63). One round trip. `Delivery.tag` is the name of the program."""
 
-    async def counts(self, lane: Lane) -> LaneCounts | None:
+    async def counts(self, lane: ClientQueue) -> ClientQueueCounts | None:
         """None: nobody has ever taken from this lane, so all of it waits. One round trip."""
 
     async def oldest(self, group: str, exec_name: str) -> float | None:

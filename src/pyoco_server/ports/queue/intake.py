@@ -24,7 +24,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
-from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, Lane, Puller
+from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, Puller, TagConsumer
 
 __all__ = ["JetStreamIntake"]
 
@@ -45,16 +45,16 @@ class JetStreamIntake:
         self,
         link: Link,
         stream: str,
-        lanes: Sequence[Lane],
+        lanes: Sequence[TagConsumer],
         on_delivery: Callable[[Delivery], None],
-        make_lane: Callable[[str], Awaitable[Lane]],
+        make_lane: Callable[[str], Awaitable[TagConsumer]],
     ) -> None:
         self._link, self._on_delivery, self._make_lane = link, on_delivery, make_lane
         self._pullers = [Puller(link, stream, lane, self._receive, self._kick) for lane in lanes]
         self._room = 0
         self._turn = 0
         #: Jobs for which there was no place.
-        self._spares: deque[Delivery] = deque()
+        self._idle_slots: deque[Delivery] = deque()
         self._taker: asyncio.Future[Delivery] | None = None
         #: Nobody wants a job that comes now: the last `take` is over, or the intake is closed.
         self._is_over = False
@@ -118,8 +118,8 @@ class JetStreamIntake:
 
     async def close(self) -> None:
         self._room, self._is_over = 0, True
-        while self._spares:
-            self._give_back(self._spares.popleft())
+        while self._idle_slots:
+            self._give_back(self._idle_slots.popleft())
         if self._binding is not None:
             self._binding.cancel()
             await asyncio.wait({self._binding})
@@ -148,7 +148,7 @@ class JetStreamIntake:
             # Not at once: other workers that stop as well would pass it round until it has been delivered too often.
             self._give_back(delivery, EXPIRES_SECONDS if self._link.is_clustered else 0.0)
         else:
-            self._spares.append(delivery)
+            self._idle_slots.append(delivery)
             seconds = min(_SPARE_SECONDS, self.ack_wait_seconds / 3)
             asyncio.get_running_loop().call_later(seconds, self._return_spare, delivery)
 
@@ -160,8 +160,8 @@ class JetStreamIntake:
             self._taker.set_result(delivery)
 
     def _return_spare(self, delivery: Delivery) -> None:
-        if delivery in self._spares:
-            self._spares.remove(delivery)
+        if delivery in self._idle_slots:
+            self._idle_slots.remove(delivery)
             self._give_back(delivery)
 
     def _give_back(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
@@ -184,7 +184,7 @@ class JetStreamIntake:
         if self._room <= 0:
             return False
         only = self._pullers[0] if len(self._pullers) == 1 else None
-        return only is None or bool(self._spares) or only.asked <= self._room // 2
+        return only is None or bool(self._idle_slots) or only.asked <= self._room // 2
 
     def _start_pump(self) -> None:
         self._dirty = True
@@ -194,8 +194,8 @@ class JetStreamIntake:
     async def _pump(self) -> None:
         while self._dirty:
             self._dirty = False
-            while self._spares and self._room > 0:
-                self._hand_over(self._spares.popleft())
+            while self._idle_slots and self._room > 0:
+                self._hand_over(self._idle_slots.popleft())
             for puller in self._pullers:
                 if puller.is_deaf:
                     log.warning("the queue has gone silent; asking anew", tag=puller.tag)

@@ -20,7 +20,7 @@ from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.notices import JetStreamNotices, open_notices
 from pyoco_server.ports.queue.port import Delivery, Leftover, Stock
-from pyoco_server.ports.queue.puller import Lane
+from pyoco_server.ports.queue.puller import TagConsumer
 from pyoco_server.ports.queue.stored_jobs import StoredJob, StoredJobs
 
 __all__ = ["JetStreamQueue"]
@@ -180,7 +180,7 @@ class JetStreamQueue:
         lanes = [await self._lane(tag) for tag in tags]
         return JetStreamIntake(self._link, self._config.work_stream, lanes, on_delivery, self._lane)
 
-    async def _lane(self, tag: str) -> Lane:
+    async def _lane(self, tag: str) -> TagConsumer:
         """FLOW-288 to FLOW-292: one durable consumer per tag; an existing one keeps its settings."""
         if not _is_lane(tag):
             raise UsageError(tag_problem(tag) or "")
@@ -202,7 +202,7 @@ class JetStreamQueue:
             found = await find_or_make(self._link, config.work_stream, wanted)
         except Rejected as error:
             raise Unavailable(f"cannot bind to the queue of tag {tag}: {error}") from error
-        return Lane(tag, name, found["ack_wait"] / _SECOND, max(0, found.get("max_deliver", 0)))
+        return TagConsumer(tag, name, found["ack_wait"] / _SECOND, max(0, found.get("max_deliver", 0)))
 
 
 def _run_id(job: StoredJob) -> str:

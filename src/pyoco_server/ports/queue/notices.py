@@ -20,7 +20,7 @@ from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.queue.consumers import find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.port import Delivery, Leftover, Reply
-from pyoco_server.ports.queue.puller import Lane
+from pyoco_server.ports.queue.puller import TagConsumer
 from pyoco_server.ports.queue.stored_jobs import StoredJobs
 
 __all__ = ["JetStreamNotices", "open_notices"]
@@ -133,7 +133,7 @@ class JetStreamNotices:
 async def open_notices(link: Link, work_stream: str, advisory_stream: str) -> JetStreamNotices:
     """Bind to the consumer that all keepers share, making it if missing. Raises Unavailable."""
 
-    async def bind(_: str) -> Lane:
+    async def bind(_: str) -> TagConsumer:
         wanted: dict[str, Any] = {
             "durable_name": _CONSUMER,
             "name": _CONSUMER,
@@ -146,7 +146,7 @@ async def open_notices(link: Link, work_stream: str, advisory_stream: str) -> Je
             found = await find_or_make(link, advisory_stream, wanted)
         except Rejected as error:
             raise Unavailable(f"cannot bind to {advisory_stream}: {error}") from error
-        return Lane("", _CONSUMER, found["ack_wait"] / _SECOND, 0)
+        return TagConsumer("", _CONSUMER, found["ack_wait"] / _SECOND, 0)
 
     intake = JetStreamIntake(link, advisory_stream, [await bind("")], _unexpected, bind)
     return JetStreamNotices(link, work_stream, intake)

@@ -16,7 +16,7 @@ from pyoco_server.ports.nats.client import Raw, Subscription
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 
-__all__ = ["EXPIRES_SECONDS", "JetStreamDelivery", "Lane", "Puller"]
+__all__ = ["EXPIRES_SECONDS", "JetStreamDelivery", "Puller", "TagConsumer"]
 
 log = get_logger(__name__)
 
@@ -40,7 +40,7 @@ _NO_MESSAGES, _EXPIRED = "404", "408"
 
 
 @dataclass(frozen=True)
-class Lane:
+class TagConsumer:
     """One tag's durable consumer, as the server has it."""
 
     tag: str
@@ -108,7 +108,7 @@ class Puller:
         self,
         link: Link,
         stream: str,
-        lane: Lane,
+        lane: TagConsumer,
         on_delivery: Callable[[Delivery], None],
         on_change: Callable[[], None],
     ) -> None:

@@ -15,7 +15,15 @@ import httpcore2
 from pyoco_server.core.web.addresses import refusal
 from pyoco_server.core.web.body import ACCEPTED_ENCODINGS
 from pyoco_server.core.web.targets import Target
-from pyoco_server.ports.web.port import AddressRefused, Answer, Broken, NameUnknown, NotConnected, Pinned, TlsFailed
+from pyoco_server.ports.web.port import (
+    AddressRefused,
+    Broken,
+    NameUnknown,
+    NotConnected,
+    Pinned,
+    TlsFailed,
+    WebResponse,
+)
 from pyoco_server.ports.web.trust import trust
 
 __all__ = ["LookUp", "PinnedWeb", "look_up"]
@@ -80,7 +88,7 @@ class PinnedWeb:
         return tuple(dict.fromkeys(found))
 
     @contextlib.asynccontextmanager
-    async def get(self, pinned: Pinned, seconds: float) -> AsyncIterator[Answer]:
+    async def get(self, pinned: Pinned, seconds: float) -> AsyncIterator[WebResponse]:
         target = pinned.target
         origin = httpcore2.Origin(target.scheme.encode(), target.host.encode(), target.port)
         url = httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=target.path.encode())
@@ -91,7 +99,7 @@ class PinnedWeb:
                 response = await connection.handle_async_request(httpcore2.Request(b"GET", url, headers=headers))
             body = _body(response)
             try:
-                yield Answer(response.status, _first(response.headers), body)
+                yield WebResponse(response.status, _first(response.headers), body)
             finally:
                 with contextlib.suppress(Broken), _errors(Broken):
                     await body.aclose()

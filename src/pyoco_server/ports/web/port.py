@@ -12,7 +12,6 @@ from pyoco_server.core.web.targets import Target
 
 __all__ = [
     "AddressRefused",
-    "Answer",
     "Broken",
     "NameUnknown",
     "NotConnected",
@@ -20,6 +19,7 @@ __all__ = [
     "TlsFailed",
     "Web",
     "WebError",
+    "WebResponse",
 ]
 
 
@@ -68,7 +68,7 @@ class Pinned:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WebResponse:
     """An answer whose body is still to come."""
 
     status: int
@@ -84,6 +84,6 @@ class Web(Protocol):
     async def pin(self, target: Target) -> Pinned:
         """Look the name up, once, and check every address there is. Raises NameUnknown, AddressRefused."""
 
-    def get(self, pinned: Pinned, seconds: float) -> AbstractAsyncContextManager[Answer]:
+    def get(self, pinned: Pinned, seconds: float) -> AbstractAsyncContextManager[WebResponse]:
         """Connect to the addresses in turn until one answers, and ask. `seconds` is what is left for all of it.
         Nothing is looked up any more. Raises NotConnected, TlsFailed."""

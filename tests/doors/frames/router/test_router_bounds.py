@@ -48,7 +48,7 @@ async def test_after_a_client_has_gone_nothing_of_it_is_left(router: OpenRouter,
         (client.abort if how == "abort" else client._writer.close)()
         await eventually(lambda: not router.router.sessions and not g1.talks and not g2.talks)
         await eventually(lambda: not tasks_besides(before))
-        assert router.house.held.in_use == router.house.in_work.in_use == 0
+        assert router.context.held.in_use == router.context.in_work.in_use == 0
         g1.submits.clear()
         g2.submits.clear()
         g1.gets.clear()
@@ -81,8 +81,8 @@ async def test_a_client_that_does_not_read_stops_its_groups_and_not_the_router(
 
         await eventually(is_still)
         assert len(sent) < 100
-        (side,) = router.sides
-        assert len(side._outbox) <= outbox._FRAMES_MAX + 4
+        (peer,) = router.sides
+        assert len(peer._outbox) <= outbox._FRAMES_MAX + 4
         assert len(asyncio.all_tasks()) - before < 100
         async with connected(router, "quick") as other:
             g1.on_submit, g2.on_submit = g1.accept, g2.accept

@@ -144,7 +144,7 @@ async def test_another_content_under_the_same_id_is_a_conflict(router: OpenRoute
         _, msg_id = await client.submit()
         frame, _ = await client.error("JOB_ID_CONFLICT")
         assert frame.corr_id == msg_id
-        assert sum(len(side._placed) for side in router.sides) == 1
+        assert sum(len(peer._placed) for peer in router.sides) == 1
 
 
 async def test_what_a_group_refuses_for_now_is_asked_for_again(router: OpenRouter, g1: FakeDoor, g2: FakeDoor) -> None:
@@ -195,7 +195,7 @@ async def test_nobody_cancels_what_is_not_theirs(router: OpenRouter, g1: FakeDoo
             msg_id = await bert.cancel(job_id)
             frame, error = await bert.error("NOT_FOUND")
             assert (frame.corr_id, error.job_id) == (msg_id, job_id)
-        assert sum(len(side._placed) for side in router.sides) == 1
+        assert sum(len(peer._placed) for peer in router.sides) == 1
         assert await anna.is_silent(0.05)
 
 

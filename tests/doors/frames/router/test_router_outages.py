@@ -141,7 +141,7 @@ async def test_without_a_group_a_job_is_not_accepted_and_later_it_is(
         _, error = await client.error("UNAVAILABLE")
         assert error.retry
         assert await router.route(request.job_id) is None
-        await router.house.routes.place(request.job_id, "g2", 0.0)
+        await router.context.routes.place(request.job_id, "g2", 0.0)
         await client.submit(request)
         assert await client.is_silent(0.1)
         await g2.start()
@@ -154,7 +154,7 @@ async def test_a_job_that_a_router_with_other_groups_placed_is_taken_over(
     """GRID-135"""
     async with connected(router) as client:
         request = client.request()
-        await router.house.routes.place(request.job_id, "elsewhere", 0.0)
+        await router.context.routes.place(request.job_id, "elsewhere", 0.0)
         result = await done(client, request=request)
         route = await router.route(request.job_id)
         assert route is not None
@@ -177,7 +177,7 @@ async def test_a_group_that_refuses_a_client_is_left_out(names: NatsBackendConfi
         await client.error("FORBIDDEN")
         # Placed there by another router: nobody else may have it, and that group never will.
         request = client.request("bound")
-        await router.house.routes.place(request.job_id, "g1", 0.0)
+        await router.context.routes.place(request.job_id, "g1", 0.0)
         await client.submit(request)
         _, error = await client.error("FORBIDDEN")
         assert error.job_id == request.job_id

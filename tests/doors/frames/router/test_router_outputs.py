@@ -33,7 +33,7 @@ async def test_an_output_passes_through_from_where_it_is_asked_for(
         await client.send(Type.OBJECT_GET, get.to_payload())
         _, error = await client.error("NOT_FOUND")
         assert error.job_id == get.job_id
-        assert not any(side._passages for side in router.sides)
+        assert not any(peer._passages for peer in router.sides)
 
 
 async def test_an_output_goes_on_where_it_broke_off(router: OpenRouter, g1: FakeDoor, g2: FakeDoor) -> None:

@@ -103,9 +103,9 @@ async def test_a_failover_goes_only_where_the_client_may_go(keyed: OpenRouter, g
         await client.hello(client_id, token=key)
         job_id = (await client.accepted()).job_id
         await g1.stop()
-        (side,) = keyed.sides
-        (placed_job,) = side._placed
-        await eventually(lambda: side._is_away(placed_job.group, placed_job.since))
+        (peer,) = keyed.sides
+        (placed_job,) = peer._placed
+        await eventually(lambda: peer._is_away(placed_job.group, placed_job.since))
         await asyncio.sleep(0.3)  # a look of the router: it does nothing
         assert not g2.submits
         await grant(keyed, client_id, api_key_ids=(key_id,), execs=("*",))

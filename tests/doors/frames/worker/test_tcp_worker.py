@@ -143,7 +143,7 @@ async def test_assignments_for_a_finished_job_that_arrive_together_are_all_answe
         await eventually(is_writing.is_set)
         for each in later[1:]:
             visitor.assign(each)
-        await eventually(lambda: worker.crew.unfinished == 3)
+        await eventually(lambda: worker.jobs.unfinished == 3)
         may_write.set()
         await visitor.heard(Type.ACK_JOB, 4)
         assert [each.token for each in visitor.results()] == [first.token, *(each.token for each in later)]
@@ -174,7 +174,7 @@ async def test_a_job_whose_result_is_lost_runs_again(tmp_path: Path) -> None:
 async def _settled(worker: TcpWorker, job_id: str) -> None:
     """On the disk, and then in what the worker remembers."""
     await eventually(lambda: worker.spool.settled() == [job_id])
-    await eventually(lambda: worker.crew._seen.stage(job_id) is Stage.SETTLED)
+    await eventually(lambda: worker.jobs._seen.stage(job_id) is Stage.SETTLED)
 
 
 async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
         visitor.settle(next(each for each in visitor.of(Type.ACK_JOB) if settled.job_id.encode() in each.payload))
         await _settled(worker, settled.job_id)
         clock.ahead += 599
-        await worker.crew.sweep()
+        await worker.jobs.sweep()
         assert worker.spool.get(settled.job_id) is not None
         clock.ahead += 2
-        await worker.crew.sweep()
+        await worker.jobs.sweep()
         assert worker.spool.get(settled.job_id) is None
         for job in (settled, due):
             visitor.assign(job)
@@ -257,7 +257,7 @@ async def test_what_is_assigned_over_the_limit_waits_and_is_listed(tmp_path: Pat
 
 async def test_what_may_wait_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GRID-105, GRID-195: a door that does not keep to its credits gets the rest back as a fault of the worker."""
-    monkeypatch.setattr("pyoco_server.doors.frames.worker.crew._WAITING_BYTES_MAX", 1_000)
+    monkeypatch.setattr("pyoco_server.doors.frames.worker.assigned_jobs._WAITING_BYTES_MAX", 1_000)
     executor = PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor, worker_max_par=1):
         visitor = await door.welcomed()

@@ -79,7 +79,7 @@ async def test_jobs_go_through_a_door_and_come_back(nats_url: str, tmp_path: Pat
         await client.accepted(exec_name="nosuch")
         assert (await client.result()).error_code is ErrorCode.EXEC_NOT_FOUND
         await eventually(lambda: not worker.spool.due())
-        await eventually(lambda: door.door.house.seats.credits(door.door.house.workers["w1"]) == 2)
+        await eventually(lambda: door.door.context.worker_credits.credits(door.door.context.workers["w1"]) == 2)
 
 
 @pytest.mark.parametrize("size", [2 * MIB, 20 * MIB])
@@ -121,8 +121,8 @@ async def test_a_running_job_is_cancelled_over_tcp(nats_url: str, tmp_path: Path
         await client.cancel(ack.job_id)
         result = await client.result()
         assert (result.status, result.error_code) == (RunState.CANCELLED, ErrorCode.CANCELLED)
-        await eventually(lambda: worker.crew.unfinished == 0)
-        await eventually(lambda: door.door.house.seats.credits(door.door.house.workers["w1"]) == 2)
+        await eventually(lambda: worker.jobs.unfinished == 0)
+        await eventually(lambda: door.door.context.worker_credits.credits(door.door.context.workers["w1"]) == 2)
 
 
 async def test_a_door_that_dies_costs_no_second_start(nats_url: str, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ async def test_a_door_that_dies_costs_no_second_start(nats_url: str, tmp_path: P
         first.server.close()
         assert worker.link.current is not None
         worker.link.current.wire._writer.transport.abort()  # as a killed door leaves it
-        await eventually(lambda: "w1" in second.door.house.workers)
-        await eventually(lambda: second.door.house.holdings.get(ack.run_id) is not None)
+        await eventually(lambda: "w1" in second.door.context.workers)
+        await eventually(lambda: second.door.context.in_flight.get(ack.run_id) is not None)
         (tmp_path / "gate").touch()
         result = await client.result()
         assert (result.status, result.stdout) == (RunState.COMPLETED, "over\n")
@@ -159,7 +159,7 @@ async def test_a_draining_door_hands_its_workers_over(nats_url: str, tmp_path: P
         await eventually(lambda: len(started(tmp_path)) == 1)
         first.server.close()
         draining = asyncio.create_task(first.door.drain())
-        await eventually(lambda: second.door.house.holdings.get(ack.run_id) is not None)
+        await eventually(lambda: second.door.context.in_flight.get(ack.run_id) is not None)
         await draining
         (tmp_path / "gate").touch()
         result = await client.result()
@@ -193,7 +193,7 @@ async def test_a_hundred_jobs_are_each_started_once(nats_url: str, tmp_path: Pat
             await client.submit(client.request("waits"))
         for _ in range(100):
             assert (await client.result()).status is RunState.COMPLETED
-            most = max(most, worker.crew.running)
+            most = max(most, worker.jobs.running)
         assert most <= 2
         assert len(set(started(tmp_path))) == len(started(tmp_path)) == 100
         await eventually(lambda: not worker.spool.due())

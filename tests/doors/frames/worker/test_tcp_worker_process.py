@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def side(folder: Path) -> list[int]:
+def peer(folder: Path) -> list[int]:
     path = folder / "side"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
@@ -113,7 +113,7 @@ async def test_ten_times_the_same_job_is_one_start_and_a_drain_ends_with_zero(fo
         job = an_assignment("once", args=("private-argument",))
         for _ in range(10):
             visitor.assign(job)
-        await eventually(lambda: len(side(folder)) == 1)
+        await eventually(lambda: len(peer(folder)) == 1)
         await eventually(lambda: visitor.credit == 4 + 9)
         process.tell(signal.SIGTERM)
         (folder / "gate").touch()
@@ -122,7 +122,7 @@ async def test_ten_times_the_same_job_is_one_start_and_a_drain_ends_with_zero(fo
         assert result.output_archive is not None
         visitor.settle(visitor.of(Type.ACK_JOB)[0])
         assert await process.end() == 0
-        assert len(side(folder)) == 1
+        assert len(peer(folder)) == 1
         assert visitor.credit == 4 + 9
         assert f"READY worker {door.address}\n" in process.lines
         said = "".join(process.lines)
@@ -142,11 +142,11 @@ async def test_a_killed_worker_leaves_no_process_and_its_successor_sends_what_it
             visitor.assign(done)
             await visitor.result(done)
             visitor.assign(lost)
-            await eventually(lambda: len(side(folder)) == 4)
-            assert all(map(is_alive, side(folder)[1:]))
+            await eventually(lambda: len(peer(folder)) == 4)
+            assert all(map(is_alive, peer(folder)[1:]))
             process.tell(signal.SIGKILL)
             await process.end()
-        await eventually(lambda: not any(map(is_alive, side(folder))), seconds=10)
+        await eventually(lambda: not any(map(is_alive, peer(folder))), seconds=10)
         async with a_process(folder, door, "--max-par", "1") as process:
             again = await door.welcomed(1)
             assert (await again.result(done)).token == done.token
@@ -154,11 +154,11 @@ async def test_a_killed_worker_leaves_no_process_and_its_successor_sends_what_it
             assert (again.running(), again.credit) == (set(), 1)
             new = an_assignment("family", job_id=lost.job_id, attempt=2)
             again.assign(new)
-            await eventually(lambda: len(side(folder)) == 7)
+            await eventually(lambda: len(peer(folder)) == 7)
             again.cancel(new)
             result = await again.result(new)
             assert (result.status, result.error_code) == (RunState.CANCELLED, ErrorCode.CANCELLED)
-            assert not any(map(is_alive, side(folder)))
+            assert not any(map(is_alive, peer(folder)))
             process.tell(signal.SIGINT)
             again.settle(again.of(Type.ACK_JOB)[0])
             again.settle(again.of(Type.ACK_JOB)[1])
@@ -170,13 +170,13 @@ async def test_a_second_signal_ends_what_runs_at_once(folder: Path) -> None:
     async with open_door() as door, a_process(folder, door) as process:
         visitor = await door.welcomed()
         visitor.assign(an_assignment("family"))
-        await eventually(lambda: len(side(folder)) == 3)
+        await eventually(lambda: len(peer(folder)) == 3)
         process.tell(signal.SIGINT)
         await eventually(lambda: any("the worker stops" in line for line in process.lines))
         process.tell(signal.SIGINT)
         assert await process.end() == 130
         assert visitor.results() == []
-        assert not any(map(is_alive, side(folder)))
+        assert not any(map(is_alive, peer(folder)))
 
 
 async def test_a_worker_that_is_refused_says_why_and_ends_with_one(folder: Path) -> None:

@@ -84,10 +84,10 @@ async def test_a_job_that_waits_may_be_cancelled_and_superseded_at_once(tmp_path
         visitor.assign(running)
         visitor.assign(waiting)
         program = await executor.begun()
-        await eventually(lambda: worker.crew.unfinished == 2)
-        worker.crew.cancel(waiting.job_id, waiting.token, "cancelled")
-        worker.crew.cancel(waiting.job_id, waiting.token, "superseded")
-        await eventually(lambda: worker.crew.unfinished == 1)
+        await eventually(lambda: worker.jobs.unfinished == 2)
+        worker.jobs.cancel(waiting.job_id, waiting.token, "cancelled")
+        worker.jobs.cancel(waiting.job_id, waiting.token, "superseded")
+        await eventually(lambda: worker.jobs.unfinished == 1)
         program.end()
         assert (await visitor.result(running)).status is RunState.COMPLETED
         assert [each.job_id for each in visitor.results()] == [running.job_id]
@@ -106,7 +106,7 @@ async def test_a_superseded_program_keeps_its_place_until_it_is_gone(tmp_path: P
         visitor.cancel(job, "superseded")
         await eventually(lambda: program.is_killed)
         visitor.assign(an_assignment(job_id=job.job_id, attempt=2))
-        await eventually(lambda: worker.crew.unfinished == 2)
+        await eventually(lambda: worker.jobs.unfinished == 2)
         assert (visitor.credit, len(executor.programs)) == (1, 1)
         program.end()
         await executor.begun(2)
@@ -143,7 +143,7 @@ async def test_a_worker_without_a_door_ends_its_programs_after_its_patience(tmp_
         assert not executor.programs[1].is_killed
         clock.ahead += 601
         await eventually(lambda: executor.programs[1].is_killed)
-        await eventually(lambda: worker.crew.unfinished == 0)
+        await eventually(lambda: worker.jobs.unfinished == 0)
         await door.start()
         again = await door.welcomed(1)
         await again.heard(Type.CREDIT)

@@ -39,7 +39,7 @@ COMMANDS = {
     "list-vnext": _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"),
     "artifacts": _entry("programs:artifacts", "Show what a program has left behind, or fetch it.", "Runs"),
     "cancel": _entry("cancel:cancel", "Ask for a run to be stopped, or for many.", "Runs"),
-    "dlq": _entry("letters:letters", "Look at dead letters, redrive or delete them.", "Runs"),
+    "dlq": _entry("dead_letters:letters", "Look at dead letters, redrive or delete them.", "Runs"),
     "price": _entry("price:price", "Run packs that are paid for from a budget.", "Priced runs"),
     "budget": _entry(
         "budget:budget", "Show what is left to spend, what is set aside, charged and credited.", "Priced runs"

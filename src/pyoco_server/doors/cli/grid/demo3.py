@@ -11,7 +11,7 @@ from pyoco_server.doors.cli.shell import Command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyoco_server.doors.cli.grid.stage import Cluster, Crew
+    from pyoco_server.doors.cli.grid.stage import Cluster, DemoProcesses
     from pyoco_server.ports.program_queue.port import ProgramQueue
 
 __all__ = ["demo3"]
@@ -61,15 +61,15 @@ def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
 async def _show(folder: Path, base_port: int, *, once: bool) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.doors.cli.grid.stage import Cluster, Crew, free_ports  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.stage import Cluster, DemoProcesses, free_ports  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
 
-    crew = Crew(folder)
-    stop = StopSignal(at_once=crew.kill_all)
+    processes = DemoProcesses(folder)
+    stop = StopSignal(at_once=processes.kill_all)
     ports = list(range(base_port, base_port + 3)) if base_port else free_ports(3)
     try:
         stopping = asyncio.ensure_future(stop.wait())
-        showing = asyncio.ensure_future(_play(crew, Cluster(crew, folder), folder, ports))
+        showing = asyncio.ensure_future(_play(processes, Cluster(processes, folder), folder, ports))
         await asyncio.wait({stopping, showing}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not showing.done():
@@ -83,14 +83,14 @@ async def _show(folder: Path, base_port: int, *, once: bool) -> int:
             code = stop.exit_code or code
     finally:
         # NATS last: whoever leaves says so there, and would wait for it.
-        await crew.stop(["worker"])
-        await crew.stop([f"door-{number}" for number, _ in enumerate(ports, 1)])
-        await crew.stop()
+        await processes.stop(["worker"])
+        await processes.stop([f"door-{number}" for number, _ in enumerate(ports, 1)])
+        await processes.stop()
     _say("stopped; nothing is left")
     return code
 
 
-async def _play(crew: Crew, cluster: Cluster, folder: Path, ports: list[int]) -> int:
+async def _play(processes: DemoProcesses, cluster: Cluster, folder: Path, ports: list[int]) -> int:
     """Raises Unavailable when a part does not start."""
     from pyoco_server import wiring  # noqa: PLC0415 - not for --help
     from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
@@ -98,32 +98,32 @@ async def _play(crew: Crew, cluster: Cluster, folder: Path, ports: list[int]) ->
     _say("three NATS nodes, each write synced to disk")
     await cluster.start()
     _say(f"  {cluster.url}")
-    await _open_doors(crew, cluster, ports)
-    await _start_worker(crew, folder, ports)
+    await _open_doors(processes, cluster, ports)
+    await _start_worker(processes, folder, ports)
     config = NatsBackendConfig.from_env(nats_url=cluster.url, jetstream_replicas=3)
     grid = grid_from_env(exec_group=_GROUP, exec_replicas=3)
     async with wiring.open_backend(config, "pyoco-demo3", grid=grid) as backend:
         assert backend.programs is not None
-        done = await _run_and_kill(crew, cluster, ports, backend.programs.queue)
+        done = await _run_and_kill(processes, cluster, ports, backend.programs.queue)
     _say("all jobs have completed" if done else "not all jobs have completed")
     return 0 if done else _NOT_COMPLETED
 
 
-async def _run_and_kill(crew: Crew, cluster: Cluster, ports: list[int], queue: ProgramQueue) -> bool:
+async def _run_and_kill(processes: DemoProcesses, cluster: Cluster, ports: list[int], queue: ProgramQueue) -> bool:
     leader = await _leader(queue)
     _say(f"{leader} leads the queue")
-    codes = [await _run_jobs(crew, ports, "first")]
+    codes = [await _run_jobs(processes, ports, "first")]
     _say(f"kill -9 {leader}")
-    await crew.kill(leader)
+    await processes.kill(leader)
     _say(f"{await _leader(queue, other_than=leader)} leads the queue now")
-    codes.append(await _run_jobs(crew, ports, "second"))
+    codes.append(await _run_jobs(processes, ports, "second"))
     await cluster.start_node(leader)
     await cluster.until_up(leader)
     _say(f"{leader} is back")
     return not any(codes)
 
 
-async def _open_doors(crew: Crew, cluster: Cluster, ports: list[int]) -> None:
+async def _open_doors(processes: DemoProcesses, cluster: Cluster, ports: list[int]) -> None:
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415
@@ -132,23 +132,23 @@ async def _open_doors(crew: Crew, cluster: Cluster, ports: list[int]) -> None:
         name = f"door-{number}"
         peers = ",".join(f"{HOST}:{other}" for other in ports if other != port)
         arguments = ["leader", str(port), "--role", "auto", "--group", _GROUP, "--peers", peers, "--nats", cluster.url]
-        await crew.start(name, own_command(*arguments))
-        _say(f"  {await crew.until_ready(name)}")
+        await processes.start(name, own_command(*arguments))
+        _say(f"  {await processes.until_ready(name)}")
 
     _say(f"three doors of group {_GROUP}")
     await open_door(1, ports[0])  # it makes what is missing; the others find it
     await asyncio.gather(*(open_door(number, port) for number, port in enumerate(ports[1:], 2)))
 
 
-async def _start_worker(crew: Crew, folder: Path, ports: list[int]) -> None:
+async def _start_worker(processes: DemoProcesses, folder: Path, ports: list[int]) -> None:
     from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415 - not for --help
     from pyoco_server.executors.program import SAMPLES  # noqa: PLC0415
 
     _say("a worker with the sample programs")
     others = [part for port in ports[1:] for part in ("--door", f"{HOST}:{port}")]
     environment = {"EXEC_DIR": str(SAMPLES), "WORK_ROOT": str(folder / "jobs")}
-    await crew.start("worker", own_command("worker", HOST, str(ports[0]), *others), environment)
-    _say(f"  {await crew.until_ready('worker')}")
+    await processes.start("worker", own_command("worker", HOST, str(ports[0]), *others), environment)
+    _say(f"  {await processes.until_ready('worker')}")
 
 
 async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
@@ -167,17 +167,17 @@ async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
     raise Unavailable("nobody leads the queue")
 
 
-async def _run_jobs(crew: Crew, ports: list[int], name: str) -> int:
+async def _run_jobs(processes: DemoProcesses, ports: list[int], name: str) -> int:
     from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415 - not for --help
 
     _say(f"a client submits {_JOBS} jobs")
     others = [part for port in ports[1:] for part in ("--door", f"{HOST}:{port}")]
-    await crew.start(f"client-{name}", own_command("client", HOST, str(ports[0]), "clientA", "8", *others))
-    code = await crew.until_done(f"client-{name}")
-    for line in crew.output(f"client-{name}").read_text(encoding="utf-8", errors="replace").splitlines():
+    await processes.start(f"client-{name}", own_command("client", HOST, str(ports[0]), "clientA", "8", *others))
+    code = await processes.until_done(f"client-{name}")
+    for line in processes.output(f"client-{name}").read_text(encoding="utf-8", errors="replace").splitlines():
         _say(f"  {_short(line)}")
     if code:
-        _say(f"  the client ended with {code}: {crew.tail(f'client-{name}')}")
+        _say(f"  the client ended with {code}: {processes.tail(f'client-{name}')}")
     return code
 
 

@@ -107,4 +107,4 @@ async def _work(
 
 
 async def _ready(lane: ProgramLane) -> tuple[bool, dict[str, object]]:
-    return lane.holdings.is_quorate, {"status": "ok" if lane.holdings.is_quorate else "no_quorum"}
+    return lane.in_flight.is_quorate, {"status": "ok" if lane.in_flight.is_quorate else "no_quorum"}

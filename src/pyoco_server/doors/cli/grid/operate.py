@@ -15,7 +15,7 @@ from pyoco_server.doors.cli.shell import Command, Group
 if TYPE_CHECKING:
     from pyoco_server.ports.acl.port import AclKind
     from pyoco_server.ports.backend import OperatorBackend
-    from pyoco_server.ports.letters.port import StoredLetter
+    from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
 __all__ = ["acl", "cap", "letters", "state"]
 
@@ -273,7 +273,7 @@ def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> N
 @letters.command("show", example="pyoco-grid dlq show 17")
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
-def show_letter(sequence: int, nats_url: str | None) -> None:
+def show_dead_letter(sequence: int, nats_url: str | None) -> None:
     """Print one dead letter, and what there is of its run."""
     from pyoco_server.actions.programs.requeue import can_requeue  # noqa: PLC0415 - not for --help
 
@@ -311,23 +311,23 @@ def delete_letter(sequence: int, nats_url: str | None) -> None:
 
     async def change(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
-        await backend.letters.delete(found.letter_id)
+        await backend.dead_letters.delete(found.letter_id)
         return {"id": found.letter_id, "deleted": True}
 
     _print_json(_with(nats_url, None, change))
 
 
-async def _find(backend: OperatorBackend, sequence: int) -> StoredLetter:
-    """Raises LetterNotFound, also for what is no program's."""
-    from pyoco_server.errors import LetterNotFound  # noqa: PLC0415 - not for --help
+async def _find(backend: OperatorBackend, sequence: int) -> StoredDeadLetter:
+    """Raises DeadLetterNotFound, also for what is no program's."""
+    from pyoco_server.errors import DeadLetterNotFound  # noqa: PLC0415 - not for --help
 
-    found = await backend.letters.find(sequence)
+    found = await backend.dead_letters.find(sequence)
     if found is None or not found.letter.is_exec:
-        raise LetterNotFound(f"there is no dead letter {sequence} of a program")
+        raise DeadLetterNotFound(f"there is no dead letter {sequence} of a program")
     return found
 
 
-def _shown(found: StoredLetter) -> dict[str, Any]:
+def _shown(found: StoredDeadLetter) -> dict[str, Any]:
     """Without the job itself: arguments and files are nobody's to see."""
     known = {name: value for name, value in vars(found.letter).items() if value is not None and name != "job"}
     return {"id": found.letter_id, **known}

@@ -14,7 +14,7 @@ from pyoco_server.embedded import end, free_ports, kill, spawn
 from pyoco_server.embedded_cluster import cluster_of, cluster_url
 from pyoco_server.errors import Unavailable
 
-__all__ = ["HOST", "Cluster", "Crew", "free_ports", "own_command"]
+__all__ = ["HOST", "Cluster", "DemoProcesses", "free_ports", "own_command"]
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 
 
 @dataclass
-class Crew:
+class DemoProcesses:
     """Child processes with their output in files. All of them end with us, however we end."""
 
     folder: Path
@@ -88,9 +88,9 @@ class Crew:
 class Cluster:
     """Three NATS nodes on this machine, kept by a crew. Every write is synced to disk (GRID-188)."""
 
-    def __init__(self, crew: Crew, folder: Path, size: int = 3) -> None:
+    def __init__(self, processes: DemoProcesses, folder: Path, size: int = 3) -> None:
         """Raises UsageError when there is no nats-server."""
-        self._crew = crew
+        self._processes = processes
         self._nodes = cluster_of(folder, NatsBackendConfig(nats_sync="always"), size)
         for node in self._nodes.values():
             node.command()
@@ -106,7 +106,7 @@ class Cluster:
         await asyncio.gather(*map(self.until_up, self._nodes))
 
     async def start_node(self, node: str) -> None:
-        await self._crew.start(node, self._nodes[node].command())
+        await self._processes.start(node, self._nodes[node].command())
 
     async def until_up(self, node: str) -> None:
         """Raises Unavailable."""

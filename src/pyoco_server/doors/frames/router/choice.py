@@ -12,7 +12,7 @@ from pyoco_server.doors.frames.guard import Visitor
 from pyoco_server.doors.frames.router.plan import DENY
 
 if TYPE_CHECKING:
-    from pyoco_server.doors.frames.router.router import RouterHouse
+    from pyoco_server.doors.frames.router.router import RouterContext
 
 __all__ = ["Choice"]
 
@@ -20,9 +20,9 @@ __all__ = ["Choice"]
 class Choice:
     """Of one connection: its groups, by the names that the plan has for them."""
 
-    def __init__(self, house: RouterHouse, groups: Turn[Group], refusals: Mapping[Group, GridRefused]) -> None:
+    def __init__(self, context: RouterContext, groups: Turn[Group], refusals: Mapping[Group, GridRefused]) -> None:
         """`refusals`: groups that do not take this client, and why."""
-        self._house, self._groups, self._refusals = house, groups, refusals
+        self._context, self._groups, self._refusals = context, groups, refusals
         self._by_name: dict[str, Group] = {}
         self._names: dict[Group, str] = {}
 
@@ -37,14 +37,14 @@ class Choice:
 
     def candidates(self, visitor: Visitor, exec_name: str) -> Set[Group]:
         """Where rules and ACL let it go, whether the group is there or not. Raises GridRefused: FORBIDDEN."""
-        target = self._house.plan.target(exec_name, visitor.id)
+        target = self._context.plan.target(exec_name, visitor.id)
         if target == DENY:
             raise GridRefused(Code.FORBIDDEN, "this router does not take such a job")
         found: set[Group] = set()
         refusal: GridRefused | None = None
         for name in self._by_name if target is None else (target,):
             try:
-                self._house.guard_of(name).check_ask(visitor, exec_name)
+                self._context.guard_of(name).check_ask(visitor, exec_name)
             except GridRefused as error:
                 refusal = error
             else:
@@ -55,7 +55,7 @@ class Choice:
 
     def choose(self, candidates: Set[Group]) -> Group | None:
         """By policy, among those that are there. None: none of them is. O(groups)."""
-        by_load = self._house.plan.policy == "least"
+        by_load = self._context.plan.policy == "least"
         return self._groups.choose(
             lambda group: group.is_live and group in candidates,
             lambda group: len(group.table) if by_load else 0,

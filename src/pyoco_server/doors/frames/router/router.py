@@ -16,9 +16,9 @@ from pyoco_server.doors.frames.budget import ByteBudget
 from pyoco_server.doors.frames.faults import Leave
 from pyoco_server.doors.frames.guard import Guard, Visitor
 from pyoco_server.doors.frames.redirects import Redirects
+from pyoco_server.doors.frames.router.peer import RouterPeer
 from pyoco_server.doors.frames.router.plan import RouterPlan
-from pyoco_server.doors.frames.router.side import RouterSide
-from pyoco_server.doors.frames.session import Session, Side
+from pyoco_server.doors.frames.session import Peer, Session
 from pyoco_server.doors.frames.settings import DoorOptions
 from pyoco_server.doors.frames.tasks import Tasks
 from pyoco_server.errors import Unavailable
@@ -31,7 +31,7 @@ from pyoco_server.ports.door_records.port import DoorState
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.routes.port import Routes
 
-__all__ = ["Router", "RouterHouse"]
+__all__ = ["Router", "RouterContext"]
 
 log = get_logger(__name__)
 
@@ -43,7 +43,7 @@ _HELD_BYTES_MAX = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class RouterHouse:
+class RouterContext:
     """What every connection of a router may reach."""
 
     backend: DoorBackend
@@ -89,7 +89,7 @@ class Router:
         assert backend.programs is not None, "a router deals with programs"
         programs = backend.programs
         self._is_draining = False
-        self.sessions: set[Session[RouterHouse]] = set()
+        self.sessions: set[Session[RouterContext]] = set()
         self.meter = Meter("router")
         self.meter.connections = lambda: Counter(session.role for session in self.sessions)
         # A router belongs to no group: whoever is sent away tries the other routers that `--peers` names.
@@ -101,7 +101,7 @@ class Router:
             peers=options.peers,
             is_up=lambda: False,
         )
-        self._house = RouterHouse(
+        self._context = RouterContext(
             backend=backend,
             programs=programs,
             plan=plan,
@@ -116,15 +116,15 @@ class Router:
         self._review = _Review(self)
 
     @property
-    def house(self) -> RouterHouse:
-        return self._house
+    def context(self) -> RouterContext:
+        return self._context
 
     async def start(self) -> None:
         await self._review.start()
 
     async def serve(self, wire: Wire, certificate_name: str | None = None) -> None:
         """One connection, to its end. Never raises."""
-        session = Session(self._house, wire, _begin, certificate_name)
+        session = Session(self._context, wire, _begin, certificate_name)
         self.sessions.add(session)
         try:
             await session.run()
@@ -138,29 +138,29 @@ class Router:
             session.wire.send_soon(session.not_leader(DoorState.DRAINING))
         await asyncio.gather(*(session.leave("draining") for session in list(self.sessions)))
         await asyncio.gather(*(session.over.wait() for session in list(self.sessions)))
-        await self._house.tasks.settle(_SETTLE_SECONDS)
+        await self._context.tasks.settle(_SETTLE_SECONDS)
         await self._review.stop()
 
     async def review_all(self) -> None:
         for session in list(self.sessions):
-            if session.side is None:
+            if session.peer is None:
                 continue
             try:
-                is_welcome = await self._house.guard.still_welcome(session.side.visitor)
+                is_welcome = await self._context.guard.still_welcome(session.peer.visitor)
             except Unavailable:  # nobody knows: the next look asks again
                 continue
             if is_welcome:
-                await session.side.review()
+                await session.peer.review()
             else:
-                self._house.tasks.spawn(session.leave("key_revoked"))
+                self._context.tasks.spawn(session.leave("key_revoked"))
 
 
 async def _begin(
-    session: Session[RouterHouse], visitor: Visitor, hello: HelloClient | HelloWorker, frame: Frame
-) -> Side:
+    session: Session[RouterContext], visitor: Visitor, hello: HelloClient | HelloWorker, frame: Frame
+) -> Peer:
     if isinstance(hello, HelloWorker):
         raise Leave("bad_hello", GridRefused(Code.FORBIDDEN, "a router takes no workers; they go to a door"))
-    return await RouterSide.begin(session, visitor, hello, frame)
+    return await RouterPeer.begin(session, visitor, hello, frame)
 
 
 class _Review(Loop):

@@ -11,7 +11,7 @@ from pyoco_server.core.programs.names import is_client_id, is_exec_name, read_jo
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames.tasks import Tasks
-from pyoco_server.doors.frames.worker.crew import Crew, Origin
+from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs, Origin
 from pyoco_server.doors.frames.worker.finished import Finished
 from pyoco_server.doors.frames.worker.link import Link
 from pyoco_server.doors.frames.worker.saying import Saying
@@ -29,8 +29,8 @@ _STOP_SECONDS = 10.0
 class Hearing:
     """One frame at a time. Waits only for those who read an input more slowly than it comes."""
 
-    def __init__(self, crew: Crew, link: Link, saying: Saying) -> None:
-        self._crew, self._link, self._saying = crew, link, saying
+    def __init__(self, jobs: AssignedJobs, link: Link, saying: Saying) -> None:
+        self._jobs, self._link, self._saying = jobs, link, saying
         self._tasks = Tasks()
 
     async def heard(self, session: Session, frame: Frame) -> None:
@@ -42,7 +42,7 @@ class Hearing:
                 self._cancelled(CancelJob.read(frame.payload))
             case Type.SETTLED:
                 settled = Settled.read(frame.payload)
-                self._tasks.spawn(self._crew.settle(settled.job_id, settled.token))
+                self._tasks.spawn(self._jobs.settle(settled.job_id, settled.token))
                 self._saying.settled(session, (settled.job_id, settled.token))
             case Type.NOT_LEADER:
                 self._link.redirect(session, NotLeader.read(frame.payload))
@@ -73,15 +73,15 @@ class Hearing:
             log.error("an AssignJob that cannot be", door=str(session.address), reason=str(error))
             refusal = _refusal(frame, error)
             if refusal is not None:
-                self._crew.refuse(refusal, origin)
+                self._jobs.refuse(refusal, origin)
             return
-        self._crew.take(assign, origin)
+        self._jobs.take(assign, origin)
 
     def _cancelled(self, cancel: CancelJob) -> None:
         if cancel.token is None:
             log.error("a CancelJob without a token", job_id=cancel.job_id)
         else:
-            self._crew.cancel(cancel.job_id, cancel.token, cancel.reason)
+            self._jobs.cancel(cancel.job_id, cancel.token, cancel.reason)
 
 
 def _assignment(frame: Frame) -> AssignJob:

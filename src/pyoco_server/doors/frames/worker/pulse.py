@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.programs.dedup import SWEEP_SECONDS
-from pyoco_server.doors.frames.worker.crew import Crew
+from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs
 from pyoco_server.doors.frames.worker.link import Link
 from pyoco_server.doors.frames.worker.saying import Saying
 from pyoco_server.doors.frames.worker.session import Session
@@ -37,14 +37,14 @@ class Pulse(Loop):
     def __init__(
         self,
         body: Body,
-        crew: Crew,
+        jobs: AssignedJobs,
         link: Link,
         saying: Saying,
         config: GridConfig,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(every_seconds=min(LOOK_SECONDS, config.worker_heartbeat_sec / 2))
-        self._body, self._crew, self._link, self._saying = body, crew, link, saying
+        self._body, self._jobs, self._link, self._saying = body, jobs, link, saying
         self._config, self._clock = config, clock
         self._beaten_at = self._said_at = self._swept_at = clock()
         self._alone_since: float | None = None
@@ -67,11 +67,11 @@ class Pulse(Loop):
                 self._saying.say_again(session)
         if now - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = now
-            await self._crew.sweep()
+            await self._jobs.sweep()
 
     def _beat_if_due(self, session: Session, now: float) -> None:
         """With jobs in hand every 5 s; without, the wire says so after its own silence."""
-        if now - self._beaten_at < self._config.worker_heartbeat_sec or not (self._crew.unfinished or session.saying):
+        if now - self._beaten_at < self._config.worker_heartbeat_sec or not (self._jobs.unfinished or session.saying):
             return
         if session.wire.send_soon(fresh(Type.HEARTBEAT, self._body.heartbeat())):
             self._beaten_at = now
@@ -80,6 +80,6 @@ class Pulse(Loop):
         """GRID-111"""
         if self._alone_since is None:
             self._alone_since = now
-        if self._crew.listed() and now - self._alone_since >= self._config.worker_orphan_sec:
+        if self._jobs.listed() and now - self._alone_since >= self._config.worker_orphan_sec:
             log.error("no door for too long; running programs are ended", seconds=round(now - self._alone_since))
-            self._crew.abandon()
+            self._jobs.abandon()

@@ -11,7 +11,7 @@ from pyoco_server.core.frames.messages import ErrorMessage, RunningJob
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import is_exec_name
 from pyoco_server.doors.frames.tasks import Tasks
-from pyoco_server.doors.frames.worker.crew import Origin
+from pyoco_server.doors.frames.worker.assigned_jobs import Origin
 from pyoco_server.doors.frames.worker.finished import Damaged, Finished
 from pyoco_server.doors.frames.worker.packing import ARCHIVE, Packed, pack
 from pyoco_server.doors.frames.worker.session import Key, Refused, Session

@@ -14,8 +14,8 @@ from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import Heartbeat, HelloWorker, RunningJob
 from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
+from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs, Origin
 from pyoco_server.doors.frames.worker.credits import Credits
-from pyoco_server.doors.frames.worker.crew import Crew, Origin
 from pyoco_server.doors.frames.worker.finished import Finished
 from pyoco_server.doors.frames.worker.hearing import Hearing
 from pyoco_server.doors.frames.worker.identity import Identity
@@ -80,11 +80,11 @@ class TcpWorker:
         clock = machine.clock
         self.spool = Spool(identity.spool, config.worker_spool_max_bytes)
         seen: DedupCache[None] = DedupCache(config.worker_dedup_ttl_sec, clock)
-        self.crew = Crew(self, executor, self.spool, seen, config.worker_max_par)
+        self.jobs = AssignedJobs(self, executor, self.spool, seen, config.worker_max_par)
         self.link = Link(self, addresses, Timers.of(config), options.tls, machine.sleep)
         self.saying = Saying(self.spool, identity.worker_id, config.exec_artifacts_bucket, clock)
-        self._hearing = Hearing(self.crew, self.link, self.saying)
-        self._pulse = Pulse(self, self.crew, self.link, self.saying, config, clock)
+        self._hearing = Hearing(self.jobs, self.link, self.saying)
+        self._pulse = Pulse(self, self.jobs, self.link, self.saying, config, clock)
         self._linking: asyncio.Task[None] | None = None
         self._is_draining = self._is_stopped = False
         self._had_room = True
@@ -97,7 +97,7 @@ class TcpWorker:
     async def start(self) -> None:
         """The executor has been started; `stop` stops it."""
         left = await self.spool.load()
-        self.crew.remember(left)
+        self.jobs.remember(left)
         if left:
             log.info("results of an earlier worker are sent first", results=len(left), worker_id=self.worker_id)
         self._linking = asyncio.create_task(self.link.run(), name="link to a door")
@@ -124,7 +124,7 @@ class TcpWorker:
         """GRID-113: no more credit; what runs may finish, and its results may be settled, within that time."""
         self._is_draining = True
         deadline = self._clock() + seconds
-        while self.crew.unfinished or (self.link.current is not None and self.spool.due()):
+        while self.jobs.unfinished or (self.link.current is not None and self.spool.due()):
             left = deadline - self._clock()
             if left <= 0:
                 return
@@ -138,13 +138,13 @@ class TcpWorker:
         if self._is_stopped:
             return
         self._is_draining = self._is_stopped = True
-        self.crew.abandon()
+        self.jobs.abandon()
         if self._linking is not None:
             self._linking.cancel()
             await asyncio.wait({self._linking})
         await self._pulse.stop()
         await self._executor.stop()
-        await self.crew.stop()
+        await self.jobs.stop()
         await self._hearing.stop()
         await self.saying.stop()
         await self.spool.close()
@@ -165,14 +165,14 @@ class TcpWorker:
         """GRID-106: the whole list. An archive that waits to be sent counts: its attempt is alive."""
         session = self.link.current
         waiting = self.saying.large(session) if session is not None else []
-        listed = {each.job_id: each for each in (*waiting, *self.crew.listed())}
+        listed = {each.job_id: each for each in (*waiting, *self.jobs.listed())}
         running: tuple[RunningJob, ...] = tuple(listed.values())
         return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3)).to_payload()
 
     def account(self) -> Credits:
         config = self._config
         held = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu, self._clock)
-        return Credits(config.worker_max_par, lambda: self.crew.unfinished, held, self._is_shut)
+        return Credits(config.worker_max_par, lambda: self.jobs.unfinished, held, self._is_shut)
 
     def _is_shut(self) -> bool:
         if self._had_room != self.spool.has_room:

@@ -1,0 +1,33 @@
+"""Throw one dead letter away."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.show_dead_letter import find_dead_letter
+from pyoco_server.core.run import Caller
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import GatewayBackend
+
+__all__ = ["delete_dead_letter", "forget_letters"]
+
+log = get_logger(__name__)
+
+
+async def delete_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: str) -> int:
+    """Its run stays as it is. Two round trips. Returns the letter's id once it is gone, and from this gateway's lists,
+    too. Whoever deletes it at the same moment is told the same. Raises DeadLetterNotFound.
+
+    A crash after the deletion leaves it in this gateway's lists for a few seconds.
+    """
+    found = await find_dead_letter(backend, caller, letter_id)
+    await backend.dead_letters.delete(found.letter_id)
+    await forget_letters(backend, {found.letter_id})
+    return found.letter_id
+
+
+async def forget_letters(backend: GatewayBackend, letter_ids: set[int]) -> None:
+    """Lists of this gateway show them no more. Best effort: the feeder finds out by itself, in a few seconds."""
+    try:
+        await backend.dead_letter_index.forget(letter_ids)
+    except Unavailable as error:
+        log.warning("deleted dead letters may be listed for a moment", count=len(letter_ids), error=error)

@@ -1,0 +1,48 @@
+"""Dead letters of the queue of priced runs: look at them, and send them again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyoco_server.core.priced.message import BadMessage, PackMessage, decode
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.pack_queue.port import Delivery, PackQueue
+
+__all__ = ["PackDeadLetter", "list_pack_dead_letters", "redrive_pack_dead_letters"]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class PackDeadLetter:
+    delivery: Delivery
+    #: None: it is not one of our messages, and sending it again would change nothing.
+    message: PackMessage | None
+
+
+async def list_pack_dead_letters(queue: PackQueue, at_most: int) -> list[PackDeadLetter]:
+    """Some of them, the oldest first where the queue knows. Raises DependencyUnavailable."""
+    return [PackDeadLetter(each, _read(each)) for each in await queue.dead_letters(at_most)]
+
+
+async def redrive_pack_dead_letters(queue: PackQueue, letters: Collection[PackDeadLetter]) -> int:
+    """Put these to work again: how many. Safe for runs that were started or refunded meanwhile: nobody starts those.
+
+    Raises DependencyUnavailable; those before it are sent.
+    """
+    sent = 0
+    for letter in letters:
+        if letter.message is None:
+            continue
+        await queue.redrive(letter.delivery)
+        sent += 1
+        log.info("a priced run was sent again", run_id=letter.message.run_id, tenant_id=letter.message.tenant_id)
+    return sent
+
+
+def _read(delivery: Delivery) -> PackMessage | None:
+    try:
+        return decode(delivery.body)
+    except BadMessage:
+        return None

@@ -1,0 +1,94 @@
+"""What follows the end of a run: its dead letter, its last event, and its message on the queue, in that order.
+
+Whoever writes a terminal record does this next; whoever finds one does it again, for the first may have died in
+between (GRID-53 step 3, GRID-57). Doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pyoco_server.actions.programs.history import end_event
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.slots import free_slot_of
+from pyoco_server.core.dead_letter import letter_of
+from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.programs.moves import addressed, note_letter, program_of, with_short_tails
+from pyoco_server.core.run import Run
+from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery, Reply
+from pyoco_server.ports.runs.port import Lost, Stored
+from pyoco_server.ports.wakeups.port import Wakeup
+
+__all__ = ["complete_end", "complete_found_end", "write_end"]
+
+log = get_logger(__name__)
+
+_TRIES = 3
+_PAUSE_SECONDS = 0.5
+
+
+async def write_end(backend: Backend, ended: Run, revision: int) -> Stored | Lost:
+    """Write a terminal record: with short tails if it is too large (GRID-153), in its smallest form if it still is."""
+    short = with_short_tails(ended)
+    for form in (ended, short):
+        try:
+            return await backend.runs.replace(form, revision)
+        except SnapshotTooLargeError as error:
+            log.warning("the end of a job is too large for its record", run_id=ended.run_id, error=error)
+    return await backend.runs.replace_smallest(short, revision)
+
+
+async def complete_end(backend: Backend, stored: Stored, delivery: Delivery | None) -> bool:
+    """Three round trips, and two more for a dead letter. The message goes last (GRID-10): by an answer, or by its
+    subject when this process was not handed it. False: something could not be done, and the message stays; it comes
+    again, or the sweeper finds it. Never raises Unavailable.
+    """
+    programs, run = programs_of(backend), stored.run
+    await programs.wakeups.tell(program_of(run).group, Wakeup.DONE, run.run_id)
+    try:
+        await _bury(backend, stored, delivery)
+        await programs.events.record(end_event(run))
+        await programs.reached("finish.told")
+        if delivery is None:
+            await programs.queue.remove(addressed(run))
+        else:
+            await delivery.answer(Reply.ACK)
+    except Unavailable as error:
+        log.warning("a job has ended, and its message stays for now", run_id=run.run_id, error=error)
+        return False
+    await programs.reached("finish.answered")
+    return True
+
+
+async def _bury(backend: Backend, stored: Stored, delivery: Delivery | None) -> None:
+    """GRID-86. Raises Unavailable when the letter, or the note of it, could not be written."""
+    run, program = stored.run, program_of(stored.run)
+    if not program.dlq_due or program.dlq_done:
+        return
+    reason = DeadReason(run.reason) if run.reason else DeadReason.EXECUTION_ERROR
+    count, subject = (None, None) if delivery is None else (delivery.count, delivery.subject)
+    letter = letter_of(run, reason, backend.clock(), num_delivered=count, subject=subject)
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            await backend.queue.bury(letter, f"{run.run_id}.dlq.{run.attempt}")
+            break
+        except Unavailable as error:
+            text = CATALOGUE[11]
+            log.error(text.en, run_id=run.run_id, reason=reason, err_id=text.err_id, msg_id=text.msg_id, cause=error)
+            if not tries_left:
+                raise
+            await asyncio.sleep(_PAUSE_SECONDS)
+    programs = programs_of(backend)
+    await programs.reached("finish.buried")
+    # LOST: somebody else who found the run ended has noted it.
+    await backend.runs.replace(note_letter(run, backend.clock()), stored.revision)
+    await programs.reached("finish.noted")
+
+
+async def complete_found_end(backend: Backend, stored: Stored, delivery: Delivery | None) -> bool:
+    """The same for a run that had ended before: whoever ended it may have died with its slot in hand, too."""
+    await free_slot_of(backend, stored.run)
+    return await complete_end(backend, stored, delivery)

@@ -1,0 +1,140 @@
+"""The workers that are connected here, and which of them gets the next job of a program (GRID-59, GRID-66)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Protocol
+
+from pyoco_server.actions.programs.attempt import ProgramAttempt
+
+__all__ = ["CREDITS_MAX", "CreditHolder", "WorkerCredit", "WorkerCredits"]
+
+#: What a worker may have at once; what goes over is dropped (GRID-66).
+CREDITS_MAX = 10_000
+#: Programs whose workers are remembered. Names come from lanes, which an operator can see; a bound all the same.
+_EXECS_MAX = 10_000
+
+
+class CreditHolder(Protocol):
+    """A worker's connection, as far as handing out jobs goes."""
+
+    @property
+    def worker_id(self) -> str: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def accepts(self, exec_name: str) -> bool:
+        """Whether one of its patterns matches. May be remembered: patterns never change on a connection."""
+
+    async def hand_over(self, attempt: ProgramAttempt) -> None:
+        """Send the job, or treat it as lost with its worker; never raises. Does not wait for the worker to read."""
+
+
+class WorkerCredit:
+    """One credit of one worker, reserved."""
+
+    def __init__(self, worker: CreditHolder, give_back: Callable[[], None], serve: Callable[[], None]) -> None:
+        self._worker, self._give_back, self._serve = worker, give_back, serve
+        self.worker_id = worker.worker_id
+
+    def give_back(self) -> None:
+        """No job was found for it after all: the credit is whole again, and it is still this worker's turn."""
+        self._give_back()
+
+    async def start(self, attempt: ProgramAttempt) -> None:
+        self._serve()
+        await self._worker.hand_over(attempt)
+
+
+class WorkerCredits:
+    """Credits by connection, forgotten with it (GRID-68). Turns are kept by program, also over idle times.
+
+    `may_run` is asked at every assignment: a change of the ACL acts at once (GRID-168).
+    """
+
+    def __init__(self, may_run: Callable[[str, str], bool]) -> None:
+        self._may_run = may_run
+        #: By the number in which they came: dictionaries keep that order.
+        self._credits: dict[CreditHolder, int] = {}
+        self._numbers: dict[CreditHolder, int] = {}
+        self._joined = 0
+        #: Of each program: the workers whose patterns match, by number.
+        self._able: dict[str, list[CreditHolder]] = {}
+        #: Of each program: the worker that was served last, then those of the seats reserved since, oldest first. Seats
+        #: may be given back in any order.
+        self._turns: dict[str, dict[int, int]] = {}
+        self._reserved = 0
+        self._is_closed = False
+
+    def add(self, worker: CreditHolder) -> None:
+        self._joined += 1
+        self._numbers[worker] = self._joined
+        self._credits[worker] = 0
+        self._able.clear()
+
+    def remove(self, worker: CreditHolder) -> None:
+        """May be repeated."""
+        if self._credits.pop(worker, None) is not None:
+            del self._numbers[worker]
+            self._able.clear()
+
+    def close(self) -> None:
+        """No more jobs for anybody: the door drains."""
+        self._is_closed = True
+
+    def add_credits(self, worker: CreditHolder, count: int) -> None:
+        """Nothing for one that has left."""
+        if worker in self._credits:
+            self._credits[worker] = min(self._credits[worker] + count, CREDITS_MAX)
+
+    def credits(self, worker: CreditHolder) -> int:
+        return self._credits.get(worker, 0)
+
+    def workers(self) -> list[CreditHolder]:
+        return list(self._credits)
+
+    def reserve_credit(self, exec_name: str) -> WorkerCredit | None:
+        """The next worker in turn that has a credit and may run it; the credit is taken. O(workers that match)."""
+        if self._is_closed:
+            return None
+        able = self._able_of(exec_name)
+        last = next(reversed(self._turns.get(exec_name, {}).values()), 0)
+        start = bisect_right(able, last, key=self._numbers.__getitem__)
+        for worker in (*able[start:], *able[:start]):
+            if self._credits[worker] > 0 and worker.is_open and self._may_run(worker.worker_id, exec_name):
+                return self._reserve(worker, exec_name)
+        return None
+
+    def _reserve(self, worker: CreditHolder, exec_name: str) -> WorkerCredit:
+        turns = self._turns.setdefault(exec_name, {})
+        self._reserved += 1
+        reservation = self._reserved
+        turns[reservation] = self._numbers[worker]
+        self._credits[worker] -= 1
+
+        def give_back() -> None:
+            self.add_credits(worker, 1)
+            turns.pop(reservation, None)
+
+        def serve() -> None:
+            for each in [each for each in turns if each < reservation]:
+                del turns[each]
+
+        return WorkerCredit(worker, give_back, serve)
+
+    def serves(self, exec_name: str) -> bool:
+        """Whether somebody could run it, now or once there is a credit."""
+        return not self._is_closed and any(
+            self._may_run(worker.worker_id, exec_name) for worker in self._able_of(exec_name)
+        )
+
+    def _able_of(self, exec_name: str) -> list[CreditHolder]:
+        able = self._able.get(exec_name)
+        if able is None:
+            if len(self._able) >= _EXECS_MAX:
+                self._able.clear()
+                self._turns.clear()
+            able = self._able[exec_name] = [worker for worker in self._numbers if worker.accepts(exec_name)]
+        return able

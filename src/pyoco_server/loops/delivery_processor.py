@@ -1,0 +1,232 @@
+"""One delivery, from hand to answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyoco_server.actions.beat import give_back
+from pyoco_server.actions.bury import bury, bury_run
+from pyoco_server.actions.claim import Busy, FlowAttempt, Spent, claim_run
+from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
+from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.job import Job, decode_job, run_of
+from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
+from pyoco_server.core.run import Owner, Run
+from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
+from pyoco_server.executors.port import Executor, Work
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.pulse import Live, Pulse
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.queue.port import Delivery, Reply
+from pyoco_server.ports.runs.port import Absent
+
+__all__ = ["DeliveryProcessor", "Worked"]
+
+log = get_logger(__name__)
+
+#: FLOW-321
+LATER_SECONDS = 2.0
+#: Somebody else is at it: look again when its last heartbeat would be too old, or after this.
+BUSY_SECONDS = 15.0
+#: A record that cannot be read may be mended by an operator; until then the job waits.
+CORRUPT_SECONDS = 10.0
+
+#: What the queue hears. A fenced worker says nothing: its ack would act on the new owner's delivery.
+REPLIES: dict[type, Reply] = {
+    Ended: Reply.ACK,
+    Spent: Reply.ACK,
+    Busy: Reply.LATER,
+    Unwritten: Reply.LATER,
+    Fenced: Reply.NOTHING,
+}
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What became of one delivery."""
+
+    run_id: str | None
+    #: The terminal status, when this delivery ended the run.
+    ended: str | None = None
+
+
+class _Once:
+    """A call that happens once, however often it is asked for."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+class DeliveryProcessor:
+    """Carries one delivery after another from hand to answer. Used by the worker loop and by the library alike."""
+
+    def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
+        self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
+        self.max_deliver = max_deliver
+        # The last deliveries are ended, not tried: were this worker to fall too, the next may still end the run.
+        spare = 2 if max_deliver > 5 else 0
+        self._last_count = max_deliver - spare if max_deliver > 1 else sys.maxsize
+        #: From here on nothing is begun any more; what was claimed goes back.
+        self.is_closing = False
+
+    async def work(self, delivery: Delivery, when_free: Callable[[], None]) -> Worked:
+        """One delivery, from hand to answer. Each step adds one fact; nothing is decided twice.
+
+        `when_free` is called once, as soon as there is room for another. Never raises for what a job did wrong.
+        """
+        free = _Once(when_free)
+        try:
+            return await self._work(delivery, free)
+        except Unavailable as error:  # FLOW-319
+            _log_error("NATS failed while a job was in hand; it comes again", error, delivery)
+            await delivery.answer(Reply.LATER, LATER_SECONDS)
+        except Corrupt as error:
+            _log_error("the run's record cannot be read; the job comes again", error, delivery)
+            await delivery.answer(Reply.LATER, CORRUPT_SECONDS)
+        except SnapshotTooLargeError as error:
+            return await self._give_up(delivery, error)
+        finally:
+            free()
+        return Worked(_run_id_of(delivery))
+
+    async def _give_up(self, delivery: Delivery, error: SnapshotTooLargeError) -> Worked:
+        """The record is so full that it cannot even be claimed: no worker ever could."""
+        _log_error("the run's record has no room for a claim", error, delivery)
+        job = decode_job(delivery.data)  # it could be read before
+        ended = await end_unclaimed(self._backend, job.run_id, str(error), DeadReason.EXECUTION_ERROR)
+        if isinstance(ended, Run):
+            await self._bury(ended, delivery)
+        elif isinstance(ended, Absent):  # a foreign producer's: its letter is all that is left of it
+            run = replace(run_of(job), tag=delivery.tag, error=str(error), reason=DeadReason.EXECUTION_ERROR)
+            await self._bury(run, delivery)
+        await delivery.answer(Reply.ACK)
+        return Worked(job.run_id, ended.status if isinstance(ended, Run) else None)
+
+    async def _bury(self, run: Run, delivery: Delivery) -> None:
+        await bury_run(self._backend, run, num_delivered=delivery.count, subject=delivery.subject)
+
+    async def _work(self, delivery: Delivery, free: _Once) -> Worked:
+        live = self._pulse.begin(delivery)  # FLOW-314: slow imports are covered too
+        try:
+            try:
+                job = decode_job(delivery.data)
+            except InvalidJob as error:
+                return await self._refuse(delivery, error)
+            if job.tag != delivery.tag:  # a foreign producer's slip: the lane it lies in is the truth
+                job = replace(job, tag=delivery.tag)
+            taken = await claim_run(self._backend, job, self._me, first_delivery=delivery.count == 1)
+            if isinstance(taken, Spent) and taken.run is not None:
+                await self._bury(taken.run, delivery)  # who ended it may have died before its letter, or before its ack
+            if not isinstance(taken, FlowAttempt):
+                delay = taken.seconds + 0.5 if isinstance(taken, Busy) else 0.0
+                await delivery.answer(REPLIES[type(taken)], min(delay, BUSY_SECONDS))
+                return Worked(job.run_id)
+            outcome = await self._perform(delivery, job, taken, live, free)
+            if outcome is None:
+                await give_back(self._backend, taken)
+                # Not given back: somebody wants it cancelled, or it is not ours any more. The end finds out which.
+                outcome = Cancelled()
+            return await self._end(delivery, taken, live, outcome)
+        finally:
+            self._pulse.end(live)
+
+    async def _perform(
+        self, delivery: Delivery, job: Job, held: FlowAttempt, live: Live, free: _Once
+    ) -> Outcome | None:
+        """The work itself. Never raises: whatever happens is an outcome. None: there was no room to begin it."""
+        if delivery.count >= self._last_count:
+            message = f"the job was delivered {delivery.count} times and no worker could end its run"
+            return Failed(message=message, why=DeadReason.MAX_DELIVER)
+        if self.is_closing:
+            return None
+        execution = await self._executor.begin(Work(job, delivery.data), free)
+        if execution is None:
+            return None
+        live.hold(held, execution)
+        self._pulse.touch()  # FLOW-197: the registry says so, too
+        outcome = await execution.outcome()
+        live.execution = None
+        return outcome
+
+    async def _end(self, delivery: Delivery, held: FlowAttempt, live: Live, outcome: Outcome) -> Worked:
+        async with held.lock:  # a hand-back that is under way decides first
+            given_back = held.given_back
+        if given_back and not live.fenced:
+            # Growing, so that a worker without hosts does not use up a job's deliveries in a minute.
+            await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
+            return Worked(held.run.run_id)
+        result: Ended | Fenced | Unwritten = Fenced() if live.fenced else await finish(self._backend, held, outcome)
+        if not isinstance(result, Ended):
+            await delivery.answer(REPLIES[type(result)], LATER_SECONDS)
+            return Worked(held.run.run_id)
+        run = result.run
+        if run.reason is not None:
+            _log_failure(run)
+            await self._bury(run, delivery)
+        dropped = run.reason == DeadReason.INVALID_JOB
+        await delivery.answer(Reply.DROP if dropped else REPLIES[Ended])
+        return Worked(run.run_id, run.status)
+
+    async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Worked:
+        """FLOW-316: the snapshot if its run is known, the dead letter, then away with it."""
+        _log_error("an invalid job was received", error, delivery, reason=DeadReason.INVALID_JOB)
+        run = None
+        if error.run_id is not None:
+            ended = await end_unclaimed(self._backend, error.run_id, str(error), DeadReason.INVALID_JOB)
+            # One that had ended for another reason has had another job, and its own letter: this one is not of it.
+            run = ended if isinstance(ended, Run) and ended.reason == DeadReason.INVALID_JOB else None
+        letter = DeadLetter(
+            timestamp=self._backend.clock(),
+            reason=DeadReason.INVALID_JOB,
+            error=str(error),
+            tag=delivery.tag,
+            run_id=error.run_id,
+            flow_name=run.flow_name if run else None,
+            tags=run.tags if run else None,
+            worker_id=self._me.worker_id,
+            num_delivered=delivery.count,
+            subject=delivery.subject,
+            tenant_id=run.tenant_id if run else None,
+            api_key_id=run.api_key_id if run else None,
+        )
+        nobodys = f"{error.run_id or self._backend.new_id()}.dlq.invalid"
+        await bury(self._backend, letter, f"{run.run_id}.dlq.{run.attempt}" if run else nobodys)  # as `bury_run`
+        await delivery.answer(Reply.DROP)
+        return Worked(error.run_id, run.status if run else None)
+
+
+def _run_id_of(delivery: Delivery) -> str | None:
+    try:
+        return decode_job(delivery.data).run_id
+    except InvalidJob as error:
+        return error.run_id
+
+
+_NUMBERS = {DeadReason.INVALID_JOB: 12, DeadReason.FLOW_NOT_FOUND: 6}
+
+
+def _log_failure(run: Run) -> None:
+    refused = (run.error or "").startswith(CATALOGUE[31].err_id)  # a callable; the reason is wider than that
+    text = CATALOGUE[31 if refused else _NUMBERS.get(DeadReason(run.reason or ""), 7)]
+    log.error(
+        text.en,
+        run_id=run.run_id,
+        flow_name=run.flow_name,
+        tag=run.tag,
+        worker_id=run.worker_id,
+        reason=run.reason,
+        err_id=text.err_id,
+        msg_id=text.msg_id,
+        cause=run.error,
+    )
+
+
+def _log_error(message: str, error: PyocoError, delivery: Delivery, reason: str | None = None) -> None:
+    log.error(message, tag=delivery.tag, reason=reason, deliveries=delivery.count, error=error)

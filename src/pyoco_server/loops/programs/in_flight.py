@@ -1,0 +1,378 @@
+"""The attempts that this process answers for: one ticker for all of them, at a door as in a native worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+
+from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
+from pyoco_server.actions.programs.beat import beat
+from pyoco_server.actions.programs.claim import free_slot, release
+from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
+from pyoco_server.actions.programs.put_back import Why, put_back
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.core.programs.report import Report
+from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.counting import count_put_back
+from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.quorum import Quorum
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Stored
+from pyoco_server.ports.slots.port import Slot
+from pyoco_server.ports.wakeups.port import Listening, Wakeup
+
+__all__ = ["InFlight"]
+
+log = get_logger(__name__)
+
+#: Heartbeats under way at once.
+_BEATS_AT_ONCE = 32
+#: What could not be written is tried again after this.
+_AGAIN_SECONDS = 1.0
+_STOP_SECONDS = 5.0
+
+
+@dataclass(eq=False)
+class _Held:
+    """One attempt, and when it last gave and got a sign of life. All by the monotonic clock."""
+
+    attempt: ProgramAttempt
+    seen_at: float
+    #: The last in-progress ack, the last heartbeat.
+    held_at: float
+    beaten_at: float
+    is_beating: bool = False
+    is_finishing: bool = False
+    #: We were asleep, and have not heard since whether it is still ours.
+    is_doubtful: bool = False
+    was_told_to_stop: bool = False
+    #: It is to be put back, as soon as that can be written.
+    leaving: Why | None = None
+    leave_at: float = 0.0
+
+
+class InFlight:
+    """What is in flight here. `on_cancel` hears once of each attempt that somebody wants stopped, `on_gone` of each
+    that is no longer ours: stop its work and say nothing. Neither may block; both are called on the event loop.
+
+    What it cannot do: keep a lease while this process is stopped or starved. When it wakes up, it asks of each attempt
+    whether it is still ours before it says another word about it (GRID-10).
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        holder: str,
+        on_cancel: Callable[[ProgramAttempt], None],
+        on_gone: Callable[[ProgramAttempt], None],
+        *,
+        awaits_signs: bool = True,
+        quorum: Quorum | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`awaits_signs` False: attempts need not be `seen`, because they run in this very process."""
+        self._backend, self._holder, self._on_cancel, self._on_gone = backend, holder, on_cancel, on_gone
+        self._awaits_signs = awaits_signs
+        self._programs = programs_of(backend)
+        self._clock = clock
+        self._held: dict[str, _Held] = {}
+        self._due: deque[_Held] = deque()
+        self._beaters: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening: Listening | None = None
+        self._ticker = _Ticker(self._tick, self._shortest() / 4)
+        self._ticked_at = clock()
+        self._quorum = quorum or Quorum(self._programs, wall=backend.clock)
+        self._quorum.before_return = self.beat_all
+        self._quorum.on_change = self._on_quorum_change
+        #: Called with the slot of an attempt that is over here; None: it is freed at once. The dispatcher sets it.
+        self.on_slot: Callable[[Slot], None] | None = None
+        #: Called with an attempt that was put back, after that was written. The dispatcher sets it.
+        self.on_put_back: Callable[[ProgramAttempt], None] | None = None
+        #: Who counts what was put back; None: whoever hears of it.
+        self.meter: Meter | None = None
+        #: Called when JetStream is back. The dispatcher sets it.
+        self.on_back: Callable[[], None] | None = None
+        #: Called when `is_quorate` has changed. The door sets it.
+        self.on_quorum: Callable[[bool], None] | None = None
+
+    def _shortest(self) -> float:
+        config = self._programs.config
+        return min(
+            config.exec_run_heartbeat_sec, config.exec_ack_timeout_sec, self._backend.config.ack_progress_interval_sec
+        )
+
+    @property
+    def is_quorate(self) -> bool:
+        """GRID-44: whether JetStream answers. False: claim nothing, accept nothing. Never waits."""
+        return self._quorum.is_quorate
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, attempt: ProgramAttempt) -> None:
+        """Answer for it from now on; being added is its first sign of life. One with the same run id is replaced."""
+        now = self._clock()
+        before = self._held.get(attempt.run.run_id)
+        if before is not None and before.attempt is not attempt and before.attempt.token == attempt.token:
+            # Its worker came back over another connection. The message and the slot are still in our hand.
+            attempt.delivery = attempt.delivery or (None if before.leaving else before.attempt.delivery)
+            attempt.slot = attempt.slot or before.attempt.slot
+        self._held[attempt.run.run_id] = _Held(attempt, seen_at=now, held_at=now, beaten_at=now)
+
+    def get(self, run_id: str) -> ProgramAttempt | None:
+        """None as well for one that is on its way back to the queue."""
+        held = self._held.get(run_id)
+        return held.attempt if held is not None and held.leaving is None else None
+
+    def all(self) -> list[ProgramAttempt]:
+        return [held.attempt for held in self._held.values() if held.leaving is None]
+
+    def seen(self, run_id: str, token: str) -> bool:
+        """A sign of life (GRID-78). False: not one of ours."""
+        held = self._held.get(run_id)
+        if held is None or held.leaving is not None or held.attempt.token != token:
+            return False
+        held.seen_at = self._clock()
+        return True
+
+    async def finish(self, attempt: ProgramAttempt, report: Report, outputs: Sequence[Output]) -> Settlement:
+        """Record how it ended. Whatever the answer, it is ours no more and its slot goes to `on_slot`. Raises
+        Unavailable: it is still ours, and may be finished again."""
+        held = self._held.get(attempt.run.run_id)
+        mine = held if held is not None and held.attempt is attempt else None
+        if mine is not None:
+            mine.is_finishing = True
+        try:
+            settlement = await finish_job(self._backend, attempt, report, outputs, lambda: self._over(attempt))
+        finally:
+            if mine is not None:
+                mine.is_finishing, mine.seen_at = False, self._clock()
+        self._over(attempt)
+        if settlement is Settlement.PUT_BACK:
+            self._tell_put_back(attempt)
+        return settlement
+
+    async def put_back(self, attempt: ProgramAttempt, why: Why) -> None:
+        """Let the job be tried again. Never raises: what cannot be written now is tried until it can, or until
+        somebody else has the run."""
+        held = self._held.get(attempt.run.run_id)
+        if held is None or held.attempt is not attempt:
+            return
+        held.leaving = why
+        await self._leave(held)
+
+    async def _leave(self, held: _Held) -> None:
+        attempt = held.attempt
+        assert held.leaving is not None
+        held.leave_at = self._clock() + 3600.0  # one try at a time
+        is_done = False
+        try:
+            is_done = await put_back(self._backend, attempt, held.leaving)
+        except Unavailable as error:
+            log.warning("an attempt was not put back; trying again", run_id=attempt.run.run_id, error=error)
+            held.leave_at = self._clock() + _AGAIN_SECONDS
+            return
+        except PyocoError:  # such as a record that cannot be read: the lease ends, and a claim says what is wrong
+            log.exception("an attempt was not put back", run_id=attempt.run.run_id)
+        self._over(attempt)
+        if is_done:
+            self._tell_put_back(attempt)
+
+    def _tell_put_back(self, attempt: ProgramAttempt) -> None:
+        if self.meter is not None:
+            count_put_back(self.meter, attempt)
+        if self.on_put_back is not None:
+            self.on_put_back(attempt)
+
+    async def release(self, attempt: ProgramAttempt) -> None:
+        """GRID-41: it was never handed over, so it was no attempt. Never raises; one try."""
+        self._drop(attempt)
+        try:
+            await release(self._backend, attempt)
+        except Unavailable as error:
+            log.warning("a claim was not taken back; its lease ends", run_id=attempt.run.run_id, error=error)
+        self._give_slot(attempt)
+
+    def _over(self, attempt: ProgramAttempt) -> None:
+        self._drop(attempt)
+        self._give_slot(attempt)
+
+    def _drop(self, attempt: ProgramAttempt) -> None:
+        held = self._held.get(attempt.run.run_id)
+        if held is not None and held.attempt is attempt:
+            del self._held[attempt.run.run_id]
+
+    def _give_slot(self, attempt: ProgramAttempt) -> None:
+        slot, attempt.slot = attempt.slot, None
+        if slot is None:
+            return
+        if self.on_slot is not None:
+            self.on_slot(slot)
+        else:
+            self._spawn(free_slot(self._backend, slot))
+
+    async def start(self) -> None:
+        """May be called twice."""
+        if self._listening is None:
+            group = self._programs.config.exec_group
+            self._listening = await self._programs.wakeups.listen(group, self._heard, Wakeup.CANCEL)
+        self._ticked_at = self._clock()
+        await self._quorum.start()
+        await self._ticker.start()
+
+    async def stop(self) -> None:
+        """No more acks, heartbeats and timeouts. What is still held is left to redelivery. May be called twice."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.close()
+        await self._quorum.stop()
+        await self._ticker.stop()
+        self._due.clear()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_STOP_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+
+    def _heard(self, wakeup: Wakeup, word: str) -> None:
+        held = self._held.get(word)
+        if held is not None and wakeup is Wakeup.CANCEL:
+            self._beat_soon(held)
+
+    async def beat_all(self) -> None:
+        """A heartbeat of everything, waited for; whatever fails is tried again in time."""
+        for held in list(self._held.values()):
+            self._beat_soon(held)
+        while self._beaters:
+            await asyncio.wait(set(self._beaters))
+
+    # The ticker ---------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """One look at everything in hand: O(n), and waits for no answer."""
+        now = self._clock()
+        slept, self._ticked_at = now - self._ticked_at - self._shortest() / 4, now
+        if slept > self._programs.config.exec_run_heartbeat_sec:
+            self._wake_up(slept)
+        for held in list(self._held.values()):
+            if held.leaving is not None:
+                if now >= held.leave_at:
+                    self._spawn(self._leave(held))
+            elif self._is_silent(held, now):
+                log.warning("no sign of life; the job is tried again", run_id=held.attempt.run.run_id)
+                held.leaving = Why.ACK_TIMEOUT
+                self._spawn(self._leave(held))
+            else:
+                await self._keep(held, now)
+
+    def _wake_up(self, slept: float) -> None:
+        """This process was stopped, or had no CPU. Signs of life may lie in its sockets, unread; and what it held may
+        be another's by now."""
+        log.warning("this process slept; it asks of each attempt whether it is still its own", seconds=round(slept, 1))
+        for held in self._held.values():
+            held.seen_at += slept
+            held.is_doubtful = True
+            held.beaten_at = 0.0
+
+    def _is_silent(self, held: _Held, now: float) -> bool:
+        """GRID-78"""
+        if not self._awaits_signs or held.is_finishing:
+            return False
+        return now - held.seen_at > self._programs.config.exec_ack_timeout_sec
+
+    async def _keep(self, held: _Held, now: float) -> None:
+        if now - held.beaten_at >= self._programs.config.exec_run_heartbeat_sec:
+            self._beat_soon(held)
+        every = self._backend.config.ack_progress_interval_sec
+        delivery = held.attempt.delivery
+        if delivery is None or held.is_doubtful or held.attempt.closed or now - held.held_at < every:
+            return
+        try:
+            await delivery.hold()
+            held.held_at = now
+        except Unavailable as error:
+            held.held_at = now - every + _AGAIN_SECONDS
+            log.warning("an in-progress ack was not sent", run_id=held.attempt.run.run_id, error=error)
+
+    def _beat_soon(self, held: _Held) -> None:
+        if held.is_beating or held.leaving is not None:
+            return
+        held.is_beating = True
+        self._due.append(held)
+        if len(self._beaters) < _BEATS_AT_ONCE:
+            beater = self._spawn(self._beat_due())
+            self._beaters.add(beater)
+            beater.add_done_callback(self._beaters.discard)
+
+    async def _beat_due(self) -> None:
+        while self._due:
+            held = self._due.popleft()
+            try:
+                await self._beat(held)
+            finally:
+                held.is_beating = False
+
+    async def _beat(self, held: _Held) -> None:
+        attempt = held.attempt
+        if attempt.closed or self._held.get(attempt.run.run_id) is not held:
+            return
+        held.beaten_at = self._clock()
+        try:
+            standing = await beat(self._backend, attempt)
+        except Unavailable as error:
+            log.warning("a heartbeat was not written", run_id=attempt.run.run_id, error=error)
+            held.beaten_at = self._clock() - self._programs.config.exec_run_heartbeat_sec + _AGAIN_SECONDS
+            self._quorum.failed_to_write()
+            return
+        except PyocoError:  # such as a record that cannot be read: the lease ends, and a claim says what is wrong
+            log.exception("a heartbeat was refused", run_id=attempt.run.run_id)
+            return
+        self._quorum.wrote()
+        held.is_doubtful = False
+        if standing is Standing.GONE:
+            await self._lose(held)
+        elif standing is Standing.CANCEL and not held.was_told_to_stop:
+            held.was_told_to_stop = True
+            self._on_cancel(attempt)
+
+    async def _lose(self, held: _Held) -> None:
+        """GRID-56: say nothing more about it. Its slot is freed, unless the attempt lives on with another holder."""
+        attempt = held.attempt
+        if held.is_finishing or held.leaving is not None or self._held.get(attempt.run.run_id) is not held:
+            return  # whoever ends it here does the rest
+        self._drop(attempt)
+        self._on_gone(attempt)
+        try:
+            found = await self._backend.runs.find(attempt.run.run_id)
+        except PyocoError as error:
+            log.warning("a slot is left to its age", run_id=attempt.run.run_id, error=error)
+            return
+        lives_on = isinstance(found, Stored) and not found.run.is_terminal and found.run.is_owned_by(attempt.token)
+        if not lives_on:
+            self._give_slot(attempt)
+
+    def _on_quorum_change(self, is_quorate: bool) -> None:
+        if self.on_quorum is not None:
+            self.on_quorum(is_quorate)
+        if is_quorate and self.on_back is not None:
+            self.on_back()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class _Ticker(Loop):
+    def __init__(self, tick: Callable[[], Coroutine[None, None, None]], every_seconds: float) -> None:
+        super().__init__(every_seconds=every_seconds)
+        self._tick = tick
+
+    async def turn(self) -> None:
+        await self._tick()
