@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from pyoco_server.actions.programs.cancel import ask_job
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Caller, Run, ask_cancel
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import is_disputed
-from pyoco_server.errors import NotOfThisKind, Problem, SnapshotTooLargeError, Unavailable
+from pyoco_server.errors import NotOfThisKind, Problem, SnapshotTooLargeError
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 
 __all__ = ["Answered", "cancel", "cancel_if"]
 
-_ROUNDS_MAX = 50
 _WHY_NOT = "is a priced one, which cannot be cancelled"
 _INSTEAD = {
     RunState.PENDING: "no worker has started it yet; if none does, it fails, and all money is back",
@@ -47,7 +47,9 @@ async def cancel_if(
     backend: Backend, caller: Caller, run_id: str, reason: str | None, wanted: Callable[[Run], bool]
 ) -> Answered:
     """As `cancel`, but only while the run, as it is read anew for each try, is wanted."""
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {run_id}")
+    while True:
+        rounds.begin()
         found = await read_run(backend, caller, run_id)
         run = found.run
         if run.is_pack:
@@ -61,7 +63,6 @@ async def cancel_if(
             asked = await _ask(backend, caller, found, reason)
         if isinstance(asked, Stored):
             return Answered(asked, asked=True)
-    raise Unavailable(f"run {run_id} changes too fast to be cancelled")
 
 
 def _why_not(run: Run) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pyoco_server.core.job import Job, run_of
 from pyoco_server.core.outcome import Cancelled
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Owner, Run, claim, conclude
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
@@ -18,7 +18,6 @@ __all__ = ["Busy", "FlowAttempt", "Spent", "alive_seconds", "claim_run", "is_for
 
 log = get_logger(__name__)
 
-_ROUNDS_MAX = 20
 #: Clocks agree within this (FLOW-209); a heartbeat may look that much older than it is.
 _SKEW_SECONDS = 5.0
 
@@ -67,11 +66,12 @@ async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bo
         taken = await backend.runs.replace(run, job.revision)
         if isinstance(taken, Stored):
             return FlowAttempt(taken.run, taken.revision, attempt_id)
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {job.run_id}")
+    while True:
+        rounds.begin()
         step = await _claim_once(backend, job, me, attempt_id)
         if not isinstance(step, Lost):
             return step
-    raise Unavailable(f"run {job.run_id} changes too fast to be claimed")
 
 
 async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) -> FlowAttempt | Spent | Busy | Lost:  # noqa: PLR0911 - one case, one way out

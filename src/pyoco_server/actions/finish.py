@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyoco_server.actions.beat import Standing, refresh
 from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run, conclude
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
@@ -21,7 +22,6 @@ log = get_logger(__name__)
 #: FLOW-322: a repeated run costs more than a little patience.
 _TRIES = 3
 _PAUSE_SECONDS = 0.5
-_ROUNDS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ async def finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended
 
 
 async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Fenced:
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {held.run.run_id}")
+    while True:
+        rounds.begin()
         ended = conclude(held.run, outcome, backend.clock())
         written = await write_terminal(backend, ended, held.revision)
         if isinstance(written, Stored):
@@ -79,7 +81,6 @@ async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ende
                 outcome=type(outcome).__name__,
             )
             return Fenced()
-    raise Unavailable(f"run {held.run.run_id} changes too fast to be ended")
 
 
 async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored | Lost:
@@ -94,7 +95,9 @@ async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored 
 async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadReason) -> Run | Withdrawn | Absent:
     """Fail a run that cannot be executed at all (FLOW-316). The run as it ended, here or before; one that somebody
     wanted to be stopped is cancelled, and has no reason."""
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {run_id}")
+    while True:
+        rounds.begin()
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             return found
@@ -106,4 +109,3 @@ async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadRe
         written = await write_terminal(backend, ended, found.revision)
         if isinstance(written, Stored):
             return written.run
-    raise Unavailable(f"run {run_id} changes too fast to be ended")

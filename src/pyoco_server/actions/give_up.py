@@ -11,6 +11,7 @@ from pyoco_server.actions.rescue import life_seconds
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import KEEPER, Run, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import InvalidJob, Unavailable
@@ -23,7 +24,6 @@ __all__ = ["give_up"]
 
 log = get_logger(__name__)
 
-_ROUNDS_MAX = 20
 _WHY = "the job was delivered as often as it may be and no worker could end its run"
 
 
@@ -86,7 +86,9 @@ async def _bury(
 
 async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent:
     """The run as it ended, here or before; or what is there instead of it."""
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {run_id}")
+    while True:
+        rounds.begin()
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             return found
@@ -103,7 +105,6 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
         written = await write_terminal(backend, ended, found.revision)
         if isinstance(written, Stored):
             return written.run
-    raise Unavailable(f"run {run_id} changes too fast to be ended")
 
 
 def _letter_of_nobody(backend: Backend, leftover: Leftover, error: InvalidJob, deliveries: int | None) -> DeadLetter:

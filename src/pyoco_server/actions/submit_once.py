@@ -9,17 +9,15 @@ from pyoco_server.actions.submit import Accepted, check_size, record_and_queue, 
 from pyoco_server.core.fingerprint import fingerprint, receipt_key
 from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import NOTHING_YET, DeadReason
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Caller, Run, Submission, accept, beat
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import KeyReused, Unavailable
+from pyoco_server.errors import KeyReused
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.receipts.port import Receipt
 from pyoco_server.ports.runs.port import ABSENT, Absent, Lost, Stored, Withdrawn
 
 __all__ = ["submit_once"]
-
-#: Of many repeats at once, one gets further in each round.
-_ROUNDS_MAX = 50
 
 
 async def submit_once(backend: GatewayBackend, caller: Caller, ask: Submission, key: str | None = None) -> Accepted:
@@ -45,14 +43,15 @@ async def submit_once(backend: GatewayBackend, caller: Caller, ask: Submission, 
     check_size(backend, run)
     place, mark = receipt_key(caller.tenant_id, key), fingerprint(ask)
     receipt = await backend.receipts.claim(place, run.run_id, mark)
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds("the run of an idempotency key")
+    while True:
+        rounds.begin()
         if receipt.fingerprint != mark:
             raise KeyReused
         step = await _step(backend, place, receipt, run, ask)
         if isinstance(step, Accepted):
             return step
         receipt, run = step
-    raise Unavailable("the run of an idempotency key changes too fast")
 
 
 async def _step(

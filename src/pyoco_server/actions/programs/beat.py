@@ -7,14 +7,13 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot, take_slot
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.errors import Corrupt
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["beat", "refresh"]
-
-_ROUNDS_MAX = 20
 
 
 async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
@@ -27,7 +26,9 @@ async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
         if attempt.closed:
             return Standing.GONE
         await _seek_slot(backend, attempt)
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds(f"run {attempt.run.run_id}")
+        while True:
+            rounds.begin()
             slot = None if attempt.slot is None else attempt.slot.number
             written = await backend.runs.replace(moves.beat(attempt.run, slot, backend.clock()), attempt.revision)
             if isinstance(written, Stored):
@@ -36,7 +37,6 @@ async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
             if not await refresh(backend, attempt):
                 attempt.closed = True
                 return Standing.GONE
-        raise Unavailable(f"run {attempt.run.run_id} changes too fast for a heartbeat")
 
 
 async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:

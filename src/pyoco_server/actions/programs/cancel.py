@@ -6,15 +6,14 @@ from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import NotOfThisKind, RunNotFound, SnapshotTooLargeError, Unavailable
+from pyoco_server.errors import NotOfThisKind, RunNotFound, SnapshotTooLargeError
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 from pyoco_server.ports.wakeups.port import Wakeup
 
 __all__ = ["ask_job", "cancel_job"]
-
-_ROUNDS_MAX = 50
 
 
 async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str | None) -> Stored:
@@ -24,7 +23,9 @@ async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str 
     Who may ask is the caller's to decide; `by` is remembered. A read and a write, and three round trips more for one
     that waits. Raises RunNotFound, NotOfThisKind and Unavailable.
     """
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {run_id}")
+    while True:
+        rounds.begin()
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             raise RunNotFound(f"there is no run {run_id}")
@@ -35,7 +36,6 @@ async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str 
         asked = await ask_job(backend, found, by, reason)
         if isinstance(asked, Stored):
             return asked
-    raise Unavailable(f"run {run_id} changes too fast to be cancelled")
 
 
 async def ask_job(backend: Backend, found: Stored, by: str | None, reason: str | None) -> Stored | Lost:

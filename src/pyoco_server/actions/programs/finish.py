@@ -17,9 +17,10 @@ from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.record import Artifact, artifact_object
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.programs.tails import TAIL_BYTES
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import EventName
@@ -29,7 +30,6 @@ __all__ = ["STDERR", "STDOUT", "Output", "Settlement", "finish_job", "finish_rep
 
 log = get_logger(__name__)
 
-_ROUNDS_MAX = 20
 STDOUT, STDERR = "stdout.txt", "stderr.txt"
 
 
@@ -138,7 +138,9 @@ async def _finish(
     stored."""
     worker_id = worker_id or attempt.run.worker_id
     is_known = False
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {attempt.run.run_id}")
+    while True:
+        rounds.begin()
         if moves.is_no_result(attempt.run, report):
             if report.status is RunState.CANCELLED and not is_known:
                 # Perhaps somebody has asked, and this process has not heard of it.
@@ -166,8 +168,6 @@ async def _finish(
             if found is not None:
                 return Settlement.RECORDED, found
             break
-    else:
-        raise Unavailable(f"run {attempt.run.run_id} changes too fast to be ended")
     await _drop(backend, attempt.run, worker_id)
     return Settlement.STALE, None
 

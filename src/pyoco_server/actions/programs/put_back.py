@@ -10,8 +10,8 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why, is_lost, retry_delay_seconds, spent
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run
-from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Reply
@@ -21,8 +21,6 @@ from pyoco_server.ports.wakeups.port import Wakeup
 __all__ = ["Why", "put_back", "put_back_held"]
 
 log = get_logger(__name__)
-
-_ROUNDS_MAX = 20
 
 
 async def put_back(backend: Backend, attempt: ProgramAttempt, why: Why) -> bool:
@@ -41,7 +39,9 @@ async def put_back_held(backend: Backend, attempt: ProgramAttempt, why: Why, sai
     done."""
     if attempt.closed:
         return False
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {attempt.run.run_id}")
+    while True:
+        rounds.begin()
         moved = _next(backend, attempt.run, why, said)
         if moved.is_terminal:
             written = await write_end(backend, moved, attempt.revision)
@@ -56,7 +56,6 @@ async def put_back_held(backend: Backend, attempt: ProgramAttempt, why: Why, sai
             attempt.closed = True
             log.info("an attempt was another's before it could be put back", run_id=attempt.run.run_id, why=why)
             return False
-    raise Unavailable(f"run {attempt.run.run_id} changes too fast to be put back")
 
 
 def _next(backend: Backend, run: Run, why: Why, said: str | None) -> Run:

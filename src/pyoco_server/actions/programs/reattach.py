@@ -10,8 +10,9 @@ from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.core.programs.message import read_job
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run
-from pyoco_server.errors import Corrupt, InvalidJob, Unavailable
+from pyoco_server.errors import Corrupt, InvalidJob
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import EventName
@@ -21,8 +22,6 @@ from pyoco_server.ports.slots.port import Slot
 __all__ = ["reattach"]
 
 log = get_logger(__name__)
-
-_ROUNDS_MAX = 20
 
 
 async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str, holder: str) -> ProgramAttempt | None:
@@ -35,7 +34,9 @@ async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str,
 
     Raises Unavailable. What a crash leaves behind: an attempt whose holder is gone, for the next one to take over.
     """
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {run_id}")
+    while True:
+        rounds.begin()
         try:
             found = await backend.runs.find(run_id)
         except Corrupt:
@@ -47,7 +48,6 @@ async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str,
         attempt = await _take_over(backend, found, worker_id, holder)
         if attempt is not None:
             return attempt
-    raise Unavailable(f"run {run_id} changes too fast to be taken over")
 
 
 async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: str) -> ProgramAttempt | None:

@@ -12,6 +12,7 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import JobAsk, ProgramJob, check_ask, fingerprint, job_of
 from pyoco_server.core.programs.message import read_job
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import InvalidJob, QueueFull, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
@@ -24,8 +25,6 @@ from pyoco_server.ports.wakeups.port import Wakeup
 __all__ = ["Content", "Inline", "Submitted", "enqueue", "submit_job"]
 
 log = get_logger(__name__)
-
-_ROUNDS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,9 @@ async def _record(backend: Backend, caller: Caller, ask: JobAsk, job: ProgramJob
     run = moves.accept(job, programs_of(backend).config.exec_max_attempts)
     try:
         written = await backend.runs.create(run)
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds(f"run {run.run_id}")
+        while True:
+            rounds.begin()
             if isinstance(written, Stored):
                 return written, True
             found = await backend.runs.find(run.run_id)
@@ -121,7 +122,6 @@ async def _record(backend: Backend, caller: Caller, ask: JobAsk, job: ProgramJob
     except SnapshotTooLargeError as error:
         message = "arguments and file names are too long to be recorded"
         raise GridRefused(Code.TOO_LARGE, message, job_id=ask.job_id) from error
-    raise Unavailable(f"run {run.run_id} changes too fast to be recorded")
 
 
 async def _enqueue_new(backend: Backend, stored: Stored, job: ProgramJob) -> None:
@@ -152,14 +152,15 @@ async def _enqueue_again(backend: Backend, stored: Stored) -> Stored:
         await enqueue(backend, stored.run, job)
     except QueueFull as error:
         raise GridRefused(Code.QUEUE_FULL, "the queue is full; try again later", job_id=job.job_id) from error
-    for _ in range(_ROUNDS_MAX):
+    rounds = Rounds(f"run {job.run_id}")
+    while True:
+        rounds.begin()
         found = await backend.runs.find(job.run_id)
         if isinstance(found, Stored):
             return found
         again = await backend.runs.replace(moves.accept(job, program.max_attempts), found.revision)
         if not isinstance(again, Lost):
             return again
-    raise Unavailable(f"run {job.run_id} changes too fast to be recorded")
 
 
 async def enqueue(backend: Backend, run: Run, job: ProgramJob) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyoco_server.core.programs.rounds import Rounds, Turn
+from pyoco_server.core.programs.turns import Rounds, Turn
 from pyoco_server.ports.program_queue.port import ClientQueue
 
 __all__ = ["IDLE_SECONDS_MAX", "ClientQueueState", "ClientQueues"]

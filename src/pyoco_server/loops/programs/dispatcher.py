@@ -13,7 +13,7 @@ from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, take_slot
 from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reach import programs_of
-from pyoco_server.core.programs.rounds import Turn
+from pyoco_server.core.programs.turns import Turn
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.caps import Caps

@@ -6,7 +6,8 @@ from typing import cast
 
 import msgspec
 
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.core.rounds import Rounds
+from pyoco_server.errors import Corrupt
 from pyoco_server.ports.acl.port import AclKind, AclRecord
 from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link
@@ -15,7 +16,6 @@ from pyoco_server.ports.nats.mirror import Mirror
 __all__ = ["JetStreamAcl"]
 
 _KINDS = frozenset({"client", "worker"})
-_ROUNDS_MAX = 10
 
 
 class _Value(msgspec.Struct):
@@ -65,17 +65,20 @@ class JetStreamAcl:
 
     async def put(self, kind: AclKind, of: str, record: AclRecord) -> None:
         key, value = f"{kind}.{of}", _bytes(kind, record)
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds("an ACL record")
+        while True:
+            rounds.begin()
             entry = await self._bucket.get(key)
             written = await self._bucket.write(key, value, entry.revision if entry is not None else 0)
             if written is not None:
                 self._mirror.note(written)
                 return
-        raise Unavailable("an ACL record changes too fast")
 
     async def delete(self, kind: AclKind, of: str) -> bool:
         key = f"{kind}.{of}"
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds("an ACL record")
+        while True:
+            rounds.begin()
             entry = await self._bucket.get(key)
             if entry is None or entry.value is None:
                 return False
@@ -83,4 +86,3 @@ class JetStreamAcl:
             if marker is not None:
                 self._mirror.note(Entry(key, marker.revision, None))
                 return True
-        raise Unavailable("an ACL record changes too fast")

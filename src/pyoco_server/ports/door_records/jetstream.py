@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pyoco_server.errors import Unavailable
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
 from pyoco_server.ports.nats.bucket import Bucket, Entry
@@ -18,7 +18,6 @@ __all__ = ["LIFE_SECONDS", "JetStreamDoorRecords"]
 log = get_logger(__name__)
 
 LIFE_SECONDS = 15.0
-_ROUNDS_MAX = 10
 
 
 class _Value(msgspec.Struct):
@@ -93,13 +92,14 @@ class JetStreamDoorRecords:
     async def _write(self, door_id: str, value: bytes, headers: dict[str, str]) -> Entry:
         """Over whatever is there: nobody else has this id."""
         revision = self._own.get(door_id, 0)
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds("the record of a door")
+        while True:
+            rounds.begin()
             written = await self._bucket.write(door_id, value, revision, headers)
             if written is not None:
                 return written
             entry = await self._bucket.get(door_id)  # expired, or from an earlier life
             revision = entry.revision if entry is not None else 0
-        raise Unavailable("the record of a door changes too fast")
 
     def all(self, group: str | None = None) -> list[DoorRecord]:
         found = [record for record in self._table.alive() if group is None or record.group == group]

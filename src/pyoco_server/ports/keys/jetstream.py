@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyoco_server.core.api_key import KeyRecord, encode_key, encode_over, read_key
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.core.rounds import Rounds
+from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
@@ -15,8 +16,6 @@ from pyoco_server.ports.nats.mirror import Mirror
 __all__ = ["JetStreamKeys"]
 
 log = get_logger(__name__)
-
-_ROUNDS_MAX = 10
 
 
 class JetStreamKeys:
@@ -60,7 +59,9 @@ class JetStreamKeys:
 
     async def _change(self, key_id: str, change: Callable[[KeyRecord], KeyRecord]) -> KeyRecord | None:
         """Write what `change` makes of the record, over exactly what it was given. None: there is no such key."""
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds(f"the record of key {key_id}")
+        while True:
+            rounds.begin()
             entry = await self._bucket.get(key_id)
             if entry is None or entry.value is None:
                 return None
@@ -72,7 +73,6 @@ class JetStreamKeys:
             if written is not None:
                 self._mirror.note(written)
                 return changed
-        raise Unavailable(f"the record of key {key_id} changes too fast")
 
     async def all(self) -> list[KeyRecord]:
         return sorted(self._mirror.all(), key=lambda record: (record.created_at, record.key_id))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pyoco_server.core.programs.job import ProgramJob, to_message
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.errors import NotStored, QueueFull, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
@@ -161,14 +162,15 @@ class JetStreamProgramQueue:
             return
         value = msgspec.json.encode(_ClientQueueValue(self._clock()))
         revision = 0
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds("the record of a lane")
+        while True:
+            rounds.begin()
             written = await self._bucket.write(key, value, revision)
             entry = written or await self._bucket.get(key)
             if entry is not None and entry.value is not None:
                 self._mirror.note(entry)
                 return
             revision = entry.revision if entry is not None else 0  # somebody deleted it
-        raise Unavailable("the record of a lane changes too fast")
 
     def _of(self, lane: ClientQueue) -> tuple[str, str]:
         names = self._names.get(lane)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from pyoco_server.core.names import is_run_id
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.core.rounds import Rounds
+from pyoco_server.errors import Corrupt
 from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.receipts.port import Receipt
 
 __all__ = ["JetStreamReceipts"]
-
-_ROUNDS_MAX = 5
 
 
 class _Record(msgspec.Struct):
@@ -31,7 +30,9 @@ class JetStreamReceipts:
     async def claim(self, key: str, run_id: str, fingerprint: str) -> Receipt:
         data = _encode(_Record(run_id, fingerprint))
         revision = 0
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds("the receipt of an idempotency key")
+        while True:
+            rounds.begin()
             written = await self._bucket.write(key, data, revision)
             if written is not None:
                 return Receipt(run_id, fingerprint, written.revision)
@@ -39,7 +40,6 @@ class JetStreamReceipts:
             if found is not None and found.value is not None:
                 return _receipt(found)
             revision = found.revision if found is not None else 0  # it expired between the two
-        raise Unavailable("the receipt of an idempotency key changes too fast")
 
     async def replace(self, key: str, run_id: str, receipt: Receipt) -> Receipt:
         data = _encode(_Record(run_id, receipt.fingerprint))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_over, encode_worker, hide, read_worker, take_over
 from pyoco_server.errors import Corrupt, Unavailable
@@ -17,8 +18,6 @@ __all__ = ["JetStreamRegistry"]
 
 log = get_logger(__name__)
 
-#: A record changes hands rarely: more rounds than this mean that two processes fight over one id.
-_ROUNDS_MAX = 10
 #: An operator's word takes two round trips, a worker's heartbeat one: of many it must find a gap.
 _HIDE_ROUNDS_MAX = 100
 #: How long a list waits for the watch to be heard again, after a reconnect or during an election.
@@ -44,7 +43,9 @@ class JetStreamRegistry:
     async def announce(self, record: WorkerRecord) -> WorkerRecord:
         seen = self._seen.get(record.worker_id)
         remembered = seen[1] if seen is not None else None
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds(f"the record of worker {record.worker_id}")
+        while True:
+            rounds.begin()
             revision, stored = seen or await self._look(record.worker_id)
             self._warn_of_twin(record, stored)
             mine = take_over(record, stored or remembered)  # a record that was removed loses nothing by that
@@ -54,10 +55,11 @@ class JetStreamRegistry:
                 self._seen[record.worker_id] = (written.revision, mine)
                 return mine
             seen = None
-        raise Unavailable(f"the record of worker {record.worker_id} changes too fast")
 
     async def retire(self, record: WorkerRecord) -> bool:
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds(f"the record of worker {record.worker_id}")
+        while True:
+            rounds.begin()
             revision, stored = await self._look(record.worker_id)
             if stored is not None and stored.instance_id != record.instance_id:
                 return False
@@ -66,7 +68,6 @@ class JetStreamRegistry:
             if written is not None:
                 self._mirror.note(written)
                 return True
-        raise Unavailable(f"the record of worker {record.worker_id} changes too fast")
 
     async def find(self, worker_id: str) -> WorkerRecord | None:
         if self._mirror.is_fresh:
@@ -82,7 +83,9 @@ class JetStreamRegistry:
         return self._mirror.all()
 
     async def hide(self, worker_id: str, hidden: bool, now: float) -> WorkerRecord | None:
-        for _ in range(_HIDE_ROUNDS_MAX):
+        rounds = Rounds(f"the record of worker {worker_id}", most=_HIDE_ROUNDS_MAX)
+        while True:
+            rounds.begin()
             entry = await self._bucket.get(worker_id)
             stored = _read(entry)
             if entry is None or entry.value is None or stored is None:
@@ -95,7 +98,6 @@ class JetStreamRegistry:
             if written is not None:
                 self._mirror.note(written)
                 return wanted
-        raise Unavailable(f"the record of worker {worker_id} changes too fast")
 
     async def remove(self, record: WorkerRecord) -> bool:
         revision, stored = await self._look(record.worker_id)

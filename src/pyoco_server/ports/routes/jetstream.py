@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from pyoco_server.errors import Unavailable
+from pyoco_server.core.rounds import Rounds
 from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.routes.port import Route
 
 __all__ = ["JetStreamRoutes"]
-
-_ROUNDS_MAX = 10
 
 
 class _Value(msgspec.Struct):
@@ -40,7 +38,9 @@ class JetStreamRoutes:
 
     async def place(self, job_id: str, group: str, now: float) -> Route:
         revision = 0
-        for _ in range(_ROUNDS_MAX):
+        rounds = Rounds("the placement of a job")
+        while True:
+            rounds.begin()
             placed = await self._write(job_id, group, now, revision)
             if placed is not None:
                 return placed
@@ -49,7 +49,6 @@ class JetStreamRoutes:
             if found is not None:
                 return found
             revision = entry.revision if entry is not None else 0  # it has expired a moment ago
-        raise Unavailable("the placement of a job changes too fast")
 
     async def find(self, job_id: str) -> Route | None:
         return _read(await self._bucket.get(job_id))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.core.rounds import Rounds
+from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link
@@ -16,8 +17,6 @@ from pyoco_server.ports.slots.port import Cap, Slot
 __all__ = ["JetStreamSlots"]
 
 log = get_logger(__name__)
-
-_ROUNDS_MAX = 10
 
 
 class _Value(msgspec.Struct):
@@ -197,21 +196,22 @@ class JetStreamSlots:
 
     async def set_cap(self, group: str, client_id: str, cap: Cap) -> Cap:
         key, value = f"{group}.{client_id}", _encode(_CapValue(cap.cap, cap.updated_at, cap.source))
-        for lost in range(_ROUNDS_MAX):
+        rounds = Rounds("the cap of a client")
+        while True:
+            rounds.begin()
             entry = await self._caps_bucket.get(key)
             if entry is not None:
                 self._caps.note(entry)
             # Fifty connections of one client may say Hello at once: who says what is there already has been heard, and
             # whoever lost to a later word is no longer the last.
             if (there := _said(entry)) is not None and (
-                there.cap == cap.cap or (lost and there.updated_at > cap.updated_at)
+                there.cap == cap.cap or (rounds.lost and there.updated_at > cap.updated_at)
             ):
                 return there
             written = await self._caps_bucket.write(key, value, entry.revision if entry is not None else 0)
             if written is not None:
                 self._caps.note(written)
                 return cap
-        raise Unavailable("the cap of a client changes too fast")
 
     def caps(self, group: str) -> dict[str, Cap]:
         found = ((key.partition("."), cap) for key, cap in self._caps.items())
