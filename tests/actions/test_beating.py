@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.beat import Standing, beat_run, give_back, report_overdue_cancel
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.beat import beat_run, give_back, report_overdue_cancel
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
@@ -56,8 +57,8 @@ async def test_a_heartbeat_without_news_keeps_what_is_known(backend: Backend, he
 async def test_a_cancel_request_is_heard_and_survives_the_heartbeat(backend: Backend, held: FlowAttempt) -> None:
     """FLOW-178, FLOW-179"""
     await cancel(backend, Caller(), held.run.run_id, "enough")
-    assert await beat_run(backend, held, SOME) is Standing.CANCEL_ASKED
-    assert await beat_run(backend, held, SOME) is Standing.CANCEL_ASKED
+    assert await beat_run(backend, held, SOME) is Standing.CANCEL_REQUESTED
+    assert await beat_run(backend, held, SOME) is Standing.CANCEL_REQUESTED
     run = await run_now(backend, held.run.run_id)
     assert (run.status, run.cancel_reason, run.tasks) == (RunState.CANCELLING, "enough", SOME.tasks)
 
@@ -118,7 +119,7 @@ async def test_a_lost_heartbeat_costs_nothing_but_itself(
         await cancel(backend, Caller(), held.run.run_id, None)
     with pytest.raises(Unavailable):
         await beat_run(with_trouble(backend, Trouble({call: [fate]})), held, SOME)
-    wanted = Standing.OURS if call == "runs.replace" else Standing.CANCEL_ASKED
+    wanted = Standing.OURS if call == "runs.replace" else Standing.CANCEL_REQUESTED
     assert await beat_run(backend, held, SOME) is wanted
     assert await beat_run(backend, held, SOME) is wanted
     assert (await run_now(backend, held.run.run_id)).tasks == SOME.tasks
@@ -129,7 +130,7 @@ async def test_an_overdue_cancel_is_told_in_the_record(backend: Backend, held: F
     """FLOW-186"""
     await cancel(backend, Caller(), held.run.run_id, None)
     await beat_run(backend, held, None)
-    assert await report_overdue_cancel(backend, held, 30.0) is Standing.CANCEL_ASKED
+    assert await report_overdue_cancel(backend, held, 30.0) is Standing.CANCEL_REQUESTED
     run = await run_now(backend, held.run.run_id)
     assert run.status is RunState.CANCELLING
     assert (run.error or "").startswith("ERR-PYOCO-0021")

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.beat import Standing, beat_run, give_back
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.beat import beat_run, give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish

@@ -78,10 +78,15 @@ class TestClaims:
         assert writes == ["runs.replace", "programs.slots.fill"]
         now = await run_of(grid, run.run_id)
         assert now == attempt.run
-        assert (now.status, now.attempt, now.attempt_id, now.worker_id) == (RunState.RUNNING, 1, attempt.token, "w1")
+        assert (now.status, now.attempt, now.attempt_id, now.worker_id) == (
+            RunState.RUNNING,
+            1,
+            attempt.attempt_id,
+            "w1",
+        )
         assert (program_of(now).holder, program_of(now).slot) == ("me", slot.number)
         assert attempt.slot is not None
-        assert (attempt.slot.run_id, attempt.slot.token) == (run.run_id, attempt.token)
+        assert (attempt.slot.run_id, attempt.slot.token) == (run.run_id, attempt.attempt_id)
         assert await told(grid, run) == [("enqueue", 0), ("assign", 1)]
 
     async def test_what_it_writes_unread_is_what_was_stored_and_the_claim(self, grid: Backend) -> None:
@@ -92,7 +97,7 @@ class TestClaims:
         attempt = await claimed(grid, run)
         expected = moves.claim(
             run,
-            token=attempt.token,
+            token=attempt.attempt_id,
             worker_id="w1",
             holder="me",
             slot=program_of(attempt.run).slot or 0,
@@ -243,8 +248,10 @@ class TestLost:
         second, _ = await again(grid, run, "other")
         assert isinstance(second, ProgramAttempt)
         assert (second.run.attempt, program_of(second.run).lost) == (2, 1)
-        assert second.token != first.token
-        assert [slot.token for slot in programs_of(grid).slots.held(program_of(run).group, "clientA")] == [second.token]
+        assert second.attempt_id != first.attempt_id
+        assert [slot.token for slot in programs_of(grid).slots.held(program_of(run).group, "clientA")] == [
+            second.attempt_id
+        ]
         assert await told(grid, run) == [("enqueue", 0), ("assign", 1), ("worker_down_requeue", 1), ("assign", 2)]
 
     async def test_whoever_stood_still_before_it_told_of_its_start_does_not_tell_it_after_the_next_one(

@@ -76,7 +76,7 @@ async def _act(victim: Backend, rescuer: Backend, run: Run, point: str) -> None:
         await cancel_job(victim, run.run_id, "key-1", "no more")
     elif point.startswith("reattach"):
         attempt = await claimed(rescuer, run, holder="gone")
-        await reattach(victim, run.run_id, attempt.token, worker_id="w1", holder="heir")
+        await reattach(victim, run.run_id, attempt.attempt_id, worker_id="w1", holder="heir")
     elif point.startswith("put_back"):
         await finish_job(victim, await claimed(victim, run), BROKEN, ())
     elif not point.startswith("submit"):

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.claim import claim_job, free_slot
@@ -128,7 +129,7 @@ class TestFinishing:
         """GRID-54: only other fields moved"""
         _, attempt = await begun(grid)
         mine = replace(attempt, lock=asyncio.Lock())
-        assert await beat(grid, mine) is Standing.MINE
+        assert await beat(grid, mine) is Standing.OURS
         assert await finish_job(grid, attempt, DONE, ()) is Settlement.RECORDED
 
     async def test_a_fault_of_the_worker_is_tried_again(self, grid: Backend) -> None:
@@ -139,7 +140,7 @@ class TestFinishing:
         assert isinstance(attempt, ProgramAttempt)
         assert await finish_job(grid, attempt, BROKEN, ()) is Settlement.PUT_BACK
         now = await run_of(grid, run.run_id)
-        assert (now.status, program_of(now).lost, now.attempt_id) == (RunState.PENDING, 0, attempt.token)
+        assert (now.status, program_of(now).lost, now.attempt_id) == (RunState.PENDING, 0, attempt.attempt_id)
         ((reply, delay),) = delivery.answers
         assert reply is Reply.LATER
         assert 0.8 <= delay <= 1.2
@@ -185,7 +186,7 @@ class TestFinishing:
         await is_storing.wait()
         clock.now += 15
         async with asyncio.timeout(5):
-            assert await beat(grid, attempt) is Standing.MINE
+            assert await beat(grid, attempt) is Standing.OURS
         assert (await run_of(grid, run.run_id)).heartbeat_at == clock.now
         # Its result is on its way: whoever would give the job back waits for that.
         giving_back = asyncio.create_task(put_back(grid, attempt, Why.WORKER_DOWN))
@@ -230,7 +231,7 @@ class TestStale:
         for report in (DONE, FAILED, BROKEN):
             assert await finish_job(grid, replace(old, lock=asyncio.Lock()), report, ()) is Settlement.STALE
         assert delivery.answers == []
-        assert await beat(grid, old) is Standing.GONE
+        assert await beat(grid, old) is Standing.FENCED
         assert old.closed
         await put_back(grid, replace(old, lock=asyncio.Lock(), closed=False), Why.WORKER_DOWN)
         assert delivery.answers == []
@@ -245,11 +246,11 @@ class TestStale:
         run, attempt = await begun(grid)
         await finish_job(grid, attempt, DONE, ())
         ended = await run_of(grid, run.run_id)
-        assert await finish_reported(grid, run.run_id, attempt.token, "w1", FAILED, ()) is Settlement.STALE
-        assert await finish_reported(grid, run.run_id, attempt.token, "w1", DONE, ()) is Settlement.RECORDED
+        assert await finish_reported(grid, run.run_id, attempt.attempt_id, "w1", FAILED, ()) is Settlement.STALE
+        assert await finish_reported(grid, run.run_id, attempt.attempt_id, "w1", DONE, ()) is Settlement.RECORDED
         assert await finish_reported(grid, run.run_id, "another token", "w1", DONE, ()) is Settlement.STALE
         assert (await cancel_job(grid, run.run_id, None, None)).run == ended
-        assert await reattach(grid, run.run_id, attempt.token, worker_id="w1", holder="b") is None
+        assert await reattach(grid, run.run_id, attempt.attempt_id, worker_id="w1", holder="b") is None
         assert await run_of(grid, run.run_id) == ended
 
     async def test_a_result_for_nobody_is_dropped(self, grid: Backend) -> None:
@@ -262,7 +263,7 @@ class TestStale:
         assert attempt.slot is not None
         await put_back(grid, attempt, Why.WORKER_DOWN)
         await free_slot(grid, attempt.slot)
-        assert await finish_reported(grid, run.run_id, attempt.token, "w1", DONE, ()) is Settlement.RECORDED
+        assert await finish_reported(grid, run.run_id, attempt.attempt_id, "w1", DONE, ()) is Settlement.RECORDED
         ended = (await assert_exact(grid, [run.run_id]))[0]
         assert (ended.status, ended.worker_id, program_of(ended).lost) == (RunState.COMPLETED, "w1", 0)
 
@@ -277,7 +278,7 @@ class TestStale:
         run, attempt = await begun(grid)
         await put_back(grid, attempt, Why.ACK_TIMEOUT)
         waiting = await run_of(grid, run.run_id)
-        assert await finish_reported(grid, run.run_id, attempt.token, "w1", BROKEN, ()) is Settlement.PUT_BACK
+        assert await finish_reported(grid, run.run_id, attempt.attempt_id, "w1", BROKEN, ()) is Settlement.PUT_BACK
         assert await run_of(grid, run.run_id) == waiting
 
     async def test_a_result_may_come_by_another_door_and_frees_the_slot(self, config: NatsBackendConfig) -> None:
@@ -286,9 +287,9 @@ class TestStale:
         async with a_store(config, group) as one, a_store(config, group) as other:
             run, attempt = await begun(one)
             await eventually(lambda: bool(programs_of(other).slots.held(group, "clientA")))
-            assert await finish_reported(other, run.run_id, attempt.token, "w1", DONE, ()) is Settlement.RECORDED
+            assert await finish_reported(other, run.run_id, attempt.attempt_id, "w1", DONE, ()) is Settlement.RECORDED
             await assert_exact(one, [run.run_id])
-            assert await beat(one, attempt) is Standing.GONE
+            assert await beat(one, attempt) is Standing.FENCED
 
 
 class TestPuttingBack:
@@ -316,7 +317,7 @@ class TestPuttingBack:
         with pytest.raises(Unavailable):
             await put_back(broken, attempt, Why.WORKER_DOWN)
         assert not attempt.closed
-        assert await beat(grid, attempt) is Standing.MINE
+        assert await beat(grid, attempt) is Standing.OURS
         await put_back(grid, attempt, Why.WORKER_DOWN)
         assert (await run_of(grid, run.run_id)).status is RunState.PENDING
 
@@ -339,7 +340,7 @@ class TestCancelling:
         assert asked.run.status is RunState.CANCELLING
         await eventually(lambda: (Wakeup.CANCEL, run.run_id) in heard)
         await listening.close()
-        assert await beat(grid, attempt) is Standing.CANCEL
+        assert await beat(grid, attempt) is Standing.CANCEL_REQUESTED
         assert (await cancel_job(grid, run.run_id, "k2", "again")).run.cancel_requested_by == "k1"
         await finish_job(grid, attempt, STOPPED, ())
         assert (await exact(grid, attempt)).status is RunState.CANCELLED
@@ -364,7 +365,7 @@ class TestCancelling:
                 )
                 if isinstance(answer, ProgramAttempt):
                     assert asked.run.status is RunState.CANCELLING
-                    assert await beat(one, answer) is Standing.CANCEL
+                    assert await beat(one, answer) is Standing.CANCEL_REQUESTED
                     await finish_job(one, answer, STOPPED, ())
                     await programs_of(one).queue.remove(answer.job)
                 else:

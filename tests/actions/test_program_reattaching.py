@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.claim import free_slot
 from pyoco_server.actions.programs.finish import Settlement, finish_job
@@ -29,12 +30,12 @@ async def test_another_door_answers_for_it_and_takes_its_slot_along(config: Nats
     async with a_store(config, group) as one, a_store(config, group) as other:
         run, attempt = await begun(one, "door-a")
         await eventually(lambda: bool(programs_of(other).slots.held(group, "clientA")))
-        taken_over = await reattach(other, run.run_id, attempt.token, worker_id="w1", holder="door-b")
+        taken_over = await reattach(other, run.run_id, attempt.attempt_id, worker_id="w1", holder="door-b")
         assert taken_over is not None
         assert (taken_over.run.attempt, program_of(taken_over.run).holder) == (1, "door-b")
         assert (taken_over.slot and taken_over.slot.holder) == "door-b"
         assert taken_over.job.args == attempt.job.args
-        assert await beat(one, attempt) is Standing.GONE  # the same token, another holder
+        assert await beat(one, attempt) is Standing.FENCED  # the same token, another holder
         assert attempt.slot is not None
         await free_slot(one, attempt.slot)  # too late: it is not its own any more
         assert len(programs_of(other).slots.held(group, "clientA")) == 1
@@ -48,7 +49,7 @@ async def test_one_that_was_put_back_runs_on(grid: Backend) -> None:
     assert attempt.slot is not None
     await put_back(grid, attempt, Why.WORKER_DOWN)
     await free_slot(grid, attempt.slot)
-    again_held = await reattach(grid, run.run_id, attempt.token, worker_id="w1", holder="me")
+    again_held = await reattach(grid, run.run_id, attempt.attempt_id, worker_id="w1", holder="me")
     assert again_held is not None
     assert (again_held.run.status, program_of(again_held.run).lost) == (RunState.RUNNING, 0)
     assert again_held.slot is not None
@@ -65,13 +66,13 @@ async def test_at_its_cap_it_runs_on_without_a_slot_and_gets_one_later(grid: Bac
     await put_back(grid, attempt, Why.WORKER_DOWN)
     await free_slot(grid, attempt.slot)
     other = await slot_of(grid, run, "else")
-    held = await reattach(grid, run.run_id, attempt.token, worker_id="w1", holder="me")
+    held = await reattach(grid, run.run_id, attempt.attempt_id, worker_id="w1", holder="me")
     assert held is not None
     assert _number(held) is None
-    assert await beat(grid, held) is Standing.MINE
+    assert await beat(grid, held) is Standing.OURS
     assert _number(held) is None
     await free_slot(grid, other)
-    assert await beat(grid, held) is Standing.MINE
+    assert await beat(grid, held) is Standing.OURS
     assert _number(held) == 0
     assert program_of(await run_of(grid, run.run_id)).slot == 0
     await finish_job(grid, held, DONE, ())
@@ -83,7 +84,7 @@ async def test_a_newer_attempt_supersedes_it(grid: Backend, clock: Clock) -> Non
     run, attempt = await begun(grid)
     clock.now += 21
     assert isinstance((await again(grid, run))[0], ProgramAttempt)
-    assert await reattach(grid, run.run_id, attempt.token, worker_id="w1", holder="b") is None
+    assert await reattach(grid, run.run_id, attempt.attempt_id, worker_id="w1", holder="b") is None
 
 
 async def test_taking_over_and_finishing_at_once_have_one_end(config: NatsBackendConfig) -> None:
@@ -94,7 +95,7 @@ async def test_taking_over_and_finishing_at_once_have_one_end(config: NatsBacken
             run, attempt = await begun(one, "door-a")
             settled, held = await asyncio.gather(
                 finish_job(one, attempt, DONE, ()),
-                reattach(other, run.run_id, attempt.token, worker_id="w1", holder="door-b"),
+                reattach(other, run.run_id, attempt.attempt_id, worker_id="w1", holder="door-b"),
             )
             assert settled is Settlement.RECORDED
             for each in (attempt, held):

@@ -99,7 +99,7 @@ class TestALease:
         async with a_stage(backend) as stage:
             first = await started(stage)
             run_id = first.run.run_id
-            again = await reattach(backend, run_id, first.token, worker_id="w1", holder="me")
+            again = await reattach(backend, run_id, first.attempt_id, worker_id="w1", holder="me")
             assert again is not None
             stage.in_flight.add(again)
             assert (again.delivery, len(stage.in_flight)) == (first.delivery, 1)
@@ -122,7 +122,7 @@ class TestNoSignOfLife:
             run = await recorded_run(backend, run_id)
             assert run.program is not None
             assert (run.status, run.attempt, run.program.lost) == (RunState.PENDING, 1, 0)
-            assert (stage.in_flight.get(run_id), stage.in_flight.seen(run_id, attempt.token)) == (None, False)
+            assert (stage.in_flight.get(run_id), stage.in_flight.seen(run_id, attempt.attempt_id)) == (None, False)
             await eventually(lambda: slots_held(backend) == 0)
 
     async def test_is_not_said_of_one_that_is_seen(self, config: NatsBackendConfig, group: str) -> None:
@@ -131,7 +131,7 @@ class TestNoSignOfLife:
             attempt = await started(stage)
             run_id, began = attempt.run.run_id, time.monotonic()
             while time.monotonic() - began < 1.2:
-                assert stage.in_flight.seen(run_id, attempt.token)
+                assert stage.in_flight.seen(run_id, attempt.attempt_id)
                 await asyncio.sleep(0.02)
             assert not stage.in_flight.seen(run_id, "another token")
             assert await stage.finish(attempt) is Settlement.RECORDED
@@ -246,11 +246,11 @@ class TestAnAttemptThatIsPutBack:
             attempt = await started(stage)
             told: list[ProgramAttempt] = []
             stage.in_flight.on_put_back = told.append
-            assert await reattach(backend, attempt.run.run_id, attempt.token, worker_id="w1", holder="another")
+            assert await reattach(backend, attempt.run.run_id, attempt.attempt_id, worker_id="w1", holder="another")
             await stage.in_flight.put_back(attempt, Why.WORKER_DOWN)
             assert (len(stage.in_flight), told) == (0, [])
             run = await recorded_run(backend, attempt.run.run_id)
-            assert (run.status, run.attempt_id) == (RunState.RUNNING, attempt.token)
+            assert (run.status, run.attempt_id) == (RunState.RUNNING, attempt.attempt_id)
 
     async def test_is_put_back_when_the_store_answers_again(
         self, backend: Backend, memory_nats_server: MemoryServer

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
+from pyoco_server.actions.attempt import Standing, standing_of
 from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import NOTHING_YET, Progress
 from pyoco_server.core.run import Run, beat, hand_back, mark_cancel_overdue
-from pyoco_server.core.states import RunState
 from pyoco_server.errors import SnapshotTooLargeError
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["Standing", "beat_run", "give_back", "refresh", "report_overdue_cancel"]
+__all__ = ["beat_run", "give_back", "refresh", "report_overdue_cancel"]
 
 log = get_logger(__name__)
-
-
-class Standing(Enum):
-    """How we stand to a run we hold."""
-
-    OURS = "ours"
-    #: Ours, and somebody wants it stopped.
-    CANCEL_ASKED = "cancel asked"
-    #: A newer attempt exists, or somebody else ended it: write nothing more, answer nothing (FLOW-311).
-    FENCED = "fenced"
 
 
 async def beat_run(backend: Backend, held: FlowAttempt, progress: Progress | None) -> Standing:
@@ -67,7 +55,7 @@ async def _write(backend: Backend, held: FlowAttempt, run: Run) -> Standing:
     written = await backend.runs.replace(run, held.revision)
     if isinstance(written, Stored):
         held.run, held.revision = written.run, written.revision
-        return standing(held)
+        return standing_of(held.run)
     return await refresh(backend, held)
 
 
@@ -77,8 +65,4 @@ async def refresh(backend: Backend, held: FlowAttempt) -> Standing:
     if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_owned_by(held.attempt_id):
         return Standing.FENCED
     held.run, held.revision = found.run, found.revision
-    return standing(held)
-
-
-def standing(held: FlowAttempt) -> Standing:
-    return Standing.CANCEL_ASKED if held.run.status is RunState.CANCELLING else Standing.OURS
+    return standing_of(held.run)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
+from pyoco_server.actions.attempt import Attempt
 from pyoco_server.core.job import Job, run_of
 from pyoco_server.core.outcome import Cancelled
 from pyoco_server.core.rounds import Rounds
@@ -23,17 +23,11 @@ _SKEW_SECONDS = 5.0
 
 
 @dataclass
-class FlowAttempt:
-    """A run that is ours, as we last wrote it. Who writes holds the lock, so that our own writes do not race."""
+class FlowAttempt(Attempt):
+    """An attempt at a flow."""
 
-    run: Run
-    revision: int
-    attempt_id: str
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: The terminal record is written, or nothing of ours may be written any more (FLOW-376).
-    closed: bool = False
     #: Nobody owns it any more: the next delivery may claim it at once.
-    given_back: bool = False
+    given_back: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

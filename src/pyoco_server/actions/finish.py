@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pyoco_server.actions.beat import Standing, refresh
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.beat import refresh
 from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
 from pyoco_server.core.rounds import Rounds

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyoco_server.actions.beat import Standing, beat_run, report_overdue_cancel
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.beat import beat_run, report_overdue_cancel
 from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import CATALOGUE, PyocoError, Unavailable
@@ -126,7 +127,7 @@ class Pulse(Loop):
             standing = await beat_run(self._backend, held, await execution.progress())
             if standing is Standing.FENCED:
                 self._fence(live, execution)
-            elif standing is Standing.CANCEL_ASKED:
+            elif standing is Standing.CANCEL_REQUESTED:
                 await self._press(live, held, execution)
         except PyocoError as error:
             log.warning("a heartbeat was not written", run_id=held.run.run_id, error=error)

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyoco_server.actions import beat, claim, submit
-from pyoco_server.actions.beat import Standing
+from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Fenced, Unwritten
 from pyoco_server.core.job import Job, job_of

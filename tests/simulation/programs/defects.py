@@ -137,7 +137,7 @@ def program_heartbeat_overwrites_cancel() -> Iterator[None]:
 
     async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
         found = await backend.runs.find(attempt.run.run_id)
-        if not isinstance(found, Stored) or found.run.attempt_id != attempt.token or found.run.is_terminal:
+        if not isinstance(found, Stored) or found.run.attempt_id != attempt.attempt_id or found.run.is_terminal:
             return False
         attempt.revision = found.revision
         return True

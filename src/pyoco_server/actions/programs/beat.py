@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot, take_slot
 from pyoco_server.core.programs import moves
@@ -24,7 +25,7 @@ async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
     """
     async with attempt.lock:
         if attempt.closed:
-            return Standing.GONE
+            return Standing.FENCED
         await _seek_slot(backend, attempt)
         rounds = Rounds(f"run {attempt.run.run_id}")
         while True:
@@ -33,10 +34,10 @@ async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
             written = await backend.runs.replace(moves.beat(attempt.run, slot, backend.clock()), attempt.revision)
             if isinstance(written, Stored):
                 attempt.run, attempt.revision = written.run, written.revision
-                return Standing.CANCEL if attempt.run.status is RunState.CANCELLING else Standing.MINE
+                return Standing.CANCEL_REQUESTED if attempt.run.status is RunState.CANCELLING else Standing.OURS
             if not await refresh(backend, attempt):
                 attempt.closed = True
-                return Standing.GONE
+                return Standing.FENCED
 
 
 async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
@@ -47,7 +48,7 @@ async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
         return False
     if not isinstance(found, Stored) or found.run.status not in (RunState.RUNNING, RunState.CANCELLING):
         return False
-    if found.run.attempt_id != attempt.token or program_of(found.run).holder != program_of(attempt.run).holder:
+    if found.run.attempt_id != attempt.attempt_id or program_of(found.run).holder != program_of(attempt.run).holder:
         return False
     attempt.run, attempt.revision = found.run, found.revision
     return True
@@ -60,7 +61,7 @@ async def _seek_slot(backend: Backend, attempt: ProgramAttempt) -> None:
     slot = await take_slot(backend, program.group, program.client_id, program.holder or "")
     if slot is None:
         return
-    filled = await programs_of(backend).slots.fill(slot, attempt.run.run_id, attempt.token, backend.clock())
+    filled = await programs_of(backend).slots.fill(slot, attempt.run.run_id, attempt.attempt_id, backend.clock())
     if filled is None:
         await free_slot(backend, slot)
     attempt.slot = filled

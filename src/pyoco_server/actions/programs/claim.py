@@ -257,6 +257,6 @@ async def _release(backend: Backend, attempt: ProgramAttempt, delay_seconds: flo
                 )
                 return
         found = await backend.runs.find(run.run_id)
-        if not isinstance(found, Stored) or found.run.is_terminal or found.run.attempt_id != attempt.token:
+        if not isinstance(found, Stored) or found.run.is_terminal or found.run.attempt_id != attempt.attempt_id:
             return
         run, revision = found.run, found.revision

@@ -81,7 +81,7 @@ async def finish_job(
     """
     if attempt.closed:
         worker_id = attempt.run.worker_id or ""
-        return await finish_reported(backend, attempt.run.run_id, attempt.token, worker_id, report, outputs)
+        return await finish_reported(backend, attempt.run.run_id, attempt.attempt_id, worker_id, report, outputs)
     async with attempt.ending:
         artifacts = None
         if not moves.is_no_result(attempt.run, report):
@@ -185,7 +185,7 @@ async def _reread(backend: Backend, attempt: ProgramAttempt) -> bool:
         found = await backend.runs.find(attempt.run.run_id)
     except Corrupt:
         return False
-    if not isinstance(found, Stored) or found.run.is_terminal or found.run.attempt_id != attempt.token:
+    if not isinstance(found, Stored) or found.run.is_terminal or found.run.attempt_id != attempt.attempt_id:
         return False
     attempt.run, attempt.revision = found.run, found.revision
     return True
@@ -197,7 +197,7 @@ async def _own_end(backend: Backend, attempt: ProgramAttempt, ended: Run) -> Sto
         found = await backend.runs.find(attempt.run.run_id)
     except Corrupt:
         return None
-    if isinstance(found, Stored) and found.run.attempt_id == attempt.token and _facts(found.run) == _facts(ended):
+    if isinstance(found, Stored) and found.run.attempt_id == attempt.attempt_id and _facts(found.run) == _facts(ended):
         return found
     return None
 

@@ -68,7 +68,7 @@ class Acks:
                 del self._reported[run_id]
 
     def is_in_work(self, attempt: ProgramAttempt) -> bool:
-        return (attempt.run.run_id, attempt.token) in self._in_work
+        return (attempt.run.run_id, attempt.attempt_id) in self._in_work
 
     def _report_seen(self, result: JobResult) -> str:
         assert result.token is not None
@@ -125,7 +125,7 @@ class Acks:
         context = self._peer.context
         assert result.token is not None
         attempt = context.in_flight.get(run_id)
-        if attempt is None or attempt.token != result.token:
+        if attempt is None or attempt.attempt_id != result.token:
             settlement = await finish_reported(
                 context.backend, run_id, result.token, self._peer.worker_id, result.report(), outputs
             )

@@ -85,7 +85,7 @@ class Assigning:
         try:
             async with (
                 # A large archive may take longer than the ack timeout, and the worker has not heard of the job yet.
-                beating(lambda: context.in_flight.seen(attempt.run.run_id, attempt.token)),
+                beating(lambda: context.in_flight.seen(attempt.run.run_id, attempt.attempt_id)),
                 open_inputs(context.backend, attempt.job) as staged,
             ):
                 inline = {name: b"".join([piece async for piece in staged.read(name)]) for name in names}
@@ -106,7 +106,7 @@ class Assigning:
             timeout_sec=self._peer.context.programs.config.exec_job_timeout_sec if seconds is None else seconds,
             run_id=run.run_id,
             attempt=run.attempt,
-            token=attempt.token,
+            token=attempt.attempt_id,
             input_refs=refs,
         )
         return fresh(

@@ -95,7 +95,7 @@ class Receiving:
         """The number of the attempt with this token, while its result would still count. Raises Unavailable."""
         context = self._peer.context
         held = context.in_flight.get(run_id)
-        if held is not None and held.token == token:
+        if held is not None and held.attempt_id == token:
             return held.run.attempt
         try:
             run = (await read_run(context.backend, NOBODY, run_id)).run

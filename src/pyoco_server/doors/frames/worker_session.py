@@ -145,7 +145,7 @@ class WorkerPeer:
 
     async def _send_cancel(self, attempt: ProgramAttempt) -> None:
         await self._assigning.sent(attempt.run.run_id)
-        await self.cancel(attempt.job.job_id, attempt.token, "cancelled")
+        await self.cancel(attempt.job.job_id, attempt.attempt_id, "cancelled")
 
     async def cancel(self, job_id: str, token: str, reason: str) -> None:
         ask = CancelJob(job_id=job_id, reason=reason, token=token)

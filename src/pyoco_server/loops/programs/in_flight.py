@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
-from pyoco_server.actions.programs.attempt import ProgramAttempt, Standing
+from pyoco_server.actions.attempt import Standing
+from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.beat import beat
 from pyoco_server.actions.programs.claim import free_slot, release
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
@@ -119,7 +120,7 @@ class InFlight:
         """Answer for it from now on; being added is its first sign of life. One with the same run id is replaced."""
         now = self._clock()
         before = self._held.get(attempt.run.run_id)
-        if before is not None and before.attempt is not attempt and before.attempt.token == attempt.token:
+        if before is not None and before.attempt is not attempt and before.attempt.attempt_id == attempt.attempt_id:
             # Its worker came back over another connection. The message and the slot are still in our hand.
             attempt.delivery = attempt.delivery or (None if before.leaving else before.attempt.delivery)
             attempt.slot = attempt.slot or before.attempt.slot
@@ -136,7 +137,7 @@ class InFlight:
     def seen(self, run_id: str, token: str) -> bool:
         """A sign of life (GRID-78). False: not one of ours."""
         held = self._held.get(run_id)
-        if held is None or held.leaving is not None or held.attempt.token != token:
+        if held is None or held.leaving is not None or held.attempt.attempt_id != token:
             return False
         held.seen_at = self._clock()
         return True
@@ -334,9 +335,9 @@ class InFlight:
             return
         self._quorum.wrote()
         held.is_doubtful = False
-        if standing is Standing.GONE:
+        if standing is Standing.FENCED:
             await self._lose(held)
-        elif standing is Standing.CANCEL and not held.was_told_to_stop:
+        elif standing is Standing.CANCEL_REQUESTED and not held.was_told_to_stop:
             held.was_told_to_stop = True
             self._on_cancel(attempt)
 
@@ -352,7 +353,7 @@ class InFlight:
         except PyocoError as error:
             log.warning("a slot is left to its age", run_id=attempt.run.run_id, error=error)
             return
-        lives_on = isinstance(found, Stored) and not found.run.is_terminal and found.run.is_owned_by(attempt.token)
+        lives_on = isinstance(found, Stored) and not found.run.is_terminal and found.run.is_owned_by(attempt.attempt_id)
         if not lives_on:
             self._give_slot(attempt)
 
