@@ -19,8 +19,8 @@ import pyoco_server
 from pyoco_server import config, errors
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RETRY_AFTER_SECONDS, RUN_FAILURES, Reason, title_of
-from pyoco_server.core.priced.states import STEPS, At, Money, Status
-from pyoco_server.core.states import MOVES, TERMINAL, RunState, TaskState, WorkerState
+from pyoco_server.core.states import FLOW_MOVES, PROGRAM_MOVES, TERMINAL, Moves, RunState, TaskState, WorkerState
+from pyoco_server.core.states.priced import STEPS, At, Money, Status
 from pyoco_server.core.waiting import WaitReason
 from pyoco_server.doors.http.answers import STATUS
 from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
@@ -99,6 +99,18 @@ _MOVES_TOLD = {
 }
 
 
+#: What the moves of a program mean where a flow has none of that name or a different one.
+_PROGRAM_MOVES_TOLD = {
+    **_MOVES_TOLD,
+    "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its lease is stale.",
+    "put_back": "The attempt failed or its worker was lost, and another one is allowed.",
+    "release": "The attempt was claimed and never started.",
+    "reattach": "A worker whose connection was lost comes back with the same attempt.",
+    "reattach_cancelled": "The same, after a cancel request.",
+    "cancel": "It was waiting, or the program was stopped after a cancel request.",
+}
+
+
 #: The same of the steps of a priced run that lead somewhere else; of a claim and its end only the end is told.
 _STEPS_TOLD = {
     "T2": ("reserve", "gateway", "The most it may cost is set aside. In joint mode at once with the row."),
@@ -143,33 +155,43 @@ def _place(at: At) -> str:
     return f"{at.status}_{at.money}"
 
 
-def states_page() -> str:
-    arrows = [
+def _arrows(moves: Moves) -> list[str]:
+    return [
         f"    {source} --> {target}: {move.replace('_', ' ')}"
-        for move, (sources, target) in MOVES.items()
+        for move, (sources, target) in moves.items()
         for source in RunState
         if source in sources
     ]
+
+
+def _moves_table(moves: Moves, meanings: dict[str, str]) -> str:
+    rows = (
+        (f"`{move}`", ", ".join(source for source in RunState if source in sources), target.value, meanings[move])
+        for move, (sources, target) in moves.items()
+    )
+    return _table(("Move", "From", "To", "When"), rows)
+
+
+def states_page() -> str:
     ends = [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
     remarks, waits = _remarks(RunState), _remarks(WaitReason)
-    moves = [
-        (f"`{move}`", ", ".join(source for source in RunState if source in sources), target.value, _MOVES_TOLD[move])
-        for move, (sources, target) in MOVES.items()
-    ]
     return _page(
         "States",
-        "A flow run is in one of six states. Three of them are ends: nothing leads out of them. The table of moves is "
-        "the one the code uses; a move that is not in it cannot happen.",
-        "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> PENDING", *arrows, *ends, "```"]),
+        "A flow or a program is in one of six states. Three of them are ends: nothing leads out of them. The tables of "
+        "moves are those the code uses; a move that is not in them cannot happen.",
+        "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> PENDING", *_arrows(FLOW_MOVES), *ends, "```"]),
         "## States of a run",
         _table(
             ("State", "End", "Meaning"),
             ((f"`{state}`", "yes" if state in TERMINAL else "", remarks[state]) for state in RunState),
         ),
-        "## Moves",
-        _table(("Move", "From", "To", "When"), moves),
-        "A cancel request outranks whatever the work did: a run that is CANCELLING ends CANCELLED, even when its last "
-        "task has just ended well. Every move is a compare-and-set on the revision of the record, so of two writers "
+        "## Moves of a flow",
+        _moves_table(FLOW_MOVES, _MOVES_TOLD),
+        "## Moves of a program",
+        _moves_table(PROGRAM_MOVES, _PROGRAM_MOVES_TOLD),
+        "A program keeps its own end when it ended before a cancel request reached it.",
+        "In a flow a cancel request outranks the outcome: a run that is CANCELLING ends CANCELLED, even when its last "
+        "task has just succeeded. Every move is a compare-and-set on the revision of the record, so of two writers "
         "one loses and looks again.",
         "## Why a run waits",
         "`GET /runs/{run_id}` of a run that no worker has taken tells in `waiting` why, with its place in the queue of "

@@ -12,7 +12,7 @@ from pyoco_server.actions.priced.reap import reap
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.actions.priced.sweep import give_up_aged
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.ports.ledger.port import Scan
 from support.backends import fields_of
 from support.priced.faults import BEFORE, Trouble, with_trouble

@@ -17,7 +17,7 @@ from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, Basis, Money, Stage, Status
 from pyoco_server.ports.budget.port import Closed, NoReserve, NotReserved, Open, Outcome, Refunded, Settled
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LOST, Lost

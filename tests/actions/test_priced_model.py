@@ -30,7 +30,7 @@ from pyoco_server.actions.priced.patience import NO_PATIENCE
 from pyoco_server.actions.priced.start import Skip, Started, start_run
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, KeyBusy, KeyReused, OverBudget, SendFailed
 from pyoco_server.loops.priced.duty import Duty
 from pyoco_server.loops.priced.reaper import Reaper

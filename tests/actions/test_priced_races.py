@@ -23,7 +23,7 @@ from pyoco_server.actions.priced.submit import Accepted, submit
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Money, Status
+from pyoco_server.core.states.priced import Actor, Basis, Money, Status
 from pyoco_server.errors import KeyBusy, OverBudget
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.ledger.sql import SqlLedger

@@ -14,7 +14,7 @@ from pyoco_server.actions.priced.read_run import Inline, read_run
 from pyoco_server.core.priced.constants import INLINE_MAX_BYTES
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Actor, Basis, Status
+from pyoco_server.core.states.priced import Actor, Basis, Status
 from pyoco_server.errors import RunExpired, RunNotFound
 from support.priced.faults import BEFORE, Trouble, with_trouble
 from support.priced.ledgers import an_id

@@ -14,7 +14,7 @@ from pyoco_server.actions.priced.patience import NO_PATIENCE
 from pyoco_server.actions.priced.reap import reap
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, Money, Stage, Status
 from pyoco_server.loops.priced.duty import Duty
 from pyoco_server.loops.priced.reaper import Reaper
 from pyoco_server.ports.ledger.port import LOST, LedgerTx, Scan

@@ -12,8 +12,8 @@ from pyoco_server.actions.priced.credit import Credit, credit
 from pyoco_server.actions.priced.rebuild import plan_rebuild, rebuild
 from pyoco_server.actions.priced.show_budget import list_budgets, show_budget
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
-from pyoco_server.core.priced.states import Status
 from pyoco_server.core.run import Caller
+from pyoco_server.core.states.priced import Status
 from pyoco_server.errors import Conflict, DependencyUnavailable
 from pyoco_server.ports.budget.port import AlreadyApplied, OpenReservation
 from pyoco_server.ports.budget.redis import RedisBudget

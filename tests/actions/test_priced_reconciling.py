@@ -17,7 +17,7 @@ from pyoco_server.actions.priced.patience import NO_PATIENCE
 from pyoco_server.actions.priced.reconcile import reconcile
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, Basis, Money, Stage, Status
 from pyoco_server.loops.priced.reconciler import Reconciler
 from pyoco_server.ports.budget.port import OpenReservation, Settled
 from pyoco_server.ports.budget.redis import RedisBudget

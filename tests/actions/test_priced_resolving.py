@@ -14,7 +14,7 @@ from pyoco_server.actions.priced.rebuild import plan_rebuild, rebuild
 from pyoco_server.actions.priced.resolve import Decision, Refund, Settle, resolve
 from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, Basis, Money, Stage, Status
 from pyoco_server.errors import Conflict, RunNotFound
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.sql import SqlLedger

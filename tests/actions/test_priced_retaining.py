@@ -9,7 +9,7 @@ import pytest
 from pyoco_server.actions.priced.retain import expire_all
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money, Status
+from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.loops.priced.retainer import Retainer
 from pyoco_server.ports.ledger.port import LedgerTx
 from support.priced.stacks import SQLITE, Stack, an_ask, open_stack

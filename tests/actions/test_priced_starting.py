@@ -13,7 +13,7 @@ from pyoco_server.actions.priced import beat as beat_module
 from pyoco_server.actions.priced import start as start_module
 from pyoco_server.actions.priced.beat import beat, keep_hidden
 from pyoco_server.actions.priced.start import PutBack, Skip, Started, start_run
-from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.pack_queue.port import Delivery

@@ -15,7 +15,7 @@ from pyoco_server.actions.priced.patience import NO_PATIENCE
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.run import TenantStatus
-from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, KeyBusy, KeyReused, OverBudget, SendFailed
 from pyoco_server.ports.idempotency_locks.port import Mapped
 from support.backends import fields_of

@@ -10,7 +10,7 @@ import pytest
 from pyoco_server.actions.priced.sweep import give_up_aged, send_again
 from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Money, Status
+from pyoco_server.core.states.priced import Actor, Money, Status
 from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.ledger.port import LOST
 from pyoco_server.ports.nats.link import Link

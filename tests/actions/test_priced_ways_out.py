@@ -18,7 +18,7 @@ from pyoco_server.actions.priced.resolve import Refund, Settle, resolve
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Money, Stage
+from pyoco_server.core.states.priced import Actor, Basis, Money, Stage
 from pyoco_server.ports.budget.port import OpenReservation
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.ledger.port import LedgerRefused, LedgerTx

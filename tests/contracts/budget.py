@@ -12,7 +12,7 @@ import pytest
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.money import AmountError
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 from pyoco_server.ports.budget.port import (
     AlreadyApplied,
     AlreadyReserved,

@@ -15,7 +15,7 @@ from contracts.ledger_steps import LedgerSteps
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun, TenantStatus
-from pyoco_server.core.priced.states import Actor, At, Basis, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, At, Basis, Money, Stage, Status
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.ledger.port import LOST, Exists, Final, Ledger, LedgerTx, Lost, Scan
 from support.priced.ledgers import COMPLETES, POINTER, REFUNDS, SPANS, Skew, a_new_run, a_reserved_run, an_id

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.ledger.port import Final, Ledger, LedgerTx, Lost
 from support.priced.ledgers import COMPLETES, FAILS, REFUNDS, SPANS, Skew, a_new_run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contracts.ledger_places import CLAIM, LEASE, WAYS, WHEN, Raw, attempt, row_at, rows_at
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import STEPS, Actor, At, Basis, Money, Stage, Status
+from pyoco_server.core.states.priced import STEPS, Actor, At, Basis, Money, Stage, Status
 from pyoco_server.ports.ledger.port import LOST, Final, Ledger, LedgerTx, Lost
 from support.priced.ledgers import COMPLETES, FAILS, POINTER, REFUNDS, SPANS, Skew
 

@@ -23,7 +23,7 @@ from pyoco_server.core.priced.journal import (
     settle,
     topup,
 )
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 
 BY = Closing(actor=Actor.WORKER, finalize_token="f", trace_id="t_1")
 AVAILABLE, HELD = "tenant:anna:available", "tenant:anna:held"

@@ -16,7 +16,7 @@ SOURCE = Path(pyoco_server.__file__).parent
 PLACES = [
     "core/priced/money.py",
     "core/priced/journal.py",
-    "core/priced/states.py",
+    "core/states/priced.py",
     "core/priced/run.py",
     "core/packs/prices.py",
     "ports/ledger/**/*.py",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.core.priced.plain_text import is_plain, plain
 from pyoco_server.core.priced.run import Intent, MoneyOp, ResultPointer
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 
 #: Also halves of surrogate pairs, which `text()` leaves out.
 ANYTHING = st.text(st.characters(codec=None, exclude_categories=()))

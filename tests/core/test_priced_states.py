@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyoco_server.core.priced.states import ENDS, STEPS, At, Basis, Change, Money, Stage, Status, Step
+from pyoco_server.core.states.priced import ENDS, STEPS, At, Basis, Change, Money, Stage, Status, Step
 
 #: Contract 5.2, written down a second time: where each step may be taken, and where it leads.
 TABLE: dict[str, dict[str, set[str]]] = {

@@ -14,12 +14,12 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.budget import Why, spent
 from pyoco_server.core.programs.job import InlineInputs
-from pyoco_server.core.programs.moves import MOVES, program_of
+from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.record import Artifact
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.run import Run, changed
 from pyoco_server.core.snapshot import encode, from_snapshot, read_snapshot, shown_snapshot, to_snapshot
-from pyoco_server.core.states import TERMINAL, IllegalMove, RunState, TaskState
+from pyoco_server.core.states import PROGRAM_MOVES, TERMINAL, IllegalMove, RunState, TaskState
 from support.grid.stores import a_job
 
 NOW = 1_000.0
@@ -48,10 +48,10 @@ def waiting(why: Why = Why.WORKER_DOWN) -> Run:
 class TestTable:
     def test_nothing_leads_out_of_an_end(self) -> None:
         """GRID-47"""
-        assert not any(TERMINAL & sources for sources, _ in MOVES.values())
+        assert not any(TERMINAL & sources for sources, _ in PROGRAM_MOVES.values())
 
     @pytest.mark.parametrize("status", list(RunState))
-    @pytest.mark.parametrize("move", sorted(MOVES))
+    @pytest.mark.parametrize("move", sorted(PROGRAM_MOVES))
     def test_a_move_from_another_state_is_refused(self, move: str, status: RunState) -> None:
         """GRID-47, GRID-152"""
         run = changed(claimed(), status=status)
@@ -66,9 +66,9 @@ class TestTable:
             "fail": lambda: ended(run, FAILED),
             "cancel": lambda: moves.cancel(run, NOW),
         }
-        sources = MOVES[move][0]
+        sources = PROGRAM_MOVES[move][0]
         if move.startswith("reattach"):
-            sources = MOVES["reattach"][0] | MOVES["reattach_cancelled"][0]
+            sources = PROGRAM_MOVES["reattach"][0] | PROGRAM_MOVES["reattach_cancelled"][0]
         if status in sources:
             acts[move]()
         else:

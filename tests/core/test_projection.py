@@ -10,10 +10,10 @@ import pytest
 from pyoco_server.core.change import Change, Doer, DoerKind, What, last_change
 from pyoco_server.core.priced.projection import TAG, is_over, line_of, project, version_of
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Money, Stage, Status
 from pyoco_server.core.run import ERROR_LENGTH_MAX, PACK
 from pyoco_server.core.snapshot import encode, read_snapshot, to_snapshot
 from pyoco_server.core.states import RunState
+from pyoco_server.core.states.priced import Actor, Money, Stage, Status
 from pyoco_server.core.waiting import waits
 from support.priced.shown_packs import NOW_US, a_pack, a_row, completed, disputed, expired, failed, started
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyoco_server.core.states import MOVES, TERMINAL, IllegalMove, RunState, TaskState, WorkerState
+from pyoco_server.core.states import FLOW_MOVES, TERMINAL, IllegalMove, RunState, TaskState, WorkerState
 
 S = RunState
 
@@ -23,23 +23,23 @@ CONTRACT = {
 
 def test_the_table_holds_the_transitions_of_the_contract_and_no_other() -> None:
     """FLOW-12 to FLOW-18"""
-    assert {(source, target) for sources, target in MOVES.values() for source in sources} == CONTRACT
+    assert {(source, target) for sources, target in FLOW_MOVES.values() for source in sources} == CONTRACT
 
 
 def test_nothing_leaves_a_terminal_state() -> None:
     """FLOW-8, FLOW-9, FLOW-11, FLOW-19"""
     assert {S.COMPLETED, S.FAILED, S.CANCELLED} == TERMINAL
-    assert not any(TERMINAL & sources for sources, _ in MOVES.values())
+    assert not any(TERMINAL & sources for sources, _ in FLOW_MOVES.values())
 
 
 def test_after_a_cancel_request_only_cancelled_can_follow() -> None:
     """FLOW-20"""
-    assert {target for sources, target in MOVES.values() if S.CANCELLING in sources} == {S.CANCELLED}
+    assert {target for sources, target in FLOW_MOVES.values() if S.CANCELLING in sources} == {S.CANCELLED}
 
 
 def test_every_state_but_the_first_can_be_reached() -> None:
     """FLOW-6 to FLOW-11"""
-    assert {target for _, target in MOVES.values()} | {S.PENDING} == set(RunState)
+    assert {target for _, target in FLOW_MOVES.values()} | {S.PENDING} == set(RunState)
 
 
 @pytest.mark.parametrize("states", [RunState, TaskState, WorkerState])

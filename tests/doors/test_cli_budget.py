@@ -16,7 +16,7 @@ from pyoco_server.actions.priced.note_audit import last_audit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Status
+from pyoco_server.core.states.priced import Actor, Basis, Status
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.ledger import migrate

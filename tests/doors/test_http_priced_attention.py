@@ -15,7 +15,7 @@ import pytest_asyncio
 from pyoco_server.actions.priced.resolve import Refund, resolve
 from pyoco_server.core.priced.audit_note import AuditNote
 from pyoco_server.core.priced.run import Intent, MoneyOp
-from pyoco_server.core.priced.states import Actor, Basis, Status
+from pyoco_server.core.states.priced import Actor, Basis, Status
 from pyoco_server.doors.http.outlook import Outlook
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.auditor import Auditor

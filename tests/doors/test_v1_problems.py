@@ -16,7 +16,7 @@ import pytest
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason
 from pyoco_server.core.priced.run import NewRun, TenantStatus
-from pyoco_server.core.priced.states import Money, Status
+from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.doors.http.v1 import runs
 from pyoco_server.doors.http.v1.problems import REASONS
 from pyoco_server.errors import DependencyUnavailable, OverBudget, Unavailable

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.priced.reasons import Reason
-from pyoco_server.core.priced.states import Money, Status
+from pyoco_server.core.states.priced import Money, Status
 from support.priced.gateways import BODY, PricedDoor, a_body, check_problem, costs_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

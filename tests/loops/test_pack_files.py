@@ -21,7 +21,7 @@ from contracts.inputs import pieces
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Stage, Status
+from pyoco_server.core.states.priced import Stage, Status
 from pyoco_server.errors import NoRoom
 from pyoco_server.executors.packs.port import Call, Executed, Outcome, Stopped
 from pyoco_server.loops.priced.pack_worker import PackWorker

@@ -13,7 +13,7 @@ import pytest
 
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Stage, Status
+from pyoco_server.core.states.priced import Stage, Status
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Execution

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.core.priced.message import encode
-from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.executors.packs import host as host_module
 from support.priced.pack_scenes import CREDIT, FOR_EVER, Scene, check_failed, is_gone, open_scene
 from support.priced.stacks import an_ask, message_of

@@ -15,8 +15,8 @@ from pyoco_server.actions.priced.project import show_row
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.priced.projection import version_of
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money
 from pyoco_server.core.states import RunState
+from pyoco_server.core.states.priced import Money
 from pyoco_server.errors import Corrupt, NotStored, Unavailable
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.priced import projector as module

@@ -13,7 +13,7 @@ from contracts.budget import BY
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import available
 from pyoco_server.core.priced.run import Intent, PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.budget.port import Closed, Reserved
 from pyoco_server.ports.ledger.audit import audit
 from pyoco_server.ports.ledger.connect import address, engine_for_writing

@@ -12,7 +12,7 @@ from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import Unknown
 from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.deployment.priced import look_at_priced
 from pyoco_server.ports.inputs.s3 import S3Inputs

@@ -14,7 +14,7 @@ from contracts.budget import BY, a_run
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.journal import available, held
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.ledger.connect import address, engine_for_writing
 from pyoco_server.ports.ledger.port import Balances, Ledger, LedgerTx, Spend

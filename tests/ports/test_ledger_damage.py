@@ -14,7 +14,7 @@ import pytest
 
 from contracts.ledger_places import Raw
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.ledger import run_rows
 from pyoco_server.ports.ledger.faults import LedgerRefused

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from contracts.ledger import LedgerContract
 from contracts.ledger_places import LEASE, Raw
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.ports.ledger import dialect, run_rows
 from pyoco_server.ports.ledger.port import LOST, Ledger, LedgerTx, Scan

@@ -15,18 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyoco_server.core.programs import moves as programs
 from pyoco_server.core.programs.record import EXEC
 from pyoco_server.core.run import PACK
-from pyoco_server.core.states import MOVES, TERMINAL
+from pyoco_server.core.states import FLOW_MOVES, PROGRAM_MOVES, TERMINAL
 
 __all__ = ["LOST", "Facts", "History", "Put", "Read", "Seen", "Violation", "Write", "check", "facts_of"]
 
 #: Of two clocks of one machine, read by two programs.
 _CLOCK_SECONDS = 0.05
 
-_FLOW_STEPS = frozenset((source, target) for sources, target in MOVES.values() for source in sources)
-_PROGRAM_STEPS = frozenset((source, target) for sources, target in programs.MOVES.values() for source in sources)
+_FLOW_STEPS = frozenset((source, target) for sources, target in FLOW_MOVES.values() for source in sources)
+_PROGRAM_STEPS = frozenset((source, target) for sources, target in PROGRAM_MOVES.values() for source in sources)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from pyoco_server import wiring
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money, Status
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
+from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.nats.link import Rejected
 from pyoco_server.ports.runs.port import Stored

@@ -19,7 +19,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 from pyoco_server.grid_client import DoorUnreachable, GridClient, JobRequest
 from pyoco_server.ports.nats.link import Link
 from storm import readers as readers_module

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from pyoco_server.core.run import Run
-from pyoco_server.core.states import MOVES, TERMINAL, RunState
+from pyoco_server.core.states import FLOW_MOVES, TERMINAL, RunState
 from pyoco_server.ports.runs.port import Removed, Stored
 from support.backends import dead_letters
 from support.chaos import RECOVERY_SECONDS, STALE_SECONDS, Eyes
@@ -177,7 +177,7 @@ class History:
 
 _UNFINISHED = sorted(frozenset(RunState) - TERMINAL)
 _STEPS: frozenset[tuple[RunState, RunState]] = frozenset(
-    (source, target) for sources, target in MOVES.values() for source in sources
+    (source, target) for sources, target in FLOW_MOVES.values() for source in sources
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyoco_server.core.outcome import Completed, Outcome, Progress
 from pyoco_server.core.programs.record import EXEC, Program
-from pyoco_server.core.states import MOVES, TERMINAL, IllegalMove, RunState, TaskState
+from pyoco_server.core.states import FLOW_MOVES, TERMINAL, IllegalMove, RunState, TaskState
 from pyoco_server.errors import CATALOGUE
 
 __all__ = [
@@ -292,7 +292,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
 
 
 def _target(run: Run, move: str) -> RunState:
-    sources, target = MOVES[move]
+    sources, target = FLOW_MOVES[move]
     if run.status not in sources:
         raise IllegalMove(move, run.status)
     return target

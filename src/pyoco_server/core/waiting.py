@@ -6,9 +6,9 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pyoco_server.core.priced.states import Money
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
+from pyoco_server.core.states.priced import Money
 
 __all__ = [
     "STARTING_SECONDS_MAX",

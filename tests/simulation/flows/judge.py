@@ -11,7 +11,7 @@ from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import KEEPER, Run
 from pyoco_server.core.snapshot import read_snapshot
-from pyoco_server.core.states import MOVES, RunState
+from pyoco_server.core.states import FLOW_MOVES, RunState
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.ports.nats.memory.messages import Message
 from pyoco_server.ports.nats.memory.stream import Stream
@@ -234,5 +234,5 @@ def _problems(before: _Known, run: Run) -> list[str]:
 
 
 def _is_move(old: RunState, new: RunState) -> bool:
-    moves: Callable[[], Any] = MOVES.values
+    moves: Callable[[], Any] = FLOW_MOVES.values
     return any(old in sources and new is target for sources, target in moves())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.core.priced.audit_note import AuditNote
-from pyoco_server.core.priced.states import At, Money, Stage, Status
+from pyoco_server.core.states.priced import At, Money, Stage, Status
 from pyoco_server.ports.ledger.memory import MemoryDatabase
 
 __all__ = ["Books", "Fact", "Row"]

@@ -15,7 +15,7 @@ from pyoco_server.core.priced.constants import PROFILE_VERSION
 from pyoco_server.core.priced.money import minimum_fee, usd_exact
 from pyoco_server.core.priced.payload_hash import payload_hash
 from pyoco_server.core.priced.run import NewRun
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 from pyoco_server.errors import Conflict, KeyReused, OverBudget, PyocoError, RunNotFound
 from pyoco_server.ports.backend import GatewayBackend
 from simulation.deployment import Deployment, NoAnswer

@@ -15,7 +15,7 @@ from pyoco_server.actions.priced.intents import refund
 from pyoco_server.core.priced.journal import Closing, Kind, Txn
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Stage, Status
+from pyoco_server.core.states.priced import Actor, Basis, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, PyocoError
 from pyoco_server.loops.priced import sweeper
 from pyoco_server.loops.priced.reconciler import Reconciler

@@ -10,9 +10,9 @@ from pyoco_server.core.priced.journal import REVENUE, available, held
 from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.projection import version_of
 from pyoco_server.core.priced.run import NewRun, PricedRun
-from pyoco_server.core.priced.states import Money, Status
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import read_snapshot
+from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.ports.budget.memory import MemoryBudgets
 from pyoco_server.ports.budget.port import Settled
 from pyoco_server.ports.ledger.port import Spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pyoco_server.core.priced.instants import SECOND_US
-from pyoco_server.core.priced.states import STEPS, At, Money, Stage, Status
+from pyoco_server.core.states.priced import STEPS, At, Money, Stage, Status
 from pyoco_server.ports.ledger.port import Spans
 from simulation.packs.books import Row
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pyoco_server.core.programs.moves import MOVES, is_cancel_asked, program_of
+from pyoco_server.core.programs.moves import is_cancel_asked, program_of
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import Run
-from pyoco_server.core.states import RunState
+from pyoco_server.core.states import PROGRAM_MOVES, RunState
 from pyoco_server.grid_config import GridConfig
 
 __all__ = ["Change", "problems_of"]
@@ -49,7 +49,7 @@ def problems_of(change: Change, grid: GridConfig) -> list[str]:
     if old.is_terminal:
         return _after_end(old, new)
     found = []
-    if not any(old.status in sources and new.status is target for sources, target in MOVES.values()) and (
+    if not any(old.status in sources and new.status is target for sources, target in PROGRAM_MOVES.values()) and (
         old.status is not new.status
     ):
         found.append(f"a {old.status} job became {new.status}")

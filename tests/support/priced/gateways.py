@@ -27,7 +27,7 @@ from pyoco_server.core.priced.money import parse_usd
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, problem_type, title_of
 from pyoco_server.core.priced.result_key import envelope_key, result_prefix
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.doors.http.app import build_app
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.ports.backend import GatewayBackend

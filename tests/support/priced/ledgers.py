@@ -16,7 +16,7 @@ from typing import Any
 from pyoco_server.core.priced import constants
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import Intent, MoneyOp, NewRun, PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
 from pyoco_server.ports.ledger.port import LedgerTx, Spans

@@ -18,7 +18,7 @@ from pyoco_server.actions.priced.patience import Patience
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.result_key import envelope_key
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money, Stage, Status
+from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.loops.priced import fitness as fitness_module

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 
 from pyoco_server.core.priced.projection import project
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Money, Stage, Status
 from pyoco_server.core.run import Run
+from pyoco_server.core.states.priced import Actor, Money, Stage, Status
 from pyoco_server.ports.ledger.port import Ledger, LedgerTx
 
 __all__ = ["NOW_US", "FewRows", "a_pack", "a_row", "completed", "disputed", "expired", "failed", "started"]

@@ -32,7 +32,7 @@ from pyoco_server.core.priced.money import minimum_fee
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.result_key import envelope_key, result_prefix
 from pyoco_server.core.priced.run import NewRun, PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.loops.priced.reaper import Reaper
 from pyoco_server.loops.priced.reconciler import Reconciler
 from pyoco_server.loops.priced.retainer import Retainer

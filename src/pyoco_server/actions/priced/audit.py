@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money
+from pyoco_server.core.states.priced import Money
 from pyoco_server.ports.budget.port import BudgetDamaged, NotReserved, Open, OpenReservation, Outcome, Refunded, Settled
 from pyoco_server.ports.ledger.port import AuditReport, Difference
 from pyoco_server.ports.priced import Priced

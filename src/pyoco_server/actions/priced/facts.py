@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Stage
+from pyoco_server.core.states.priced import Stage
 
 __all__ = ["about", "failed", "money", "step"]
 

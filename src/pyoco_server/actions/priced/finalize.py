@@ -13,7 +13,7 @@ from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.money import AmountError
 from pyoco_server.core.priced.reasons import KEY_RELEASING, Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.priced.states import Actor, Basis, Stage, Status
+from pyoco_server.core.states.priced import Actor, Basis, Stage, Status
 from pyoco_server.errors import Corrupt, DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import BudgetDamaged, Closed, NoReserve, TenantMismatch

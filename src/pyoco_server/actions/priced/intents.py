@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyoco_server.core.priced.money import charge_on_failure, charge_on_success
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 
 __all__ = ["failure", "refund", "success"]
 

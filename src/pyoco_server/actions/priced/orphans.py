@@ -9,7 +9,7 @@ from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Money
+from pyoco_server.core.states.priced import Actor, Money
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import BudgetDamaged, Closed, NoReserve, OpenReservation
 from pyoco_server.ports.priced import Priced

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyoco_server.actions.priced import facts
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 from pyoco_server.errors import DependencyUnavailable, RunExpired, RunNotFound
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx

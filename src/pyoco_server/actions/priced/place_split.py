@@ -11,7 +11,7 @@ from pyoco_server.actions.priced.same_key import SameKey, look_at_same_key
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.run import NewRun, PricedRun
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 from pyoco_server.errors import DependencyUnavailable, KeyBusy, OverBudget
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import AlreadyReserved, Insufficient, Reserved

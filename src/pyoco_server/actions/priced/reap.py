@@ -7,7 +7,7 @@ from pyoco_server.actions.priced.intents import failure
 from pyoco_server.actions.priced.patience import BRIEF, Patience
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.ledger.port import Lost
 from pyoco_server.ports.priced import Priced
 

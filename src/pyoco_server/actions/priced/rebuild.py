@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Money, Stage
+from pyoco_server.core.states.priced import Money, Stage
 from pyoco_server.errors import Conflict
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import OpenReservation

@@ -8,7 +8,7 @@ from pyoco_server.actions.priced.intents import failure
 from pyoco_server.actions.priced.patience import BRIEF, NO_PATIENCE, Patience
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx, Lost

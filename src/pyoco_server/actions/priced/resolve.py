@@ -9,7 +9,7 @@ from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
 from pyoco_server.core.priced.reasons import KEY_RELEASING, Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.priced.states import Actor, Money, Status
+from pyoco_server.core.states.priced import Actor, Money, Status
 from pyoco_server.errors import Conflict, RunNotFound
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import Open, Outcome, Refunded, Settled, TenantMismatch

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from pyoco_server.core.priced.reasons import KEY_RELEASING
 from pyoco_server.core.priced.run import NewRun, PricedRun
-from pyoco_server.core.priced.states import Money, Stage
+from pyoco_server.core.states.priced import Money, Stage
 from pyoco_server.errors import KeyBusy, KeyReused
 
 __all__ = ["SameKey", "look_at_same_key"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.priced.states import Money
+from pyoco_server.core.states.priced import Money
 from pyoco_server.ports.budget.port import Closed, NoReserve, NotReserved, Open, Outcome, Refunded, Settled
 
 __all__ = ["AGAIN", "Again", "Charged", "Contradiction", "expected_charge", "judge"]

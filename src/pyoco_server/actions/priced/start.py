@@ -9,7 +9,7 @@ from typing import Any
 from pyoco_server.actions.priced import facts
 from pyoco_server.core.priced.message import PackMessage
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Stage, Status
+from pyoco_server.core.states.priced import Stage, Status
 from pyoco_server.errors import Corrupt, DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx, Lost

@@ -14,7 +14,7 @@ from pyoco_server.actions.priced.place_split import place_split
 from pyoco_server.actions.priced.send import send
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import NewRun, PricedRun
-from pyoco_server.core.priced.states import Actor, Basis
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.errors import DependencyUnavailable, SendFailed
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import Lost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 
 __all__ = [
     "CORRECTION",

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyoco_server.core.priced.money import usd_exact, usd_up
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor, At, Money, Stage, Status
 from pyoco_server.core.run import ERROR_LENGTH_MAX, GATEWAY, KEEPER, OPERATOR, PACK, Caller, Run
 from pyoco_server.core.states import RunState
+from pyoco_server.core.states.priced import Actor, At, Money, Stage, Status
 
 __all__ = ["TAG", "is_over", "is_withheld", "line_of", "project", "redacted", "version_of"]
 

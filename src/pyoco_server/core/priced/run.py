@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from pyoco_server.core.priced.plain_text import is_plain, plain
-from pyoco_server.core.priced.states import ENDS, Actor, At, Money, Stage, Status
+from pyoco_server.core.states.priced import ENDS, Actor, At, Money, Stage, Status
 
 __all__ = ["Intent", "MoneyOp", "NewRun", "PricedRun", "ResultPointer", "Tenant", "TenantStatus"]
 

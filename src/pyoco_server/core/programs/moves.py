@@ -18,10 +18,9 @@ from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import cut, tail_of
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, changed, with_this_one
-from pyoco_server.core.states import IllegalMove, RunState, TaskState
+from pyoco_server.core.states import PROGRAM_MOVES, IllegalMove, RunState, TaskState
 
 __all__ = [
-    "MOVES",
     "accept",
     "addressed",
     "ask_cancel",
@@ -43,20 +42,6 @@ __all__ = [
 ]
 
 S = RunState
-_OPEN = frozenset({S.PENDING, S.RUNNING, S.CANCELLING})
-
-#: A move that is not in this table cannot happen.
-MOVES: dict[str, tuple[frozenset[RunState], RunState]] = {
-    "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-53: RUNNING when its lease is old
-    "put_back": (frozenset({S.RUNNING}), S.PENDING),  # GRID-79, GRID-81; a cancelled one ends instead
-    "release": (frozenset({S.RUNNING}), S.PENDING),  # GRID-41
-    "reattach": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-110
-    "reattach_cancelled": (frozenset({S.CANCELLING}), S.CANCELLING),
-    "ask_cancel": (frozenset({S.RUNNING}), S.CANCELLING),  # GRID-160
-    "complete": (_OPEN, S.COMPLETED),  # GRID-54, GRID-55, GRID-161
-    "fail": (_OPEN, S.FAILED),  # GRID-54, GRID-80
-    "cancel": (_OPEN, S.CANCELLED),  # GRID-159, GRID-162
-}
 
 #: GRID-84: every other failure is an `execution_error`.
 _REASONS = {
@@ -88,7 +73,7 @@ def program_of(run: Run) -> Program:
 
 
 def _moved(run: Run, move: str, now: float, program: dict[str, Any], **changes: Any) -> Run:
-    sources, target = MOVES[move]
+    sources, target = PROGRAM_MOVES[move]
     if run.status not in sources:
         raise IllegalMove(move, run.status)
     changes["program"] = _altered(program_of(run), program)

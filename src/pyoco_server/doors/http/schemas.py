@@ -6,11 +6,11 @@ from typing import Any
 
 from pyoco_server.core.change import DoerKind, What
 from pyoco_server.core.names import TAG_PATTERN
-from pyoco_server.core.priced.states import Money, Status
 from pyoco_server.core.programs.faults import FACTS, Code
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR
 from pyoco_server.core.states import RunState, TaskState
+from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.core.waiting import WaitReason
 
 __all__ = [

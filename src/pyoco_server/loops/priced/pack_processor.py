@@ -19,7 +19,7 @@ from pyoco_server.core.priced.message import BadMessage, PackMessage, decode
 from pyoco_server.core.priced.money import charge_on_success
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, PricedRun
-from pyoco_server.core.priced.states import Actor, At, Basis, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, At, Basis, Money, Stage, Status
 from pyoco_server.errors import DependencyUnavailable, NoRoom
 from pyoco_server.executors.packs.port import (
     Call,

@@ -10,7 +10,7 @@ from pyoco_server.actions.priced.reconcile import reconcile
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 from pyoco_server.errors import PyocoError
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.priced.duty import Duty

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, bindparam, delete, func, literal_column
 
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.priced.states import STEPS, Actor, Basis, Change, Money, Status
+from pyoco_server.core.states.priced import STEPS, Actor, Basis, Change, Money, Status
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import LOST, Final, Lost
 from pyoco_server.ports.ledger.rows import pointer_columns

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Insert, Integer, bindparam, case, func, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from pyoco_server.core.priced.states import ENDS, Money, Status
+from pyoco_server.core.states.priced import ENDS, Money, Status
 from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.port import BudgetMode
 from pyoco_server.ports.ledger.schema import budgets, ledger_settings, reservations, runs

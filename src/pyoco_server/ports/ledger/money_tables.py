@@ -14,7 +14,7 @@ from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.journal import Closing, Txn
 from pyoco_server.core.priced.money import AmountError, check_amount
-from pyoco_server.core.priced.states import Actor
+from pyoco_server.core.states.priced import Actor
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.budget.port import (
     AlreadyApplied,

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from pyoco_server.core.priced.journal import Closing, Txn
 from pyoco_server.core.priced.run import Intent, NewRun, PricedRun, Tenant, TenantStatus
-from pyoco_server.core.priced.states import Actor, Basis
 from pyoco_server.core.priced.upload import NewUpload, Upload
+from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.budget.port import (
     AlreadyApplied,
     AlreadyReserved,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyoco_server.core.priced.run import Intent, NewRun, PricedRun, ResultPointer
-from pyoco_server.core.priced.states import Actor, At, Money, Stage, Status
+from pyoco_server.core.states.priced import Actor, At, Money, Stage, Status
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.ledger.schema import runs
 

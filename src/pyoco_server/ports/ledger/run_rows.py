@@ -27,7 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from pyoco_server.core.names import is_run_id
 from pyoco_server.core.priced.canonical import canonical_json
 from pyoco_server.core.priced.run import NewRun, PricedRun
-from pyoco_server.core.priced.states import STEPS, At, Money, Stage, Status
+from pyoco_server.core.states.priced import STEPS, At, Money, Stage, Status
 from pyoco_server.errors import Corrupt, KeyBusy
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.dialect import Sql, clock, statement_clock

@@ -13,7 +13,7 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, Identity, Index, Int
 
 from pyoco_server.core.priced.journal import Kind
 from pyoco_server.core.priced.run import TenantStatus
-from pyoco_server.core.priced.states import ENDS, Actor, Money, Stage, Status
+from pyoco_server.core.states.priced import ENDS, Actor, Money, Stage, Status
 from pyoco_server.ports.ledger.types import BigInt, Instant, Json, Now, RunId, SmallInt
 
 __all__ = [

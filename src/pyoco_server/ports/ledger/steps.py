@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Executable, Update, and_, bindparam, or_, update
 
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import STEPS, At, Change
+from pyoco_server.core.states.priced import STEPS, At, Change
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import LOST, Lost
 from pyoco_server.ports.ledger.quick import keep

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyoco_server.core.states import MOVES
+from pyoco_server.core.states import FLOW_MOVES
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.connection import Asked
@@ -25,7 +25,7 @@ __all__ = ["cancel"]
 
 #: FLOW-416
 _WAIT_SECONDS = 60.0
-_LIVE = tuple(sorted(MOVES["ask_cancel"][0]))
+_LIVE = tuple(sorted(FLOW_MOVES["ask_cancel"][0]))
 _COUNTED_MAX, _PAGE_RUNS = 1000, 200
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyoco_server.core.priced.constants import PACK_TYPES, PROFILE_VERSION, TIMEBOX_SEC_DEFAULT, TIMEBOX_SEC_MAX
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RUN_FAILURES
-from pyoco_server.core.priced.states import Money, Status
+from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.doors.http.schemas import COUNT, NUMBER, OBJECT, TEXT, array_of, object_of, or_null, ref
 from pyoco_server.doors.http.v1.submissions import CLIENT_VERSION_LENGTH_MAX, KEY_LENGTH_MAX, KEY_LENGTH_MIN
 

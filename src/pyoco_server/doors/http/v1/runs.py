@@ -15,7 +15,7 @@ from pyoco_server.core.priced.instants import SECOND_US, iso
 from pyoco_server.core.priced.money import usd_exact, usd_up
 from pyoco_server.core.priced.reasons import Reason, problem_type, title_of
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.priced.states import Status
+from pyoco_server.core.states.priced import Status
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation

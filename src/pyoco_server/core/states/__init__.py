@@ -1,4 +1,8 @@
-"""The states of a flow or program run, and the only moves between them."""
+"""The states of every run and the only moves between them: the source of docs/STATES.md, the tests and the code.
+
+Flows and programs share their states and have a table of moves each; priced runs have states of their own
+(`core.states.priced`), since status, money and stage change together.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,16 @@ from enum import StrEnum
 
 from pyoco_server.errors import PyocoError
 
-__all__ = ["MOVES", "TERMINAL", "IllegalMove", "RunState", "TaskState", "WorkerState"]
+__all__ = [
+    "FLOW_MOVES",
+    "PROGRAM_MOVES",
+    "TERMINAL",
+    "IllegalMove",
+    "Moves",
+    "RunState",
+    "TaskState",
+    "WorkerState",
+]
 
 
 class RunState(StrEnum):
@@ -27,9 +40,13 @@ class RunState(StrEnum):
 
 
 S = RunState
+_LIVE = frozenset({S.PENDING, S.RUNNING, S.CANCELLING})
 
-#: Flows and programs, whole. A move that is not in this table cannot happen.
-MOVES: dict[str, tuple[frozenset[RunState], RunState]] = {
+#: By name: the states a run may be in, and the state it is in afterwards.
+Moves = dict[str, tuple[frozenset[RunState], RunState]]
+
+#: Every move of a flow run. A move that is not in this table cannot happen.
+FLOW_MOVES: Moves = {
     "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # FLOW-13, FLOW-18: a new attempt
     "complete": (frozenset({S.RUNNING}), S.COMPLETED),  # FLOW-14
     "fail": (frozenset({S.PENDING, S.RUNNING}), S.FAILED),  # FLOW-15
@@ -37,8 +54,24 @@ MOVES: dict[str, tuple[frozenset[RunState], RunState]] = {
     "cancel": (frozenset({S.CANCELLING}), S.CANCELLED),  # FLOW-17, FLOW-20
 }
 
-#: States nothing leads out of (FLOW-19). Derived, so that nobody writes the set a second time.
-TERMINAL: frozenset[RunState] = frozenset(RunState) - frozenset().union(*(sources for sources, _ in MOVES.values()))
+#: Every move of a program run. Three things differ from flows: a run may go back to PENDING, a PENDING run is cancelled
+#: at once, and a program that ended before a cancel reached it keeps its own end (GRID-161).
+PROGRAM_MOVES: Moves = {
+    "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-53: RUNNING when its lease is stale
+    "put_back": (frozenset({S.RUNNING}), S.PENDING),  # GRID-79, GRID-81; with a cancel request it ends instead
+    "release": (frozenset({S.RUNNING}), S.PENDING),  # GRID-41
+    "reattach": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-110
+    "reattach_cancelled": (frozenset({S.CANCELLING}), S.CANCELLING),
+    "ask_cancel": (frozenset({S.RUNNING}), S.CANCELLING),  # GRID-160
+    "complete": (_LIVE, S.COMPLETED),  # GRID-54, GRID-55, GRID-161
+    "fail": (_LIVE, S.FAILED),  # GRID-54, GRID-80
+    "cancel": (_LIVE, S.CANCELLED),  # GRID-159, GRID-162
+}
+
+#: States nothing leads out of (FLOW-19). Derived, so the set is written once.
+TERMINAL: frozenset[RunState] = frozenset(RunState).difference(
+    *(sources for moves in (FLOW_MOVES, PROGRAM_MOVES) for sources, _ in moves.values())
+)
 
 
 class TaskState(StrEnum):
