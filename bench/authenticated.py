@@ -18,11 +18,11 @@ import uvloop
 
 from bench.report import heading, median, spread, table
 from bench.stack import Stack, stack
-from pyoco_server import wiring
 from pyoco_server.actions.authenticate import authenticate
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.errors import KeyRefused
+from pyoco_server.wiring import backend as wiring
 
 _BODY = json.dumps({"flow_name": "noop", "params": {"name": "bench"}}).encode()
 _CONNECTIONS = 32

@@ -15,13 +15,13 @@ import uvloop
 
 from bench.report import heading, median, spread, table
 from bench.stack import Stack
-from pyoco_server import wiring
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 _RUNS = 2000
 _ROUNDS = 3

@@ -9,11 +9,11 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 __all__ = ["fill", "made_runs"]
 

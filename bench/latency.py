@@ -10,9 +10,9 @@ import uvloop
 
 from bench.report import heading, percentiles, table
 from bench.stack import Stack
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 _RUNS = 400
 

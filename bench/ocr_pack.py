@@ -12,9 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from bench.report import heading, median, table
 from bench.stack import Stack
-from pyoco_server import wiring_packs
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.executors.packs.port import Context, Execute, PackError
-from pyoco_server.pack_config import PackConfig
+from pyoco_server.wiring import packs as wiring_packs
 
 _FONTS = Path("/usr/share/fonts")
 #: Of each language: the font, what is asked for, and lines that are repeated to fill pages.

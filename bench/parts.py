@@ -15,7 +15,6 @@ from examples.flows import resolve
 from bench import drain, submit
 from bench.report import heading, table
 from bench.stack import Stack, serve, stack
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import NOTHING_YET
@@ -24,6 +23,7 @@ from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Executor, Work
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 _JOB = json.dumps({"run_id": str(uuid.uuid4()), "flow_name": "noop", "tag": "default", "submitted_at": 1.0}).encode()
 _SETTINGS = Settings("examples.flows:resolve", (), 262_144, 262_144, 0)

@@ -14,14 +14,14 @@ from sqlalchemy import insert, text
 
 from bench.priced_stores import STORES
 from bench.report import heading, median, table
+from pyoco_server.config.priced import PricedConfig
 from pyoco_server.core.priced.constants import JANITOR_BATCH, PROFILE_VERSION
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.ports.ledger import connect, migrate, run_rows
 from pyoco_server.ports.ledger.port import Scan
 from pyoco_server.ports.ledger.schema import runs, tenants
 from pyoco_server.ports.ledger.sql import SqlLedger
-from pyoco_server.priced_config import PricedConfig
-from pyoco_server.wiring_priced import spans_of
+from pyoco_server.wiring.priced import spans_of
 
 __all__ = ["scans"]
 

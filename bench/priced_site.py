@@ -20,13 +20,13 @@ import uvloop
 
 from bench.priced_stores import STORES, Stores
 from bench.stack import Stack, _environment, _until, stack
-from pyoco_server import wiring
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.priced import AwsSettings, PricedConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.priced_config import AwsSettings, PricedConfig
-from pyoco_server.wiring_priced import open_money
+from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.priced import open_money
 
 __all__ = ["Measured", "Site", "open_site"]
 

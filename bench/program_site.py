@@ -17,16 +17,16 @@ from pathlib import Path
 
 import psutil
 
-from pyoco_server import wiring
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.job import JobAsk
 from pyoco_server.core.run import Caller
 from pyoco_server.embedded import EmbeddedNats
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.ports.backend import Backend
+from pyoco_server.wiring import backend as wiring
 
 __all__ = ["SLOTS", "ProgramSite", "a_site", "drained", "fill", "opened", "submit"]
 

@@ -21,8 +21,8 @@ import uvloop
 from bench.priced_site import _tenants
 from bench.soak_load import Plan, Told, Whole
 from bench.stack import Stack, _environment, stack
+from pyoco_server.config.priced import PricedConfig
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.priced_config import PricedConfig
 
 __all__ = ["MIB", "Held", "Sample", "SoakSite", "Streams", "Verdict", "a_soak_site", "loading"]
 

@@ -13,10 +13,10 @@ import uvloop
 
 from bench.report import heading, median, spread, table
 from bench.stack import Stack, serve
-from pyoco_server import wiring
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller, Submission
+from pyoco_server.wiring import backend as wiring
 
 _BODY = json.dumps({"flow_name": "noop", "params": {"name": "bench"}}).encode()
 _SECONDS = 3.0

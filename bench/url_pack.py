@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from bench.report import heading, median, table
 from bench.stack import Stack, free_port
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.executors.packs.port import Context
-from pyoco_server.pack_config import PackConfig
-from pyoco_server.wiring_packs import executors
+from pyoco_server.wiring.packs import executors
 
 _URLS = 30
 _ROUNDS = 15

@@ -18,7 +18,6 @@ import uvloop
 
 from bench.report import heading, percentiles, table
 from bench.stack import Stack
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Progress
 from pyoco_server.core.run import Caller, Owner, Submission, accept, beat, claim
@@ -26,6 +25,7 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 _ASK = Submission(flow_name="noop", tag="bench-nobody", tags=("bench",), params={"name": "bench"})
 #: Between two writes: each event is measured alone.

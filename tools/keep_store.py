@@ -94,12 +94,12 @@ class Earlier:
         self.tree, self.data = tree, data
         self._said = data.parent / "said.txt"
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_"))}
-        self.has_programs = (tree / "src/pyoco_server/wiring_programs.py").exists()
+        self.has_programs = (tree / "src/pyoco_server/wiring/programs.py").exists()
         self.settings = SETTINGS if self.has_programs else SETTINGS | _BEFORE_PROGRAMS
         self.environment = {**clean, **self.settings, "PYTHONPATH": str(tree / "src"), "WORK_ROOT": str(data / "jobs")}
         self.has_receipts = (tree / "src/pyoco_server/actions/submit_once.py").exists()
         self.has_wheels = (tree / "src/pyoco_server/actions/register_wheel.py").exists()
-        self.has_priced = (tree / "src/pyoco_server/wiring_priced.py").exists()
+        self.has_priced = (tree / "src/pyoco_server/wiring/priced.py").exists()
 
     def start(self) -> None:
         (self.data / "jobs").mkdir(parents=True, mode=0o700)

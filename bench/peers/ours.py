@@ -15,10 +15,11 @@ from bench.peers.figures import OURS
 from bench.peers.sizes import Sizes, latencies_ms
 from bench.peers.theirs import SETTLE_SECONDS, loads
 from bench.stack import Stack, stack
-from pyoco_server import AsyncPyocoHttpClient, PyocoNatsClient, wiring
+from pyoco_server import AsyncPyocoHttpClient, PyocoNatsClient
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 __all__ = ["LIBRARY", "THREADS", "Library", "Ours", "Threads"]
 

@@ -12,10 +12,10 @@ import signal
 import uvloop
 
 from bench.peers.flows import resolve
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Owner
 from pyoco_server.loops.worker import Worker, WorkerDescription
+from pyoco_server.wiring import backend as wiring
 
 _TAGS = ["default"]
 _THREADS = 8

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyoco_server.logs import configure_logging
     from pyoco_server.nats_client import PyocoNatsClient
     from pyoco_server.trace import NatsKvTraceBackend
-    from pyoco_server.wiring import ensure_resources
+    from pyoco_server.wiring.backend import ensure_resources
     from pyoco_server.worker import PyocoNatsWorker
 
 __all__ = [
@@ -43,7 +43,7 @@ _HOMES = {
     "compact_run_snapshot": "pyoco_server.core.snapshot",
     "configure_logging": "pyoco_server.logs",
     "create_app": "pyoco_server.http_api",
-    "ensure_resources": "pyoco_server.wiring",
+    "ensure_resources": "pyoco_server.wiring.backend",
 }
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.doors.http.app import build_app
+from pyoco_server.wiring import backend as wiring
 
 __all__ = ["create_app"]
 

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyoco_server import wiring
 from pyoco_server.actions.read import find_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -14,6 +13,7 @@ from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.snapshot import shown_snapshot
 from pyoco_server.ports.backend import Backend
+from pyoco_server.wiring import backend as wiring
 
 __all__ = ["PyocoNatsClient"]
 

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.names import check_worker_names
 from pyoco_server.core.run import Owner
@@ -20,6 +19,7 @@ from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
+from pyoco_server.wiring import backend as wiring
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow

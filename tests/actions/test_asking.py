@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.authenticate import NOBODY, authenticate
 from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.cancel import cancel
@@ -29,6 +28,7 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import KeyMissing, KeyRefused, RunNotFound, Unavailable
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.backends import ANNA, Clock, a_submission, recorded, run_now
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from support.waiting import eventually

@@ -11,7 +11,6 @@ from typing import Literal
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.authenticate import NOBODY, authenticate, authenticate_payer, check_payer
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
@@ -19,6 +18,7 @@ from pyoco_server.core.priced.run import Tenant, TenantStatus
 from pyoco_server.core.run import Caller
 from pyoco_server.errors import KeyMissing, KeyRefused, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.wiring import backend as wiring
 from support.faulty_ports import BEFORE, Trouble, with_trouble
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from contracts.dead_letters import a_letter
-from pyoco_server import wiring
 from pyoco_server.actions.count_dead_letters import count_dead_letters
 from pyoco_server.actions.delete_dead_letter import delete_dead_letter
 from pyoco_server.actions.delete_dead_letters import delete_dead_letters
@@ -35,6 +34,7 @@ from pyoco_server.ports.dead_letters.jetstream import JetStreamDeadLetters
 from pyoco_server.ports.dead_letters.port import DeadLetterFilter, StoredDeadLetter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.backends import ANNA, a_submission, jobs_left, messages_of
 from support.burials import bury_letter, bury_letters, died, letter_ids_of, run_died
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble

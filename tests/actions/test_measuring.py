@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from contracts.runs import a_run
-from pyoco_server import wiring
 from pyoco_server.actions.measure import Lag, crowd_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states import WorkerState
@@ -22,6 +21,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 
 class Store:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pyoco_server.actions.priced.submit import submit
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.errors import BelowPrice, DependencyUnavailable, KeyBusy, Problem
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.priced import Priced
 from support.priced.faults import BEFORE, Trouble, with_trouble
 from support.priced.stacks import ACME, BOTH_MODES, Stack, an_ask, open_stack

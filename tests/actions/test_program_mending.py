@@ -22,7 +22,7 @@ from pyoco_server.loops.programs.sweeper import ProgramSweeper
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
-from pyoco_server.wiring import open_index
+from pyoco_server.wiring.backend import open_index
 from support.backends import Clock, dead_letters
 from support.grid.acts import DONE, FAILED, QUICK, an_ask, claimed, crashing_at, in_hand, job_submitted, run_of, slot_of
 from support.grid.program_stage import a_store

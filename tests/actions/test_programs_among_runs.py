@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.cancel_many import Selection, cancel_many
 from pyoco_server.actions.claim import Spent, claim_run
@@ -27,6 +26,7 @@ from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
 from pyoco_server.actions.rescue import end_cancelled, rescue
 from pyoco_server.actions.show_dead_letter import show_dead_letter
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.change import DoerKind, What, last_change
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import DeadReason
@@ -38,7 +38,6 @@ from pyoco_server.core.programs.names import requeued_job_id
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import ArtifactExpired, DeadLetterNotFound, NotRepeatable, Refused, RunNotFound
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.canceller import Canceller
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import Backend, GatewayBackend
@@ -47,6 +46,7 @@ from pyoco_server.ports.index.port import RunFilter
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover
 from pyoco_server.ports.runs.port import Stored, Withdrawn
+from pyoco_server.wiring import backend as wiring
 from support.backends import ANNA, dead_letters, jobs_left
 from support.grid.acts import DONE, FAILED, STOPPED, an_ask, claimed, job_submitted, run_of
 from support.servers import unique

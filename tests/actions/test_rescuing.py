@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.rescue import may_wait, rescue
@@ -25,6 +24,7 @@ from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.backends import jobs_left
 from support.waiting import eventually
 

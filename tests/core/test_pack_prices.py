@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.packs.prices import RESERVATION_MIN_USD_MICROS, Tariff
 from pyoco_server.core.priced.constants import MINIMUM_FEE_MIN_USD_MICROS
 from pyoco_server.core.priced.money import charge_on_failure, minimum_fee, usd_up
-from pyoco_server.pack_config import PackConfig
 
 CASE = {"id": "c", "expected": "", "actual": ""}
 IMAGE = {"kind": "s3", "bucket": "b", "key": "k"}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server import wiring_packs
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.packs.spec import Here, Member, Members, PackSpec, flag, is_pack_name, text, whole
 from pyoco_server.core.priced.constants import PACK_TYPES
 from pyoco_server.errors import Problem
+from pyoco_server.wiring import packs as wiring_packs
 
 MARKER = "marker-7a1f"
 HERE = Here(tenant_id="acme", input_bucket="dpp-inputs")

@@ -21,7 +21,7 @@ from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
-from pyoco_server.wiring_priced import open_money
+from pyoco_server.wiring.priced import open_money
 from support.priced.ledgers import a_new_run, sqlite_url
 from support.priced.servers import PostgresServer, ValkeyServer
 

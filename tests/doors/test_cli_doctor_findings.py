@@ -13,7 +13,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis import CHECKS
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.wiring import ensure_resources
+from pyoco_server.wiring.backend import ensure_resources
 from support.backends import opened_backend, submitted
 from support.configured_nats import configured_nats
 from support.doctor_commands import CONFIG, Doctor, a_worker, announced, doctor, nothing, on

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.programs.claim import free_slot
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.config import GridConfig, NatsBackendConfig
@@ -18,6 +17,7 @@ from pyoco_server.doors.cli.grid.group import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.backend import OperatorBackend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
+from pyoco_server.wiring import backend as wiring
 from support.grid.acts import DONE, FAILED, claimed, job_submitted, run_of
 from support.servers import NatsServer, quick_folder, unique
 

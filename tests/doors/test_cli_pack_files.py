@@ -12,11 +12,11 @@ import uvloop
 
 from pyoco_server import logs
 from pyoco_server.config import PricedConfig
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.doors.cli import server, worker
 from pyoco_server.doors.cli.shell import outcome
-from pyoco_server.pack_config import PackConfig
-from pyoco_server.wiring_offer import packs_here
-from pyoco_server.wiring_packs import check_files
+from pyoco_server.wiring.offer import packs_here
+from pyoco_server.wiring.packs import check_files
 from support.priced.url_sites import Authority
 
 #: A place where nothing can be: a command that gets so far ends there.

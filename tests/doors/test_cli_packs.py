@@ -14,7 +14,7 @@ from pyoco_server.core.priced.message import PackMessage, encode
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.pack_queue.port import PackQueue
-from pyoco_server.wiring_priced import open_pack_queue
+from pyoco_server.wiring.priced import open_pack_queue
 from support.priced.ledgers import an_id
 from support.priced.servers import Aws
 from support.servers import NatsServer

@@ -18,7 +18,7 @@ from pyoco_server.doors.cli.cluster_plan import ClusterPlan
 from pyoco_server.doors.cli.cluster_settings import _TAKEN, own_settings, set_aside
 from pyoco_server.doors.cli.server import cli
 from pyoco_server.doors.cli.serving import Serving
-from pyoco_server.embedded_cluster import cluster_of
+from pyoco_server.embedded.cluster import cluster_of
 
 #: As somebody has them who operates one.
 PRODUCTION = {

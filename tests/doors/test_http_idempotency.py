@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.ports.nats.link import Link, Patience
+from pyoco_server.wiring import backend as wiring
 from support.backends import jobs_left, messages_of
 from support.doors_support import check_refusal
 from support.faults import FaultyLink

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.ports.nats.link import Link, Patience
+from pyoco_server.wiring import backend as wiring
 from support.faults import FaultyLink
 from support.gateways import (
     FLOW_YAML,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.priced.reasons import Reason
-from pyoco_server.pack_config import PackConfig
 from support.agents import agent_over_http
 from support.agents import call as ask_tool
 from support.priced.gateways import Payer, PricedDoor, a_body, check_problem, costs_of

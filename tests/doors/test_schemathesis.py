@@ -56,8 +56,8 @@ from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
-from pyoco_server.wiring import open_keys
-from pyoco_server.wiring_priced import open_money
+from pyoco_server.wiring.backend import open_keys
+from pyoco_server.wiring.priced import open_money
 from support.backends import opened_backend, recorded
 from support.chaos import gateway_alone, is_ready
 from support.gateways import FLOW_YAML

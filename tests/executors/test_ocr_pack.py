@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from pyoco_server import wiring_packs
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.ocr.engines import NO_ENGINE
 from pyoco_server.core.ocr.page import Box, Line, Raster, Word
 from pyoco_server.core.packs.ocr import OCR
@@ -22,9 +22,9 @@ from pyoco_server.core.priced.envelope import Cover, PackResult, seal
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs import ocr
 from pyoco_server.executors.packs.port import Execute, PackError
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.ocr.pages import PillowImages
 from pyoco_server.ports.ocr.port import EngineFailed, LanguageMissing, OutOfTime
+from pyoco_server.wiring import packs as wiring_packs
 from support.priced.ocr_pages import TEXTS, columns, context, draw, need_tesseract, noisy, save, similarity, text_of
 
 CONFIG = PackConfig()

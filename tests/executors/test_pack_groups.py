@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pyoco_server.config import secret_variables
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import process as process_module
 from pyoco_server.executors.host.environment import pack_environment
@@ -26,7 +27,6 @@ from pyoco_server.executors.packs.group import HostGroup
 from pyoco_server.executors.packs.host import PackHost
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Faulted
-from pyoco_server.pack_config import PackConfig
 from support.priced import naughty_packs
 from support.priced.pack_scenes import naughty_hosts, pack_processes, spec
 from support.waiting import eventually

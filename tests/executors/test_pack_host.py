@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Executed, Faulted, PackError
-from pyoco_server.pack_config import PackConfig
-from pyoco_server.wiring_packs import LOADER
+from pyoco_server.wiring.packs import LOADER
 from support.priced import naughty_packs
 from support.priced.pack_hosts import call, hosts, is_whole, naughty, opened, outcome_of, pool, still_works
 from support.priced.pack_scenes import pack_processes

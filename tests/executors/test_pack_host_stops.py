@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PACKS
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host.wire import CANCEL, number
@@ -19,7 +20,6 @@ from pyoco_server.executors.packs.child import Child
 from pyoco_server.executors.packs.host import HostExecution, _Verdict
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Executed, Stopped, TimedOut
-from pyoco_server.pack_config import PackConfig
 from support.priced.pack_hosts import begun, call, hosts, naughty, opened, outcome_of, pool, still_works
 from support.priced.pack_scenes import naughty_hosts, pack_processes
 from support.waiting import eventually

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pyoco_server import packs as public
-from pyoco_server import wiring_offer
+from pyoco_server.config.priced import PricedConfig
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.packs.spec import Here
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.plugins import installed_packs, known_names
-from pyoco_server.priced_config import PricedConfig
+from pyoco_server.wiring import offer as wiring_offer
 from support.priced.pack_plug_ins import GOOD, Shelf
 
 ROOT = Path(__file__).parents[2]

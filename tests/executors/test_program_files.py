@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.archives import FILES_MAX
 from pyoco_server.executors.program import SAMPLES, outputs, running
+from pyoco_server.executors.program.archives import FILES_MAX
 from pyoco_server.executors.program.directory import WorkDirectory, empty, make, remove
 from pyoco_server.executors.program.leftovers import clean_root
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, find_outputs, pack_left

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.answers.answer import Answer, Ask
 from pyoco_server.core.answers.extractive import NO_CONTEXT
 from pyoco_server.core.packs import PACKS
@@ -23,9 +24,8 @@ from pyoco_server.executors.packs import decision
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Context, PackError
 from pyoco_server.loops.priced.pack_worker import PackWorker
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.answerer.port import NoAnswer
-from pyoco_server.wiring_packs import LOADER, executors
+from pyoco_server.wiring.packs import LOADER, executors
 from support.priced.pack_scenes import Scene
 from support.priced.stacks import POSTGRES, SQLITE, an_ask, open_stack
 

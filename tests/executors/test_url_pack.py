@@ -7,15 +7,15 @@ import re
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.spec import Here
 from pyoco_server.core.packs.url import URL
 from pyoco_server.core.priced.constants import URL_BODY_MAX_BYTES
 from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.url import executor
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.pinned import PinnedWeb
-from pyoco_server.wiring_packs import executors
+from pyoco_server.wiring.packs import executors
 from support.priced.url_packs import BASE, EACH, authority, named, patience, reaching, reasons, run, site
 from support.priced.url_sites import (
     NAME,

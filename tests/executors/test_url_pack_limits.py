@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.executors.packs.port import PackError
 from pyoco_server.executors.packs.url import executor
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.pinned import PinnedWeb
 from support.priced.url_packs import BASE, EACH, authority, context, patience, reaching, reasons, run, site
 from support.priced.url_sites import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.executors.packs.url import executor
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.pinned import PinnedWeb
 from support.priced.url_packs import BASE, EACH, authority, named, patience, reaching, reasons, run, site
 from support.priced.url_sites import (

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.frames.codec import Frame, FrameError, Type, encode
 from pyoco_server.core.frames.messages import ErrorMessage
 from pyoco_server.core.programs.faults import Code
 from pyoco_server.frames.tls import client_context
 from pyoco_server.frames.wire import QUEUE_FRAMES_MAX, Timers, Wire, WireClosed, fresh
-from pyoco_server.grid_config import GridConfig
 from support.grid.frame_pairs import LONG, PATIENT, SHORT, Open, connected, heartbeat, read_frame
 from support.grid.frame_vectors import BAD, GOOD
 from support.priced.url_sites import Authority

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
@@ -21,6 +20,7 @@ from pyoco_server.frames.tls import client_context
 from pyoco_server.grid_client import GridClient, JobRequest, LinkSettings
 from pyoco_server.ports.acl.port import AclRecord
 from pyoco_server.ports.backend import DoorBackend
+from pyoco_server.wiring import backend as wiring
 from support.grid.peers import ClientPeer, Peer, WorkerPeer
 from support.grid.processes import GridProcess
 from support.priced.url_sites import Authority

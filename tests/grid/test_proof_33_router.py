@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.states import RunState
@@ -17,6 +16,7 @@ from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.grid_client import GridClient, LinkSettings, Pace
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.grid.processes import Grid, GridProcess, grid
 from support.proofs.nodes import Nodes
 from support.proofs.report import Findings, proof

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller
@@ -23,6 +22,7 @@ from pyoco_server.loops.advisories import Advisories
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience
 from pyoco_server.ports.queue.port import Reply
+from pyoco_server.wiring import backend as wiring
 from support.backends import a_submission, a_world, dead_letters, has_ended, jobs_left, opened_backend, run_now
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 from support.memory_nats import MemoryServer

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller, Owner, Run
@@ -21,6 +20,7 @@ from pyoco_server.core.states import RunState
 from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.wiring import backend as wiring
 from support.backends import dead_letters, has_ended, jobs_left, opened_backend, run_now, submitted
 from support.waiting import eventually
 

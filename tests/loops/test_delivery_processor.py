@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import job_of
 from pyoco_server.core.run import Caller, Submission, accept
 from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.wiring import backend as wiring
 from pyoco_server.worker import PyocoNatsWorker
 from support.backends import consumer_state, dead_letters, jobs_left, run_now
 from support.waiting import eventually

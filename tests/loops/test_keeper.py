@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import keeper as cli_keeper
 from pyoco_server.loops.keeper import KeeperHeartbeat
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.nats.link import Patience
+from pyoco_server.wiring import backend as wiring
 from support.memory_nats import MemoryServer
 from support.waiting import eventually
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.loops.key_uses import KeyUses
 from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.wiring import backend as wiring
 from support.backends import Clock
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from support.memory_nats import MemoryServer

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.states.priced import Stage, Status
@@ -22,7 +23,6 @@ from pyoco_server.loops.priced import heartbeat as heartbeat_module
 from pyoco_server.loops.priced.heartbeat import Heartbeat
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.reaper import Reaper
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.pack_queue.port import Delivery
 from support.priced.pack_scenes import (
     CREDIT,

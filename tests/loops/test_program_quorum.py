@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.errors import Unavailable
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.programs import Grace, Programs
 

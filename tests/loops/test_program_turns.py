@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from pyoco_server.grid_config import GridConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.loops.programs.caps import Caps
 from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
 from pyoco_server.loops.programs.idle_slots import KEEP_SECONDS, USES_MAX, IdleSlots

@@ -13,7 +13,6 @@ import pytest
 
 from contracts.index import feed
 from contracts.runs import a_run
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed
 from pyoco_server.core.run import ask_cancel, claim, conclude
@@ -22,6 +21,7 @@ from pyoco_server.core.trend import FlowEnds, Trend
 from pyoco_server.loops.trend import TrendSampler
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.backends import ANNA, Clock
 from support.faulty_ports import BEFORE, Trouble, with_trouble
 from support.waiting import eventually

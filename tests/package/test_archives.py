@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyoco_server.archives import ArchiveWriter, entry_name, open_archive, unpack
 from pyoco_server.errors import InvalidArchive
+from pyoco_server.executors.program.archives import ArchiveWriter, entry_name, open_archive, unpack
 from support.hostile_archives import HOSTILE, handmade, named
 
 MIB = 1 << 20

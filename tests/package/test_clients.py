@@ -22,7 +22,7 @@ from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Owner, beat, claim, conclude
 from pyoco_server.errors import Refused, RunNotFound, Unavailable
 from pyoco_server.ports.runs.port import Stored
-from pyoco_server.wiring import open_backend
+from pyoco_server.wiring.backend import open_backend
 from support.gateways import environment, gateway_process, open_gateway
 from support.servers import NatsServer, config_for, free_port
 from support.stacks import until

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.embedded_cluster import cluster_of, cluster_url, nodes_found
+from pyoco_server.embedded.cluster import cluster_of, cluster_url, nodes_found
 
 
 def test_each_node_knows_all_of_them_and_has_its_own_store(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.errors import SettingError
-from pyoco_server.grid_config import GridConfig
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from pyoco_server.config import AwsSettings, PricedConfig, priced_from_env
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.errors import SettingError
-from pyoco_server.pack_config import PackConfig
 
 QUIET = {"PYOCO_LOAD_DOTENV": "0"}
 

@@ -17,9 +17,9 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from pyoco_server import wiring, wiring_offer, wiring_priced
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.priced import AwsSettings, PricedConfig
 from pyoco_server.doors.cli import worker as worker_command
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.ports.budget.memory import BUDGETS
@@ -32,8 +32,10 @@ from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import priced_resources
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
-from pyoco_server.priced_config import AwsSettings, PricedConfig
-from pyoco_server.wiring_priced import PricedSettings, open_money, open_priced
+from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring import offer as wiring_offer
+from pyoco_server.wiring import priced as wiring_priced
+from pyoco_server.wiring.priced import PricedSettings, open_money, open_priced
 from support.priced.ledgers import open_ledger, sqlite_url
 from support.servers import unique
 from support.waiting import eventually
@@ -147,7 +149,7 @@ async def test_a_worker_makes_no_ledger_of_its_own_and_waits_for_one(
     deployment: Deployment, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In another directory it would know none of the runs. It waits quietly at first: all may have started together."""
-    caplog.set_level("INFO", "pyoco_server.wiring_priced")
+    caplog.set_level("INFO", "pyoco_server.wiring.priced")
     async with deployment.opened(deployment.priced()) as priced:
         assert not await is_open(priced)
         await eventually(lambda: "does not answer yet" in caplog.text)
@@ -349,7 +351,7 @@ def test_the_version_a_ledger_needs_is_that_of_the_newest_step(tmp_path: Path) -
 
 def test_a_ledger_that_is_up_to_date_costs_no_import_of_alembic(tmp_path: Path) -> None:
     look = (
-        "import sys, pyoco_server.wiring_priced\n"
+        "import sys, pyoco_server.wiring.priced\n"
         "from pyoco_server.ports.ledger import migrate\n"
         "assert migrate.status(sys.argv[1]).is_current\n"
         "assert 'alembic' not in sys.modules\n"

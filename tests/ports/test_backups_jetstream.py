@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import pytest
 
 from contracts.backups import HookedArchive, StreamsContract, back_up, put_back
-from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup_mark import dated, mark_of, restored_at
 from pyoco_server.errors import BackupFailed, Unavailable
@@ -28,6 +27,7 @@ from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, open_link
 from pyoco_server.ports.nats.permissions import Role, inbox_prefix, rights_of
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
+from pyoco_server.wiring import backend as wiring
 from support.configured_nats import configured_nats
 from support.servers import NatsServer, unique
 from support.stream_backups import JetStreamStore, store, streams

@@ -13,7 +13,6 @@ import pytest
 from contracts.backups import HookedArchive, back_up, put_back
 from contracts.program_queue import taken
 from contracts.slots import a_slot
-from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.backup import DATA
 from pyoco_server.core.programs.job import ProgramJob
@@ -22,6 +21,7 @@ from pyoco_server.ports.program_events.port import Event, EventName
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.slots.port import Cap, Slot
+from pyoco_server.wiring import backend as wiring
 from support.grid.stores import a_job, lane_of
 from support.servers import NatsServer, quick_folder
 

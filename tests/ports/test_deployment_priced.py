@@ -19,7 +19,7 @@ from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
 from pyoco_server.ports.results.s3 import S3Results
-from pyoco_server.wiring_priced import priced_looks
+from pyoco_server.wiring.priced import priced_looks
 from support.priced.aws_clients import settings_of
 from support.priced.ledgers import FAILS, Skew, a_reserved_run, sqlite_ledger, sqlite_url
 from support.priced.servers import Aws

@@ -23,7 +23,7 @@ from pyoco_server.ports.deployment.jetstream import JetStreamDeployment
 from pyoco_server.ports.nats.grid_resources import ensure_grid, grid_resources
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
-from pyoco_server.wiring import open_deployment
+from pyoco_server.wiring.backend import open_deployment
 from support.configured_nats import configured_nats
 from support.deployment_looks import deployment, patient
 from support.servers import NatsServer, config_for

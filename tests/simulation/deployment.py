@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pyoco_server import wiring
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.run import Owner
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.advisories import Advisories
 from pyoco_server.loops.canceller import Canceller
 from pyoco_server.loops.feeder import IndexFeeder
@@ -29,6 +28,7 @@ from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
+from pyoco_server.wiring import backend as wiring
 from simulation.flows.executor import PretendedExecutor
 from simulation.loop import SimLoop
 from simulation.network import FaultyWire, WatchedNats

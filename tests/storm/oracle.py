@@ -14,7 +14,6 @@ from typing import Any
 
 import psutil
 
-from pyoco_server import wiring
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
@@ -24,6 +23,7 @@ from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.nats.link import Rejected
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from storm.book import ENDS, Accepted, Book, Kind
 from storm.faults.duplicates import QUEUES
 from storm.faults.nodes import caught_up

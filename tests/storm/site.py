@@ -19,13 +19,13 @@ from pathlib import Path
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.config import GridConfig, NatsBackendConfig
+from pyoco_server.config.priced import AwsSettings, PricedConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.doors.cli.grid.stage import HOST
 from pyoco_server.embedded import find_command, jetstream_answers
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.priced import Priced
-from pyoco_server.priced_config import AwsSettings, PricedConfig
-from pyoco_server.wiring_priced import open_money
+from pyoco_server.wiring.priced import open_money
 from storm.faults.disks import make_disk
 from storm.faults.wires import RelayWire
 from storm.port import Disk, Role, Site, Wire

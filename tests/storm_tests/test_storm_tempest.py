@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -28,6 +27,7 @@ from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from storm.faults.duplicates import Duplicates
 from storm.faults.wires import CutWire, FrozenWire, OneWayWire, SlowWire
 from storm.history import Facts, check

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyoco_server import wiring
 from pyoco_server.actions.authenticate import NOBODY
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -21,6 +20,7 @@ from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience, Rejected
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.servers import config_for, forget
 
 __all__ = [

@@ -16,12 +16,12 @@ from typing import Any
 
 import httpx
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import resources_of
+from pyoco_server.wiring import backend as wiring
 from support.servers import NatsServer, free_port
 from support.waiting import eventually
 from support.warm_processes import begun

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from pyoco_server import wiring
 from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.wiring import backend as wiring
 from support.backends import ANNA, jobs_left
 
 __all__ = ["executed", "opened_gateway_backend"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.actions.watch import Event, Watch, Watching, watch
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Progress
@@ -20,6 +19,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Changes, Stored
+from pyoco_server.wiring import backend as wiring
 from support.backends import ANNA, a_submission
 from support.waiting import eventually
 

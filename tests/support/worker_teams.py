@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.states import RunState
@@ -19,6 +18,7 @@ from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
+from pyoco_server.wiring import backend as wiring
 from support.backends import (
     has_ended,
     jobs_left,

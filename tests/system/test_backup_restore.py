@@ -15,7 +15,7 @@ import pytest
 from pyoco import Flow, task
 
 from contracts.backups import HookedArchive, back_up, put_back
-from pyoco_server import PyocoNatsWorker, wiring
+from pyoco_server import PyocoNatsWorker
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
@@ -23,6 +23,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 from support.backends import opened_backend, run_now, submitted
 from support.chaos import impatient
 from support.gateways import ids, open_gateway, submit

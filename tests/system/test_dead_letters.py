@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pyoco_server import wiring
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Caller, Owner, accept
@@ -22,6 +21,7 @@ from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery
+from pyoco_server.wiring import backend as wiring
 from support.backends import a_submission, consumer_state, opened_backend, run_now
 from support.dead_letters_http import ask, get
 from support.gateways import Gateway, open_gateway

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from contracts.program_queue import taken
-from pyoco_server import wiring
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import claim_job, take_slot
 from pyoco_server.actions.programs.finish import Output, finish_job
@@ -20,6 +19,7 @@ from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.program_queue.port import ClientQueue
+from pyoco_server.wiring import backend as wiring
 from support.chaos import Process, gateway_alone, is_ready
 from support.servers import NatsServer
 from support.waiting import eventually

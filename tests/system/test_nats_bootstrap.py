@@ -22,7 +22,6 @@ import pytest
 
 from contracts.backups import back_up, put_back
 from contracts.program_queue import taken
-from pyoco_server import wiring
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
@@ -30,6 +29,7 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.wiring import backend as wiring
 from support.backends import opened_backend, submitted
 from support.chaos import free_port, impatient
 from support.grid.stores import a_job, lane_of

@@ -15,11 +15,11 @@ import httpx
 import pytest
 from sqlalchemy import inspect, text
 
+from pyoco_server.config.priced import AwsSettings
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.ledger import connect
 from pyoco_server.ports.ledger.schema import metadata
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.priced_config import AwsSettings
 from support.priced.processes import DOLLAR, Gateway, Payer, Site, Worker, admin, at_once, settings_of, until
 from support.priced.stacks import ALL_STACKS, SPLIT, SQLITE
 from support.servers import NatsServer

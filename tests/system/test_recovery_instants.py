@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from contracts.backups import back_up, put_back
-from pyoco_server import wiring
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states.priced import Status
 from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.backups.folder import FolderArchive
+from pyoco_server.wiring import backend as wiring
 from support.priced.stacks import BOTH_MODES, open_stack
 
 DOLLAR = 1_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from pyoco_server.config.priced import PricedConfig
 from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.ports.budget.port import Budget
@@ -13,7 +14,6 @@ from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.ledger.port import Ledger
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.results.port import Results
-from pyoco_server.priced_config import PricedConfig
 
 __all__ = ["Priced", "nowhere"]
 

@@ -1,4 +1,4 @@
-"""The bundle of ports an action on programs may reach. `wiring_programs.py` fills it."""
+"""The bundle of ports an action on programs may reach. `wiring/programs.py` fills it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pyoco_server.grid_config import GridConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.ports.acl.port import Acl
 from pyoco_server.ports.door_records.port import DoorRecords
 from pyoco_server.ports.objects.port import Objects

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.grid_client import GridClient, LinkSettings, Timers, client_context
-from pyoco_server.grid_config import GridConfig
 from support.waiting import eventually
 
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyoco_server import wiring_priced
 from pyoco_server.config import AwsSettings, PricedConfig
 from pyoco_server.doors.cli.keeper import _keep_priced
 from pyoco_server.loops.priced.fetching import Files
@@ -22,6 +21,7 @@ from pyoco_server.ports.idempotency_locks.memory import HINTS
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
+from pyoco_server.wiring import priced as wiring_priced
 from simulation.deployment import Deployment, Keeping
 from simulation.faults import Fault
 from simulation.kind import Kind, Problems

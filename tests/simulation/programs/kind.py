@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from pyoco_server.grid_config import GridConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.loops.programs.cpu import CpuUse
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.loops.programs.sweeper import ProgramSweeper

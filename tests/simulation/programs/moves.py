@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.moves import is_cancel_asked, program_of
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import PROGRAM_MOVES, RunState
-from pyoco_server.grid_config import GridConfig
 
 __all__ = ["Change", "problems_of"]
 

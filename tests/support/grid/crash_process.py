@@ -16,10 +16,10 @@ from typing import Any
 
 import uvicorn
 
-from pyoco_server import wiring
 from pyoco_server.doors.cli import grid
 from pyoco_server.ports.programs import Programs
-from pyoco_server.wiring_programs import open_programs as whole
+from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.programs import open_programs as whole
 
 __all__ = ["VARIABLE", "main"]
 

@@ -44,7 +44,7 @@ from pyoco_server.doors.frames.tls import ServerTls
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
-from pyoco_server.wiring import open_door_backend
+from pyoco_server.wiring.backend import open_door_backend
 from support.servers import config_for, forget, unique
 
 __all__ = [

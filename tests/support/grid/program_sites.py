@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.port import ProgramOutcome, ProgramWork, WorkFile
 from pyoco_server.executors.program.settings import Settings
-from pyoco_server.grid_config import GridConfig
 
 __all__ = ["ProgramSite", "processes_with"]
 

@@ -11,24 +11,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyoco_server import wiring
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Settlement
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.job import JobAsk
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.loops.programs.dispatcher import Dispatcher, WorkerLost
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
 from pyoco_server.ports.runs.port import Stored
+from pyoco_server.wiring import backend as wiring
 
 __all__ = ["DONE", "Stage", "Tally", "Workers", "a_stage", "a_store", "cap", "recorded_run", "submitted"]
 

@@ -18,7 +18,7 @@ from pyoco_server.doors.frames.settings import DoorOptions
 from pyoco_server.frames.addresses import Address
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.routes.port import Route
-from pyoco_server.wiring import open_door_backend
+from pyoco_server.wiring.backend import open_door_backend
 from support.grid.fake_door import QUICK
 from support.grid.peers import grid_config
 from support.servers import unique

@@ -15,10 +15,10 @@ import signal
 import sys
 from dataclasses import replace
 
-from pyoco_server import wiring
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
-from pyoco_server.wiring_offer import pack_worker
+from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.offer import pack_worker
 from support.priced.ledgers import a_new_run
 
 _PATIENCE_SECONDS = 120

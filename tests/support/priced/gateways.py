@@ -15,11 +15,11 @@ from typing import Any
 
 import httpx
 
-from pyoco_server import wiring
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.finalize import Finished, claim_end, finish
 from pyoco_server.actions.priced.intents import failure, success
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.priced import PricedConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.priced.envelope import ENVELOPE_CONTENT_TYPE, Artifact, Cover, PackResult, seal
 from pyoco_server.core.priced.instants import iso
@@ -41,7 +41,7 @@ from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.results.jetstream import JetStreamResults
-from pyoco_server.priced_config import PricedConfig
+from pyoco_server.wiring import backend as wiring
 from support.gateways import Gateway
 from support.servers import config_for, forget, unique
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from pyoco_server import wiring_packs
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.executors.host.inside import Channel
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Context, Execute, Executed, PackError
-from pyoco_server.pack_config import PackConfig
+from pyoco_server.wiring import packs as wiring_packs
 
 __all__ = ["EXECUTORS", "LOADER", "executors"]
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from pyoco_server.actions.priced.patience import Patience
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.result_key import envelope_key
 from pyoco_server.core.priced.run import PricedRun
@@ -25,7 +26,6 @@ from pyoco_server.loops.priced import fitness as fitness_module
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.loops.priced.staging import Tries, prefix_of
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.priced import Priced
 from support.priced import naughty_packs

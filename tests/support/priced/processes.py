@@ -27,14 +27,14 @@ from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.priced import AwsSettings, PricedConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.ledger.port import Balances
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.priced import Priced
-from pyoco_server.priced_config import AwsSettings, PricedConfig
-from pyoco_server.wiring_priced import open_money
+from pyoco_server.wiring.priced import open_money
 from support import stacks
 from support.chaos import Process, free_port
 from support.priced.stacks import POSTGRES, QUICK_SPLIT, SPLIT, SQLITE

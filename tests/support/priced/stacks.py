@@ -26,6 +26,7 @@ from pyoco_server.actions.priced.place_split import place_split
 from pyoco_server.actions.priced.send import send
 from pyoco_server.actions.priced.start import PutBack, Skip, Started, start_run
 from pyoco_server.actions.priced.submit import submit
+from pyoco_server.config.priced import AwsSettings, PricedConfig
 from pyoco_server.core.priced.constants import PROFILE_VERSION
 from pyoco_server.core.priced.message import PackMessage, decode
 from pyoco_server.core.priced.money import minimum_fee
@@ -54,7 +55,6 @@ from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.redis.link import RedisLink
 from pyoco_server.ports.results.jetstream import JetStreamResults
 from pyoco_server.ports.results.s3 import S3Results
-from pyoco_server.priced_config import AwsSettings, PricedConfig
 from support.memory_nats import new_memory_url
 from support.priced.ledgers import Skew, postgres_ledger, sqlite_ledger
 from support.servers import unique

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs.port import Context, Execute
 from pyoco_server.executors.packs.url import executor
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.pinned import PinnedWeb
 from support.priced.url_sites import (
     Authority,

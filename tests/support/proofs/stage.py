@@ -27,7 +27,6 @@ from unittest.mock import patch
 import httpx
 import psutil
 
-from pyoco_server import wiring
 from pyoco_server.client.frames.job import Job
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.frames.messages import SubmitAck
@@ -39,6 +38,7 @@ from pyoco_server.grid_client import GridClient, GridMultiClient, JobRequest, Jo
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events import jetstream as events_in_jetstream
 from pyoco_server.ports.programs import Programs
+from pyoco_server.wiring import backend as wiring
 from support.grid import story as grid_story
 from support.grid.processes import SAMPLES, Grid, GridProcess, grid
 from support.grid.story import assert_exact

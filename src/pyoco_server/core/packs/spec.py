@@ -52,7 +52,7 @@ class PackSpec:
     name: str
     #: The form of its inputs; usually `Members`.
     inputs: Callable[[object], tuple[Problem, ...]]
-    #: `module:attribute` of its executor. Empty: one of ours, which `wiring_packs.py` puts together.
+    #: `module:attribute` of its executor. Empty: one of ours, which `wiring/packs.py` puts together.
     executor: str = ""
     #: What else may be wrong with inputs of the right form.
     beyond: Callable[[Mapping[str, Any], Here], tuple[Problem, ...]] = _nothing_more

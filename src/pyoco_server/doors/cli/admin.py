@@ -162,7 +162,7 @@ async def _create(
     import secrets  # noqa: PLC0415 - not for --help
 
     from pyoco_server.core.api_key import make_key  # noqa: PLC0415
-    from pyoco_server.wiring import open_keys  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
 
     async with open_keys(config) as keys:
         while True:
@@ -174,7 +174,7 @@ async def _create(
 
 
 async def _list(config: NatsBackendConfig) -> list[KeyRecord]:
-    from pyoco_server.wiring import open_keys  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
 
     async with open_keys(config) as keys:
         return await keys.all()
@@ -184,7 +184,7 @@ async def _revoke(config: NatsBackendConfig, key_id: str) -> KeyRecord | None:
     import time  # noqa: PLC0415
 
     from pyoco_server.core.names import is_tag  # noqa: PLC0415
-    from pyoco_server.wiring import open_keys  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
 
     if not is_tag(key_id):
         return None

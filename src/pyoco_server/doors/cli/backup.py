@@ -98,7 +98,7 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     Stop gateways, keepers and workers before. When it is interrupted, the same command once more goes on.
     """
     from pyoco_server.logs import redact_url  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring import backup_folder  # noqa: PLC0415
+    from pyoco_server.wiring.backend import backup_folder  # noqa: PLC0415
 
     wish = _Wish(**given)
     if wish.no_ledger and "ledger" in wish.only:
@@ -120,7 +120,7 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
 
     from pyoco_server.actions.backup import backup as back_up  # noqa: PLC0415
     from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
-    from pyoco_server.wiring import backup_folder, open_backups, versions  # noqa: PLC0415
+    from pyoco_server.wiring.backend import backup_folder, open_backups, versions  # noqa: PLC0415
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
     priced = _priced()
@@ -147,7 +147,7 @@ def _grid() -> GridConfig:
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
     """None: it is no file."""
     from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring import ledger_file  # noqa: PLC0415
+    from pyoco_server.wiring.backend import ledger_file  # noqa: PLC0415
 
     return ledger_file(config, priced_from_env()[0])
 
@@ -169,7 +169,7 @@ def _say_why_no_ledger(config: NatsBackendConfig, manifest: Manifest, *, is_quie
 
 async def _verify(path: Path) -> Manifest:
     from pyoco_server.actions.verify_backup import verify_backup  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring import backup_folder  # noqa: PLC0415
+    from pyoco_server.wiring.backend import backup_folder  # noqa: PLC0415
 
     return await verify_backup(backup_folder(path))
 
@@ -189,7 +189,7 @@ class _Wish:
 
 async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Restoration:
     from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring import open_backups  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_backups  # noqa: PLC0415
 
     only = wish.only
     if wish.no_ledger:
@@ -209,7 +209,7 @@ async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Res
 async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, wish: _Wish) -> None:
     from pyoco_server.actions.restore import restore as put_back  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
-    from pyoco_server.wiring import open_backups  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_backups  # noqa: PLC0415
 
     async with open_backups(config, _priced(), _grid()) as streams:
         with Bars("restoring", is_quiet=wish.as_json) as bars:

@@ -26,7 +26,7 @@ from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.doors.release import RELEASE
 from pyoco_server.embedded import EmbeddedNats
-from pyoco_server.embedded_cluster import cluster_of, cluster_url, nodes_found
+from pyoco_server.embedded.cluster import cluster_of, cluster_url, nodes_found
 from pyoco_server.errors import UsageError
 from pyoco_server.logs import get_logger
 

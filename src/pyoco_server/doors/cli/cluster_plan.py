@@ -13,7 +13,7 @@ from pyoco_server.doors.cli.plan import Plan, UpOptions
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.supervisor import Part
 from pyoco_server.embedded import EmbeddedNats
-from pyoco_server.embedded_cluster import cluster_url
+from pyoco_server.embedded.cluster import cluster_url
 from pyoco_server.executors.flow.samples import RESOLVER
 
 __all__ = ["COPIES", "ClusterPlan"]

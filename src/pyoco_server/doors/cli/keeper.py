@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
-    from pyoco_server.grid_config import GridConfig
+    from pyoco_server.config.grid import GridConfig
     from pyoco_server.loops.loop import Loop
     from pyoco_server.ports.backend import Backend
 
@@ -71,7 +71,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
     from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
-    from pyoco_server.wiring import open_backend, open_index  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_backend, open_index  # noqa: PLC0415
 
     log = get_logger(__name__)
     stop = StopSignal()

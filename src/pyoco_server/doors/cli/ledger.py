@@ -34,7 +34,7 @@ def ledger() -> None:
 @click.pass_obj
 def status(config: Config) -> int:
     """Say which version the tables have. Exits 1 when they have to be migrated."""
-    from pyoco_server.wiring_priced import ledger_status  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.priced import ledger_status  # noqa: PLC0415 - not for --help
 
     found = ledger_status(config(), _priced())
     click.echo(json.dumps(found, indent=2))
@@ -48,7 +48,7 @@ def migrate(config: Config) -> None:
 
     Back the database up first. Stop processes of an older version before: they refuse newer tables.
     """
-    from pyoco_server.wiring_priced import migrate_ledger  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.priced import migrate_ledger  # noqa: PLC0415 - not for --help
 
     before, after = migrate_ledger(config(), _priced())
     click.echo(json.dumps({"before": before, "after": after, "changed": before != after}, indent=2))

@@ -15,7 +15,7 @@ import click
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.errors import UsageError
 from pyoco_server.ports.ledger.port import BudgetMode
-from pyoco_server.wiring_priced import make_named_ledger, open_money, open_money_of_any_mode
+from pyoco_server.wiring.priced import make_named_ledger, open_money, open_money_of_any_mode
 
 if TYPE_CHECKING:
     from pyoco_server.ports.priced import Priced

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyoco_server.config import NatsBackendConfig
-    from pyoco_server.wiring_access import Rights, Role
+    from pyoco_server.wiring.access import Rights, Role
 
 __all__ = ["nats_permissions", "prepare"]
 
@@ -63,7 +63,7 @@ def nats_permissions(
     the names in the settings, and to nothing else. Asks no server."""
     from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
     from pyoco_server.errors import UsageError  # noqa: PLC0415
-    from pyoco_server.wiring_access import Role, nats_rights  # noqa: PLC0415
+    from pyoco_server.wiring.access import Role, nats_rights  # noqa: PLC0415
 
     if not account.isidentifier():
         raise UsageError("--account may hold letters, digits and '_'; example: --account PYOCO")
@@ -75,7 +75,7 @@ def nats_permissions(
 
 
 def _account(account: str, rights: dict[Role, Rights], suffixes: tuple[str, ...]) -> Iterator[str]:
-    from pyoco_server.wiring_access import inbox_prefix  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.access import inbox_prefix  # noqa: PLC0415 - not for --help
 
     first = next(iter(rights))
     user = f"{first.value}{suffixes[0]}"
@@ -116,8 +116,8 @@ def prepare(config: Callable[[], NatsBackendConfig]) -> None:
     rollups. Run it before the first start and before the first start of a new version."""
     import asyncio  # noqa: PLC0415 - not for --help
 
-    from pyoco_server import wiring_access  # noqa: PLC0415
     from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415
+    from pyoco_server.wiring import access as wiring_access  # noqa: PLC0415
 
     names = asyncio.run(wiring_access.prepare(config(), priced_from_env()[0], grid_from_env()))
     for name in sorted(names):

@@ -90,7 +90,7 @@ def _with_queue(config: NatsBackendConfig, work: Callable[[PackQueue], Awaitable
     import logging  # noqa: PLC0415
 
     from pyoco_server.config import priced_from_env  # noqa: PLC0415
-    from pyoco_server.wiring_priced import open_pack_queue  # noqa: PLC0415
+    from pyoco_server.wiring.priced import open_pack_queue  # noqa: PLC0415
 
     logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
 

@@ -21,7 +21,7 @@ from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.embedded import EmbeddedNats, reachable_host
 from pyoco_server.logs import get_logger, redact_url
-from pyoco_server.wiring_packs import check_files
+from pyoco_server.wiring.packs import check_files
 
 __all__ = ["up"]
 

@@ -62,7 +62,7 @@ def cli(
     from pyoco_server.core.names import check_worker_names  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
-    from pyoco_server.wiring_packs import check_files  # noqa: PLC0415
+    from pyoco_server.wiring.packs import check_files  # noqa: PLC0415
 
     configure_logging("pyoco-server:worker")
     warn_of_typos()
@@ -83,7 +83,7 @@ def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None
     import os  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import GridConfig, grid_from_env  # noqa: PLC0415
-    from pyoco_server.wiring_lane import checked_patterns, those_there  # noqa: PLC0415
+    from pyoco_server.wiring.lane import checked_patterns, those_there  # noqa: PLC0415
 
     if slots is not None and not slots.strip().isdecimal():
         raise UsageError("--exec-slots must be a whole number; example: --exec-slots 4")
@@ -106,12 +106,12 @@ async def _work(
     import contextlib  # noqa: PLC0415
     import os  # noqa: PLC0415
 
-    from pyoco_server import wiring  # noqa: PLC0415
     from pyoco_server.core.run import Owner  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import probe_server  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.worker import Worker, WorkerDescription  # noqa: PLC0415
+    from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
 
     log = get_logger(__name__)
     # A second signal: the hosts see us go and go too, with all their tasks have started.
@@ -147,7 +147,7 @@ async def _run_programs(
     """Programs, if it has any, from now on. Raises UsageError when they cannot be run here."""
     if programs is None:
         return None
-    from pyoco_server.wiring_lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
+    from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
 
     lane = program_lane(backend, worker_id, programs[1])
     lanes.push_async_callback(lane.stop, 0.0)  # after whatever goes wrong
@@ -167,7 +167,7 @@ async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> Non
     priced = backend.priced
     if priced is None:
         return
-    from pyoco_server.wiring_offer import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
+    from pyoco_server.wiring.offer import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
 
     lane = await pack_worker(priced, backend.config)
     if not await _before(stop.wait(), priced.until_open()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from pyoco_server.settings import ANY_HOST
+from pyoco_server.config.settings import ANY_HOST
 
 __all__ = ["answers_to", "host_name"]
 

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.executors.host.inside import Channel, Scene, bound_memory, end_all, live, shed_memory
 from pyoco_server.executors.host.wire import CANCEL, FAULT, LAST, MORE, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError
-from pyoco_server.pack_config import PackConfig
 
 _SCORE_UNIT = 10_000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.judging.rules import MAX_LENGTH, Rule, judge
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs.port import Context, Execute
-from pyoco_server.pack_config import PackConfig
 
 __all__ = ["executor"]
 

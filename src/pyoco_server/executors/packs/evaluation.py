@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.judging.cases import METRICS, score_text
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs.port import Context, Execute, stopped_by_budget
-from pyoco_server.pack_config import PackConfig
 
 __all__ = ["executor"]
 

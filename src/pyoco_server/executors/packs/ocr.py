@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.ocr.documents import DOCX_TYPE, MARKDOWN_TYPE, PageText, docx, markdown
 from pyoco_server.core.ocr.marking import blocks_of, mean_confidence, readings_to_verify
 from pyoco_server.core.ocr.page import Line
@@ -16,7 +17,6 @@ from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.executors.packs.ocr_page import PageRead, Reader
 from pyoco_server.executors.packs.ocr_profiles import read_profiles
 from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.ocr.port import Book, Engine, EngineFailed, ImageRefused, Images, LanguageMissing, OutOfTime
 
 __all__ = ["executor"]

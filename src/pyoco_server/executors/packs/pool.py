@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.spec import PackSpec
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host.process import READY_SECONDS_MAX
@@ -15,7 +16,6 @@ from pyoco_server.executors.packs.host import HostExecution, PackHost
 from pyoco_server.executors.packs.port import Call
 from pyoco_server.executors.packs.wire import Greeting
 from pyoco_server.logs import get_logger
-from pyoco_server.pack_config import PackConfig
 
 __all__ = ["PackHosts"]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.url import FETCH_TIMEOUT_SECONDS_MAX, REDIRECT_HOPS_MAX, URLS_MAX
 from pyoco_server.core.priced.constants import URL_BODY_MAX_BYTES
 from pyoco_server.core.priced.envelope import PackResult
@@ -19,7 +20,6 @@ from pyoco_server.core.web.body import Body, Flag
 from pyoco_server.core.web.page import Page, read_page
 from pyoco_server.core.web.targets import Discard, Exempt, Reach, Target, parse, parse_location
 from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
-from pyoco_server.pack_config import PackConfig
 from pyoco_server.ports.web.port import AddressRefused, Broken, NameUnknown, NotConnected, TlsFailed, Web, WebResponse
 
 __all__ = ["executor"]

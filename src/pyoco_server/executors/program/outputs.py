@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pyoco_server.archives import FILES_MAX, ArchiveWriter, entry_name
+from pyoco_server.executors.program.archives import FILES_MAX, ArchiveWriter, entry_name
 from pyoco_server.executors.program.directory import TMP, is_untouched, reopen
 
 __all__ = ["LIGHT", "Limits", "Packed", "Staged", "TooMuch", "find_outputs", "pack", "pack_left"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyoco_server.executors.program.owners import own_text
 
 if TYPE_CHECKING:  # the runner needs none of it
-    from pyoco_server.grid_config import GridConfig
+    from pyoco_server.config.grid import GridConfig
 
 __all__ = ["PACKED", "Settings"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config.settings import settings
 from pyoco_server.errors import SettingError
 from pyoco_server.logs import get_logger
-from pyoco_server.settings import settings
 
 __all__ = ["Access", "Certificates", "access_of", "why_not_in"]
 

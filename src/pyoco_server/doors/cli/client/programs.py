@@ -203,8 +203,8 @@ def _echo(data: bytes, *, is_error: bool) -> None:
 def _unpacked(client: PyocoHttpClient, run_id: str, out: str) -> list[str]:
     """Fetch the archive, compare it, and unpack it, whole or not at all. Raises UsageError for a directory that cannot
     be written, InvalidArchive."""
-    from pyoco_server.archives import unpack  # noqa: PLC0415 - for those who unpack
-    from pyoco_server.grid_config import GridConfig  # noqa: PLC0415
+    from pyoco_server.config.grid import GridConfig  # noqa: PLC0415
+    from pyoco_server.executors.program.archives import unpack  # noqa: PLC0415 - for those who unpack
 
     bytes_max = GridConfig.read(os.environ).exec_output_max_bytes
     try:

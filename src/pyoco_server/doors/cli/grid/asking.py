@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from pyoco_server.archives import unpack
 from pyoco_server.client.frames.job import whole_of
 from pyoco_server.config import GridConfig, LogSettings
 from pyoco_server.core.programs.names import check_client_id, read_job_id
@@ -22,6 +21,7 @@ from pyoco_server.doors.cli.client.progress import counting
 from pyoco_server.doors.cli.grid.outward import tls_to_doors
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.errors import PyocoError, UsageError
+from pyoco_server.executors.program.archives import unpack
 from pyoco_server.grid_client import (
     GridMultiClient,
     GridRefused,

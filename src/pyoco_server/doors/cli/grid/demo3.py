@@ -92,8 +92,8 @@ async def _show(folder: Path, base_port: int, *, once: bool) -> int:
 
 async def _play(processes: DemoProcesses, cluster: Cluster, folder: Path, ports: list[int]) -> int:
     """Raises Unavailable when a part does not start."""
-    from pyoco_server import wiring  # noqa: PLC0415 - not for --help
     from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.wiring import backend as wiring  # noqa: PLC0415 - not for --help
 
     _say("three NATS nodes, each write synced to disk")
     await cluster.start()

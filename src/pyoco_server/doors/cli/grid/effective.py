@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyoco_server.config.settings import settings, written
 from pyoco_server.logs import get_logger, redact_url
-from pyoco_server.settings import settings, written
 
 if TYPE_CHECKING:
     from pyoco_server.config import GridConfig, NatsBackendConfig

@@ -114,7 +114,7 @@ async def _serve(
     from pyoco_server.doors.http.program_exposition import render_figures  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
-    from pyoco_server.wiring import open_door_backend  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415
 
     log = get_logger(__name__)
     # Nothing of a door has to be saved: what its workers run goes on, and is attached elsewhere.

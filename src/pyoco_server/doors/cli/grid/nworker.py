@@ -52,7 +52,7 @@ def nworker(
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.doors.frames.worker.identity import take_identity  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
-    from pyoco_server.wiring_lane import checked_patterns  # noqa: PLC0415
+    from pyoco_server.wiring.lane import checked_patterns  # noqa: PLC0415
 
     configure_logging("pyoco-grid:nworker")
     config = NatsBackendConfig.from_env(nats_url=nats_url)
@@ -78,13 +78,13 @@ async def _work(
 ) -> int:
     import os  # noqa: PLC0415 - not for --help
 
-    from pyoco_server import wiring  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import metrics_server, probe_server  # noqa: PLC0415
     from pyoco_server.doors.http.program_exposition import render_figures  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.programs.native import NativeWorker  # noqa: PLC0415
-    from pyoco_server.wiring_lane import program_lane  # noqa: PLC0415
+    from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
+    from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415
 
     log = get_logger(__name__)
     # A second signal: whoever runs the programs sees us go, and ends them with all that they have started.

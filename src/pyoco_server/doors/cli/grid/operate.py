@@ -41,7 +41,7 @@ def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBacke
     import logging  # noqa: PLC0415
 
     from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
-    from pyoco_server.wiring import open_operator_backend  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_operator_backend  # noqa: PLC0415
 
     logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
     config, grid = NatsBackendConfig.from_env(nats_url=nats_url), grid_from_env(exec_group=group)

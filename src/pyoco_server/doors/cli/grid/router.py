@@ -118,7 +118,7 @@ async def _serve(config: NatsBackendConfig, grid: GridConfig, opening: _Opening)
     from pyoco_server.doors.http.program_exposition import render_figures  # noqa: PLC0415
     from pyoco_server.frames.wire import Timers  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
-    from pyoco_server.wiring import open_door_backend  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415
 
     log = get_logger(__name__)
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))

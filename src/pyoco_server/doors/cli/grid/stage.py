@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.embedded import end, free_ports, kill, spawn
-from pyoco_server.embedded_cluster import cluster_of, cluster_url
+from pyoco_server.embedded.cluster import cluster_of, cluster_url
 from pyoco_server.errors import Unavailable
 
 __all__ = ["HOST", "Cluster", "DemoProcesses", "free_ports", "own_command"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.programs.dedup import SWEEP_SECONDS
 from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs
@@ -12,7 +13,6 @@ from pyoco_server.doors.frames.worker.link import Link
 from pyoco_server.doors.frames.worker.saying import Saying
 from pyoco_server.doors.frames.worker.session import Session
 from pyoco_server.frames.wire import fresh
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.cpu import LOOK_SECONDS

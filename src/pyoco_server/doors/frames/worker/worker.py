@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import Heartbeat, HelloWorker, RunningJob
 from pyoco_server.core.programs.dedup import DedupCache
@@ -29,7 +30,6 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.frames.wire import Timers
-from pyoco_server.grid_config import GridConfig
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.cpu import HeldBack
 

@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.port import Execute
-from pyoco_server.pack_config import PackConfig
 
 if TYPE_CHECKING:
     from pyoco_server.config import PricedConfig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages"]
 
 #: What a pack process is told to call.
-LOADER: Final = "pyoco_server.wiring_packs:executors"
+LOADER: Final = "pyoco_server.wiring.packs:executors"
 #: For an engine to say what it reads, where somebody waits for the answer.
 _ASK_SECONDS: Final = 5.0
 

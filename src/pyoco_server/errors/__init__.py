@@ -62,7 +62,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyoco_server.error_catalogue import CATALOGUE, Text
+from pyoco_server.errors.catalogue import CATALOGUE, Text
 
 __all__ = [
     "CATALOGUE",

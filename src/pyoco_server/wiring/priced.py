@@ -28,8 +28,8 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.port import Runs
-from pyoco_server.wiring_offer import offered_packs
-from pyoco_server.wiring_stores import need, open_budget, open_redis, open_stores
+from pyoco_server.wiring.offer import offered_packs
+from pyoco_server.wiring.stores import need, open_budget, open_redis, open_stores
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client

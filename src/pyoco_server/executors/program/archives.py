@@ -95,7 +95,7 @@ def _write(archive: ZipArchive, member: Member, into: Path) -> None:
         return
     path = into / member.name
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    with open(descriptor, "wb") as target:  # noqa: PTH123  (the descriptor was opened above, not through a link)
+    with open(descriptor, "wb") as target:
         target.writelines(archive.pieces_of(member))
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
+from pyoco_server.config.packs import PackConfig
+from pyoco_server.config.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, values_in, whole, written
 from pyoco_server.core.priced import constants
 from pyoco_server.errors import SettingError
 from pyoco_server.one_process import memory_problem
-from pyoco_server.pack_config import PackConfig
-from pyoco_server.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, values_in, whole, written
 
 __all__ = ["AwsSettings", "PricedConfig"]
 

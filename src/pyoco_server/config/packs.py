@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
+from pyoco_server.config.settings import FLAG, Kind, check_all, choice, declare, values_in, whole
 from pyoco_server.core.packs.prices import Prices, Tariff
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.errors import SettingError
-from pyoco_server.settings import FLAG, Kind, check_all, choice, declare, values_in, whole
 
 __all__ = ["PackConfig"]
 

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
-from pyoco_server.dotenv import read_dotenv
-from pyoco_server.errors import SettingError
-from pyoco_server.grid_config import GridConfig
-from pyoco_server.pack_config import PackConfig
-from pyoco_server.priced_config import AwsSettings, PricedConfig
-from pyoco_server.settings import (
+from pyoco_server.config.dotenv import read_dotenv
+from pyoco_server.config.grid import GridConfig
+from pyoco_server.config.packs import PackConfig
+from pyoco_server.config.priced import AwsSettings, PricedConfig
+from pyoco_server.config.settings import (
     AGE,
     BYTES,
     COUNT,
@@ -54,6 +53,7 @@ from pyoco_server.settings import (
     whole,
     written,
 )
+from pyoco_server.errors import SettingError
 
 __all__ = [
     "AwsSettings",

@@ -51,7 +51,7 @@ from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
-from pyoco_server.wiring_programs import open_programs
+from pyoco_server.wiring.programs import open_programs
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow
@@ -151,7 +151,7 @@ async def open_backend(
         if grid is not None:
             programs = await more.enter_async_context(open_programs(config, grid, link, clock))
         if priced is not None and priced[0].priced_enabled:
-            from pyoco_server.wiring_priced import PricedSettings, open_priced  # noqa: PLC0415 - SQL takes long
+            from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - SQL takes long
 
             settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
             stores = await more.enter_async_context(open_priced(settings, link, runs))
@@ -253,7 +253,7 @@ async def open_gateway_backend(
             own, aws = priced or priced_from_env()
             stores = None
             if own.priced_enabled:
-                from pyoco_server.wiring_priced import PricedSettings, open_priced  # noqa: PLC0415 - as above
+                from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - as above
 
                 known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
                 stores = await more.enter_async_context(open_priced(known, link, runs))

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pyoco_server.errors import SettingError
-from pyoco_server.settings import (
+from pyoco_server.config.settings import (
     FLAG,
     INTERVAL,
     NAME,
@@ -23,6 +22,7 @@ from pyoco_server.settings import (
     whole,
     written,
 )
+from pyoco_server.errors import SettingError
 
 __all__ = ["CPU_CAP_DEFAULT", "GridConfig"]
 

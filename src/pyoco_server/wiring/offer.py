@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.config.settings import written
 from pyoco_server.core.diagnosis.facts import Packs, Unknown
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.errors import SettingError
@@ -21,8 +22,7 @@ from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ocr.port import EngineFailed
 from pyoco_server.ports.ocr.present import engine_here
 from pyoco_server.ports.priced import Priced
-from pyoco_server.settings import written
-from pyoco_server.wiring_packs import LOADER, file_problems, ocr_languages
+from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages
 
 __all__ = ["offered_packs", "pack_worker", "packs_here"]
 

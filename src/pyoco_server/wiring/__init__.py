@@ -1,0 +1,1 @@
+"""Settings in, ports out: the only package that names an adapter."""
