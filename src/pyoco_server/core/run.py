@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pyoco_server.core.outcome import Completed, Outcome, Progress
 from pyoco_server.core.programs.record import EXEC, Program
@@ -28,6 +28,7 @@ __all__ = [
     "Caller",
     "Owner",
     "Run",
+    "RunChanges",
     "Submission",
     "accept",
     "ask_cancel",
@@ -298,8 +299,44 @@ def _target(run: Run, move: str) -> RunState:
     return target
 
 
-def changed(run: Run, **changes: Any) -> Run:
-    """What `dataclasses.replace` does, at a tenth of its price: there are five of these in the life of every run."""
+class RunChanges(TypedDict, total=False):
+    """The members of a run that a move may change. A test compares them with the fields of `Run`."""
+
+    tag: str
+    updated_at: float
+    heartbeat_at: float
+    status: RunState
+    tags: tuple[str, ...]
+    params: Mapping[str, Any]
+    params_truncated: bool
+    tasks: Mapping[str, str]
+    task_records: Mapping[str, Any]
+    task_records_truncated: bool
+    graph: Mapping[str, Sequence[str]]
+    attempt: int
+    attempt_id: str | None
+    worker_id: str | None
+    instance_id: str | None
+    earlier_attempts: tuple[Mapping[str, Any], ...]
+    start_time: float | None
+    end_time: float | None
+    error: str | None
+    reason: str | None
+    workflow_yaml_sha256: str | None
+    workflow_yaml_bytes: int | None
+    tenant_id: str | None
+    api_key_id: str | None
+    cancel_requested_at: float | None
+    cancel_reason: str | None
+    cancel_requested_by: str | None
+    ended_by: str | None
+    rerun_of: str | None
+    program: Program | None
+    extra: Mapping[str, Any]
+
+
+def changed(run: Run, **changes: Unpack[RunChanges]) -> Run:
+    """`dataclasses.replace` at a tenth of its cost: it is called five times in the life of every run."""
     copy = object.__new__(Run)
     copy.__dict__.update(run.__dict__)
     copy.__dict__.update(changes)

@@ -8,16 +8,16 @@ cancelled at once. And a program that ended before a cancel reached it keeps its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.budget import LOST_WITH, Why, is_lost
 from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
 from pyoco_server.core.programs.names import flow_name_of
-from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program
+from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program, ProgramChanges
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import cut, tail_of
-from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, changed, with_this_one
+from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, RunChanges, changed, with_this_one
 from pyoco_server.core.states import PROGRAM_MOVES, IllegalMove, RunState, TaskState
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
 S = RunState
 
 #: GRID-84: every other failure is an `execution_error`.
-_REASONS = {
+_REASONS: dict[str | None, DeadReason] = {
     ErrorCode.MAX_ATTEMPTS: DeadReason.MAX_ATTEMPTS,
     ErrorCode.MAX_LOST: DeadReason.MAX_LOST,
     ErrorCode.EXEC_NOT_FOUND: DeadReason.EXEC_NOT_FOUND,
@@ -72,15 +72,17 @@ def program_of(run: Run) -> Program:
     return run.program
 
 
-def _moved(run: Run, move: str, now: float, program: dict[str, Any], **changes: Any) -> Run:
+def _moved(run: Run, move: str, now: float, of_program: ProgramChanges, **changes: Unpack[RunChanges]) -> Run:
     sources, target = PROGRAM_MOVES[move]
     if run.status not in sources:
         raise IllegalMove(move, run.status)
-    changes["program"] = _altered(program_of(run), program)
-    return changed(run, status=target, updated_at=now, tasks={EXEC: str(_TASKS[target])}, **changes)
+    changes["program"] = _altered(program_of(run), of_program)
+    changes["status"], changes["updated_at"] = target, now
+    changes["tasks"] = {EXEC: str(_TASKS[target])}
+    return changed(run, **changes)
 
 
-def _altered(program: Program, changes: dict[str, Any]) -> Program:
+def _altered(program: Program, changes: ProgramChanges) -> Program:
     """As `changed` does it for runs, and for the same reason."""
     copy = object.__new__(Program)
     copy.__dict__.update(program.__dict__)
@@ -261,7 +263,7 @@ def conclude(
     error_code = report.error_code
     if report.status is S.CANCELLED:
         error_code = ErrorCode.CANCELLED
-    facts: dict[str, Any] = {
+    facts: ProgramChanges = {
         "exit_code": report.exit_code,
         "error_code": None if report.status is S.COMPLETED else error_code,
         "stdout_tail": tail_of(report.stdout),
@@ -299,7 +301,7 @@ def fail_invalid(run: Run, error: str, now: float) -> Run:
 
 
 def _ended(
-    run: Run, move: str, error: str | None, facts: dict[str, Any], now: float, *, buries_errors: bool = True
+    run: Run, move: str, error: str | None, facts: ProgramChanges, now: float, *, buries_errors: bool = True
 ) -> Run:
     """The job stays in the record until its letter is written (GRID-86): whoever repairs that needs it."""
     reason = _REASONS.get(facts["error_code"], DeadReason.EXECUTION_ERROR) if move == "fail" else None
@@ -322,5 +324,5 @@ def note_letter(run: Run, now: float) -> Run:
 def with_short_tails(run: Run) -> Run:
     """GRID-153: of a record that would be too large otherwise."""
     program = program_of(run)
-    tails = {"stdout_tail": cut(program.stdout_tail), "stderr_tail": cut(program.stderr_tail)}
+    tails: ProgramChanges = {"stdout_tail": cut(program.stdout_tail), "stderr_tail": cut(program.stderr_tail)}
     return changed(run, program=_altered(program, tails))

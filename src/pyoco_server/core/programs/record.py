@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
-__all__ = ["EXEC", "PRIVATE", "TAG", "Artifact", "Program", "artifact_object"]
+__all__ = ["EXEC", "PRIVATE", "TAG", "Artifact", "Program", "ProgramChanges", "artifact_object"]
 
 #: The kind of a run of a program, and its routing tag.
 EXEC = "exec"
@@ -69,3 +69,23 @@ class Program:
     retry_of: str | None = None
     #: The message of the queue, until the run has ended.
     job: Mapping[str, Any] | None = None
+
+
+class ProgramChanges(TypedDict, total=False):
+    """The members of a program that a move may change. A test compares them with the fields of `Program`."""
+
+    lost: int
+    not_before: float | None
+    holder: str | None
+    slot: int | None
+    exit_code: int | None
+    error_code: str | None
+    stdout_tail: str | None
+    stderr_tail: str | None
+    stdout_truncated: bool
+    stderr_truncated: bool
+    artifacts: tuple[Artifact, ...]
+    run_seconds: float | None
+    dlq_due: bool
+    dlq_done: bool
+    job: Mapping[str, Any] | None
