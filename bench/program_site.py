@@ -69,6 +69,7 @@ class ProgramSite:
             "PYOCO_NATS_URL": self.nats_url,
             "PYOCO_LOG_LEVEL": "WARNING",
             "PYOCO_LOAD_DOTENV": "0",
+            "PYOCO_DISCOVERY": "0",
             "EXEC_DIR": str(self.exec_dir),
             "WORK_ROOT": str(self.jobs),
             "WORKER_MAX_PAR": str(SLOTS),

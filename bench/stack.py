@@ -29,9 +29,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+#: Neither settings nor servers of the person who measures.
+_ALONE = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_DISCOVERY": "0"}
+
+
 def _environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
-    return {**kept, "PYOCO_LOG_LEVEL": "WARNING", "PYOCO_LOAD_DOTENV": "0", "PYTHONPATH": str(_ROOT), **more}
+    return {**kept, "PYOCO_LOG_LEVEL": "WARNING", **_ALONE, "PYTHONPATH": str(_ROOT), **more}
 
 
 @dataclass

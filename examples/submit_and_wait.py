@@ -3,12 +3,11 @@
     python -m examples.submit_and_wait hello name=you
     python -m examples.submit_and_wait examples/hello.yaml
 
-The gateway is PYOCO_SERVER_URL (default http://127.0.0.1:8000), the key, if one is needed, PYOCO_API_KEY.
+The gateway is PYOCO_SERVER_URL or the server that runs on this machine; the key, if one is needed, PYOCO_API_KEY.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,7 @@ def outputs(client: PyocoHttpClient, run_id: str) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     what, *pairs = arguments or ["hello"]
     params = dict(pair.split("=", 1) for pair in pairs)
-    url = os.environ.get("PYOCO_SERVER_URL", "http://127.0.0.1:8000")
-    with PyocoHttpClient(url, api_key=os.environ.get("PYOCO_API_KEY")) as client:
+    with PyocoHttpClient() as client:
         run_id = submit(client, what, params)
         print(f"submitted {run_id}")
         run = client.wait_run(run_id, timeout_sec=60)

@@ -2,13 +2,12 @@
 
     python -m examples.watch_many Anna Bert Carla
 
-The gateway is PYOCO_SERVER_URL (default http://127.0.0.1:8000), the key, if one is needed, PYOCO_API_KEY.
+The gateway is PYOCO_SERVER_URL or the server that runs on this machine; the key, if one is needed, PYOCO_API_KEY.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 
 from pyoco_server import AsyncPyocoHttpClient
@@ -26,8 +25,7 @@ async def follow(client: AsyncPyocoHttpClient, name: str, run_id: str) -> str:
 
 
 async def main(names: list[str]) -> int:
-    url = os.environ.get("PYOCO_SERVER_URL", "http://127.0.0.1:8000")
-    async with AsyncPyocoHttpClient(url, api_key=os.environ.get("PYOCO_API_KEY")) as client:
+    async with AsyncPyocoHttpClient() as client:
         batch = await client.submit_batch([{"flow_name": "hello", "params": {"name": name}} for name in names])
         run_ids = [line["run_id"] for line in batch["items"]]
         ended = await asyncio.gather(*(follow(client, *each) for each in zip(names, run_ids, strict=True)))

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from pathlib import Path
 
@@ -37,6 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Most gateways of most tests need no ledger, and to make one takes longer than many a test. Tests of priced runs bring
 # theirs; processes that tests start have one, as a user's have.
 os.environ.setdefault("PYOCO_PRICED_ENABLED", "0")
+
+# Servers of this machine and of other tests must not be found. Tests of discovery turn it on, with a state directory of
+# their own (`support.discovery`). Helpers that remove our variables keep this one (`support.surroundings`); a process
+# that does not have it leaves nothing in the developer's home.
+os.environ["PYOCO_DISCOVERY"] = "0"
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyoco-test-state-")
 
 # NATS sets the queue's limit aside, and on a small machine that would leave nothing for the streams of a test.
 os.environ.setdefault("EXEC_QUEUE_MAX_BYTES", str(64 * 2**20))
@@ -85,6 +93,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(*gc.get_threshold()[:2], 50)
     if not session.config.option.collectonly and {"support.chaos", "support.grid.processes"} & sys.modules.keys():
         warm_processes.prepare()  # somebody will ask, and must not wait
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture

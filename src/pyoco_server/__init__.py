@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.core.snapshot import compact_run_snapshot
+    from pyoco_server.errors import SeveralServers
     from pyoco_server.http_api import create_app
     from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
@@ -27,6 +28,7 @@ __all__ = [
     "PyocoHttpClient",
     "PyocoNatsClient",
     "PyocoNatsWorker",
+    "SeveralServers",
     "compact_run_snapshot",
     "configure_logging",
     "create_app",
@@ -40,6 +42,7 @@ _HOMES = {
     "PyocoHttpClient": "pyoco_server.http_client",
     "PyocoNatsClient": "pyoco_server.nats_client",
     "PyocoNatsWorker": "pyoco_server.worker",
+    "SeveralServers": "pyoco_server.errors",
     "compact_run_snapshot": "pyoco_server.core.snapshot",
     "configure_logging": "pyoco_server.logs",
     "create_app": "pyoco_server.http_api",

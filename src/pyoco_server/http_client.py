@@ -80,6 +80,7 @@ from pyoco_server.client.run_results import (
 )
 from pyoco_server.client.sync import PyocoHttpClient
 from pyoco_server.client.wheel_results import WheelArtifact, WheelDeleted, WheelDownloaded, WheelHistoryEvent
+from pyoco_server.errors import SeveralServers
 
 if TYPE_CHECKING:
     from pyoco_server.client.aio import AsyncPyocoHttpClient
@@ -144,6 +145,7 @@ __all__ = [
     "RunWaiting",
     "RunWatchEvent",
     "RunsCancelled",
+    "SeveralServers",
     "SourceChanged",
     "WaitingPacks",
     "WheelArtifact",

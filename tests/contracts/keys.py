@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
+
+import pytest
 
 from pyoco_server.core.api_key import KeyRecord
 from pyoco_server.ports.keys.port import Keys
@@ -76,6 +79,29 @@ class KeysContract:
             assert await keys.find("k1") == replace(a_key(), last_used_at=known)
         await asyncio.gather(*(make_keys().used("k1", float(n)) for n in range(10, 15)))
         assert await keys.find("k1") == replace(a_key(), last_used_at=14.0)
+
+    async def test_the_first_pepper_is_kept(self, make_keys: MakeKeys) -> None:
+        """FIND-11"""
+        assert await make_keys().pepper() is None
+        answers = await asyncio.gather(*(make_keys().keep_pepper(f"{n:016x}") for n in range(5)))
+        assert len(set(answers)) == 1
+        assert await make_keys().pepper() == answers[0]
+        assert await make_keys().keep_pepper("f" * 16) == answers[0]
+
+    async def test_the_pepper_can_be_replaced(self, make_keys: MakeKeys) -> None:
+        """FIND-12"""
+        for fingerprint in ("a" * 16, "b" * 16, "b" * 16):
+            await make_keys().replace_pepper(fingerprint)
+            assert await make_keys().keep_pepper("c" * 16) == fingerprint
+
+    async def test_the_pepper_is_not_taken_for_a_damaged_key(
+        self, make_keys: MakeKeys, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await make_keys().keep_pepper("a" * 16)
+        await make_keys().add(a_key())
+        async with started(make_keys()) as keys:
+            assert await keys.all() == [a_key()]
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
     async def test_a_use_of_a_key_that_is_not_there_makes_none(self, make_keys: MakeKeys) -> None:
         await make_keys().used("k1", 5.0)

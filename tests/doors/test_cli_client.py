@@ -201,7 +201,7 @@ def modules_after(*arguments: str, **variables: str) -> list[str]:
 
 
 #: What the group itself needs.
-OWN = ["client.config_file", "client.connection", "client.group"]
+OWN = ["client.group"]
 
 
 @pytest.mark.parametrize(

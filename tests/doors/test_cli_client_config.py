@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from pyoco_server import config as settings
-from pyoco_server.doors.cli.client.connection import Asked, Connection, resolve, shown_address
+from pyoco_server.client.connection import Asked, Connection, resolve, shown_address
 from pyoco_server.errors import UsageError
 from support.client_commands import Client
+from support.surroundings import own_variables
 
 KEY = "pyoco_0123456789abcdef_averysecretpart"
 FILE = f"""\
@@ -38,7 +38,7 @@ class Home:
         self.file.chmod(mode)
 
     def resolve(self, *asked: str | None, **variables: str) -> Connection:
-        return resolve(Asked(*asked), {"XDG_CONFIG_HOME": str(self.directory), **variables})
+        return resolve(Asked(*asked), {"PYOCO_DISCOVERY": "0", "XDG_CONFIG_HOME": str(self.directory), **variables})
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_the_command_shows_what_is_in_force_and_never_the_key(
 ) -> None:
     """FLOW-539"""
     client = Client(capsys, monkeypatch)
-    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+    for name in own_variables():
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home.directory))
     home.write(FILE)

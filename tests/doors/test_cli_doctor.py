@@ -26,6 +26,7 @@ from pyoco_server.ports.deployment.machine import disks_of, own_nats_of
 from support.configured_nats import configured_nats
 from support.doctor_commands import Doctor, a_worker, announced, doctor, nothing, on
 from support.servers import NatsServer
+from support.surroundings import variables_without
 from support.warm_processes import begun
 
 __all__ = ["doctor"]
@@ -224,7 +225,7 @@ def test_what_a_stranger_wrote_cannot_move_the_cursor(doctor: Doctor, own_nats_s
 
 def test_on_a_terminal_there_are_colours_and_a_fix_in_one_piece(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "NO_COLOR"))}
+    environment = variables_without("PYOCO_", "NO_COLOR")
     process = begun(
         [SCRIPT, "doctor"],
         stdout=theirs,

@@ -334,7 +334,10 @@ def test_clientx_moves_jobs_of_a_group_that_is_gone(doors: Doors, run: Run, monk
     [
         (["client", "127.0.0.1", "0", "c"], "0"),
         (["client", "127.0.0.1", "5000"], "CLIENT_ID"),
-        (["client", "127.0.0.1", "5000", "a.b"], "ClientId"),
+        (["client", "127.0.0.1", "5000", "a.b"], "CLIENT_ID"),
+        (["client", "clientA", "many"], "many"),
+        (["client", "clientA"], "--frames-port"),
+        (["client", "127.0.0.1", "5000", "c", "1", "2"], "CLIENT_ID"),
         (["client", "127.0.0.1", "5000", "c", "0"], "0"),
         (["client", "127.0.0.1", "5000", "c", "--exec", "a.b"], "BAD_EXEC_NAME"),
         (["client", "127.0.0.1", "5000", "c", "--job-id", "x"], "BAD_JOB_ID"),
@@ -346,8 +349,9 @@ def test_clientx_moves_jobs_of_a_group_that_is_gone(doors: Doors, run: Run, monk
         (["client", "127.0.0.1", "5000", "c", "--tls-cert", "x"], "--tls-key"),
         # Of a variable that is not set: nothing is said in the clear then.
         (["client", "127.0.0.1", "1", "c", "--connect-timeout", "0.1", "--tls-ca", ""], "--tls-ca"),
-        (["clientx", "c"], "HOST:PORT"),
-        (["clientx", "c", "12"], "12"),
+        (["clientx", "c"], "--frames-port"),
+        (["clientx", "c", "12"], "--frames-port"),
+        (["clientx", "c", "0"], "0"),
         (["clientx", "c", "127.0.0.1:5000", "many"], "many"),
         (["clientx", "c", "127.0.0.1:5000", "--policy", "best"], "best"),
     ],

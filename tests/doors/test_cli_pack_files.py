@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import CoroutineType
 from typing import Any
@@ -18,6 +17,7 @@ from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.wiring.offer import packs_here
 from pyoco_server.wiring.packs import check_files
 from support.priced.url_sites import Authority
+from support.surroundings import own_variables
 
 #: A place where nothing can be: a command that gets so far ends there.
 NOWHERE = "/dev/null/x"
@@ -36,7 +36,7 @@ bad_files = pytest.mark.parametrize(("variable", "content", "told"), BAD)
 @pytest.fixture(autouse=True)
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a setting of ours, and without a log of its own."""
-    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+    for name in own_variables():
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logs, "configure_logging", lambda service: None)

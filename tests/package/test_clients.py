@@ -42,10 +42,11 @@ HOMES = {
     "PyocoHttpClient": "http_client",
     "PyocoNatsClient": "nats_client",
     "PyocoNatsWorker": "worker",
+    "SeveralServers": "errors",
     "compact_run_snapshot": "snapshots",
     "configure_logging": "logging_config",
     "create_app": "http_api",
-    "ensure_resources": "wiring",
+    "ensure_resources": "wiring.backend",
 }
 
 
@@ -162,7 +163,7 @@ class TestPyocoHttpClient:
     @pytest.mark.parametrize(
         ("method", "signature"),
         [
-            ("__init__", "(base_url, api_key=None, api_key_header='X-API-Key', timeout=30.0)"),
+            ("__init__", "(base_url=None, api_key=None, api_key_header='X-API-Key', timeout=30.0)"),
             ("submit_run", "(flow_name, params=None, tag=None, tags=None)"),
             ("submit_run_yaml", "(workflow_yaml, tag, flow_name='main')"),
             ("cancel_run", "(run_id, wait=False, timeout_sec=None)"),

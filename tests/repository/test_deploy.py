@@ -35,6 +35,7 @@ from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.nats.permissions import ROLES, Role, inbox_prefix
 from support.chaos import free_port
 from support.servers import _die_with_parent, quick_folder
+from support.surroundings import variables_without
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -303,7 +304,7 @@ async def test_the_cluster_comes_up_from_the_shipped_file_and_takes_what_prepare
     """TLS between nodes and to clients by certificates that the script made, users with their rights and hashed
     passwords, three replicas."""
     scripts = Path(sys.executable).parent
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_"))}
+    clean = variables_without("PYOCO_", "EXEC_")
     own = {**clean, "PYOCO_LOAD_DOTENV": "0", "PYOCO_PRICED_ENABLED": "1", "EXEC_QUEUE_MAX_BYTES": str(2**24)}
     printed = subprocess.run(
         [scripts / "pyoco-server-admin", "nats-permissions"], env=own, capture_output=True, text=True, check=True

@@ -69,7 +69,9 @@ LETTER = re.compile(r"dlq(/| redrive | requeue )\d+\b")
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    stack = Stack(tmp_path / "up", "--with-examples", "--frames-port", "0", priced_enabled=1)
+    # Readers find it as they would find theirs: by the file in the data directory.
+    own = {"discovery": 1, "XDG_STATE_HOME": str(tmp_path / "state")}
+    stack = Stack(tmp_path / "up", "--with-examples", "--frames-port", "0", priced_enabled=1, **own)
     yield stack.start()
     stack.stop()
 
@@ -109,7 +111,8 @@ class Readers:
     def _environment(self, folder: Path, page: str) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         own = {"HOME": str(folder / ".home"), "PATH": path, "LC_ALL": "C.UTF-8"}
-        own |= {"PYOCO_SERVER_URL": self._stack.address, "NATS": self._stack.nats_url, **HASTY_PROGRAMS}
+        own |= {"PYOCO_SERVER_URL": self._stack.address, **HASTY_PROGRAMS}
+        own |= {"XDG_STATE_HOME": str(folder / ".home" / "state")}
         needs_key = page.startswith("docs/packs/")
         return own | ({"PYOCO_API_KEY": self._key} if needs_key else {})
 

@@ -134,7 +134,13 @@ def test_functions_that_the_product_bound_at_import_are_replaced(loop: SimLoop) 
 
 def test_no_clock_of_the_product_escapes() -> None:
     """Whatever a deployment imports, of the product and of the NATS client: no original is left."""
-    for name in ("wiring", "wiring_programs", "doors.http.app", "doors.frames.server", "doors.frames.worker.worker"):
+    for name in (
+        "wiring.backend",
+        "wiring.programs",
+        "doors.http.app",
+        "doors.frames.server",
+        "doors.frames.worker.worker",
+    ):
         importlib.import_module(f"pyoco_server.{name}")
     originals = {id(getattr(time, name)): name for name in ("time", "monotonic", "sleep", "perf_counter", "time_ns")}
     assert len(find_bindings(("pyoco_server", "nats"), originals)) >= 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sqlite3
 import sys
@@ -19,6 +18,7 @@ from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from support.servers import NatsServer
+from support.surroundings import variables_without
 from support.warm_processes import WarmProcess, started
 
 __all__ = ["NAMES", "RESOURCES", "Admin", "Ended", "admin", "write_fact"]
@@ -59,7 +59,7 @@ class Admin:
 
     @property
     def environment(self) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+        clean = variables_without("PYOCO_")
         return {**clean, "PYOCO_LOAD_DOTENV": "false", "PYOCO_LEDGER_URL": f"sqlite:///{self.ledger}"}
 
     async def start(self, *arguments: str, **variables: str) -> WarmProcess:

@@ -23,6 +23,7 @@ from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.wiring import backend as wiring
 from support.servers import NatsServer, free_port
+from support.surroundings import variables_without
 from support.waiting import eventually
 from support.warm_processes import begun
 
@@ -70,7 +71,7 @@ def impatient(config: NatsBackendConfig, **more: Any) -> NatsBackendConfig:
 
 def environment(config: NatsBackendConfig) -> dict[str, str]:
     """The variables that make another process use these settings, and find the flows of the tests."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    clean = variables_without("PYOCO_")
     clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone: a ledger for each process would cost more than the test
     default = NatsBackendConfig()
     changed = {each.name: getattr(config, each.name) for each in fields(config)}

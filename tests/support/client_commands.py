@@ -21,6 +21,7 @@ import pytest
 
 from pyoco_server.doors.cli.client import cli
 from pyoco_server.doors.cli.shell import outcome
+from support.surroundings import variables_without
 from support.warm_processes import begun
 
 __all__ = ["COMMAND", "Client", "Ended", "Terminal", "environment", "own_tag", "process", "terminal"]
@@ -67,7 +68,7 @@ class Client:
 
 def environment(url: str, **more: str) -> dict[str, str]:
     """Nothing of the person who runs the tests: neither variables nor a config file."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "XDG_"))}
+    inherited = variables_without("PYOCO_", "XDG_")
     inherited.pop("NO_COLOR", None)
     own = {"PYOCO_SERVER_URL": url, "XDG_CONFIG_HOME": "/nowhere", "TERM": "xterm-256color", "COLUMNS": "100"}
     return {**inherited, **own, **more}

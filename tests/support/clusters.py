@@ -23,6 +23,7 @@ import psutil
 from pyoco_server.http_client import AsyncPyocoHttpClient, RunSnapshot
 from support.servers import quick_folder
 from support.stacks import HASTY_PROGRAMS, until
+from support.surroundings import variables_without
 from support.waiting import eventually
 from support.warm_processes import WarmProcess, begun, started
 
@@ -41,7 +42,7 @@ def demo_command(folder: Path, *options: str) -> list[str]:
 
 
 def demo_environment(**more: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_"))}
+    clean = variables_without("PYOCO_", "EXEC_")
     quick = {"PYOCO_PRICED_ENABLED": "0", "PYOCO_LOAD_DOTENV": "false", "EXEC_QUEUE_MAX_BYTES": str(64 * 2**20)}
     return {**clean, **quick, **HASTY_PROGRAMS, "PYTHONPATH": str(_ROOT / "tests"), **more}
 
@@ -69,10 +70,15 @@ class DemoCluster:
                 stdout=output,
                 stderr=errors,
                 cwd=self.folder,
-                env=demo_environment(**self._settings),
+                env=demo_environment(**self._settings, PYOCO_DISCOVERY="1", XDG_STATE_HOME=str(self.state)),
             )
         until(self._is_up, _START_SECONDS, "the banner")
         return self
+
+    @property
+    def state(self) -> Path:
+        """The state directory, with the discovery file of this demo alone."""
+        return self.folder / "state"
 
     @property
     def _output(self) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
+from support.surroundings import own_variables
 
 __all__ = ["CONFIG", "Doctor", "Said", "a_worker", "announced", "doctor", "nothing", "on"]
 
@@ -53,7 +53,7 @@ Doctor = Callable[..., Said]
 @pytest.fixture
 def doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
     """The command in this process, in a folder of its own and without a setting of ours."""
-    for name in [name for name in os.environ if name.startswith("PYOCO_")]:
+    for name in own_variables():
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import signal
 import sys
 import time
@@ -31,6 +30,7 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.runs.port import Stored
 from support.servers import config_for, forget
+from support.surroundings import variables_without
 from support.waiting import eventually
 from support.warm_processes import begun
 
@@ -217,7 +217,7 @@ def environment(config: NatsBackendConfig) -> dict[str, str]:
     assert not config.nats_url.startswith("memory://"), "another process cannot reach a server in memory: `real_nats`"
     settings = {field.name: getattr(config, field.name) for field in fields(config) if field.name != "work_stream"}
     given = {name: value for name, value in settings.items() if value != getattr(NatsBackendConfig(), name)}
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    inherited = variables_without("PYOCO_")
     inherited["PYOCO_PRICED_ENABLED"] = "0"  # flows alone
     return {**inherited, **{f"PYOCO_{name.upper()}": str(value) for name, value in given.items()}}
 

@@ -25,6 +25,7 @@ from pyoco_server.ports.nats.permissions import Role, inbox_prefix
 from support.configured_nats import ConfiguredNats, configured_nats
 from support.priced.url_sites import Authority
 from support.servers import quick_folder
+from support.surroundings import variables_without
 from support.warm_processes import begun, ran
 
 __all__ = ["GuardedSite", "RoleProcess", "guarded_site", "tls_block"]
@@ -165,7 +166,7 @@ def _write_passwords(folder: Path, passwords: Mapping[str, str]) -> None:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Of a user who has set nothing but what all these processes share."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "EXEC_", "AWS_"))}
+    clean = variables_without("PYOCO_", "EXEC_", "AWS_")
     shared = {
         "PYOCO_LOAD_DOTENV": "false",
         "PYOCO_LEDGER_URL": f"sqlite:///{folder / 'ledger.db'}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 import re
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import httpx
 import psutil
 
+from support.surroundings import variables_without
 from support.warm_processes import begun, started
 
 __all__ = ["HASTY_PROGRAMS", "ROOT", "Stack", "aside", "until"]
@@ -127,7 +127,7 @@ class Stack:
         return "Ctrl-C stops everything." in said
 
     def environment(self) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+        clean = variables_without("PYOCO_")
         clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone; who wants priced runs, too, says so
         clean["PYOCO_PACK_SLOTS"] = "1"  # one process for packs instead of one per slot
         given = {

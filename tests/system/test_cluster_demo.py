@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from pyoco_server import embedded
+from pyoco_server.discovery.server_file import is_running, read
 from pyoco_server.doors.cli.server import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.http_client import PyocoHttpClient
@@ -55,12 +56,20 @@ def test_the_story_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)  # the same
 def test_it_is_started_again_on_the_same_data(demo_cluster: DemoCluster) -> None:
-    """FLOW-425, FLOW-468: Ctrl-C ends everything; what was stored is there the next time"""
+    """FLOW-425, FLOW-468: Ctrl-C ends everything; what was stored is there the next time. FIND-1: the discovery file is
+    there as long as the demo runs."""
     with PyocoHttpClient(demo_cluster.addresses[0]) as client:
         params = {"path": str(demo_cluster.folder / "note"), "token": "before"}
         run_id = client.submit_run("trace", params, idempotency_key="before")["run_id"]
         assert client.wait_run(run_id, 200)["status"] == "COMPLETED"
+    found = read(demo_cluster.data_dir / "server.json")
+    assert found is not None
+    assert is_running(found)
+    assert (found.command, list(found.http)) == ("cluster demo", demo_cluster.addresses)
+    assert found.nats_url == demo_cluster.nats_url
+    assert [read(path) for path in demo_cluster.state.rglob("*.json")] == [found]
     assert demo_cluster.stop(signal.SIGINT) == 130
+    assert [*demo_cluster.state.rglob("*.json"), *demo_cluster.data_dir.glob("server.json")] == []
     until(lambda: not standing_in(demo_cluster.data_dir), 10, "everybody's end")
     demo_cluster.start()
     with PyocoHttpClient(demo_cluster.addresses[1]) as client:

@@ -35,6 +35,7 @@ from support.chaos import free_port, impatient
 from support.grid.stores import a_job, lane_of
 from support.servers import NatsServer, config_for, unique
 from support.stacks import until
+from support.surroundings import variables_without
 from support.waiting import eventually
 from system.test_backup_restore import Work, all_runs, working
 from system.test_up import Up
@@ -51,7 +52,7 @@ def block(info: str) -> str:
 
 
 def environment(**more: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    clean = variables_without("PYOCO_")
     return {**clean, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYOCO_LOAD_DOTENV": "false", **more}
 
 

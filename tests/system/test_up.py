@@ -22,6 +22,7 @@ import pytest
 from support import warm_processes
 from support.grid.peers import ClientPeer
 from support.stacks import until
+from support.surroundings import variables_without
 from support.warm_processes import begun, ran
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ class Up:
     def __init__(self, folder: Path, *options: str, stdout: int | None = None, **settings: str) -> None:
         self.data_dir = folder / "data"
         self._out, self._err = folder / "stdout.txt", folder / "stderr.txt"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+        environment = variables_without("PYOCO_")
         environment |= {"PYTHONPATH": str(ROOT / "tests"), **settings}
         with self._out.open("ab") as out, self._err.open("wb") as err:
             self.process = begun(

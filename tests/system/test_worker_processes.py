@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
 from support.backends import consumer_state, dead_letters, jobs_left, opened_backend, run_now, submitted
 from support.servers import NatsServer, config_for
+from support.surroundings import variables_without
 from support.waiting import eventually
 from support.warm_processes import begun, ran
 
@@ -111,7 +111,7 @@ def _start(config: NatsBackendConfig) -> str:
 
 
 def _environment(config: NatsBackendConfig) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    clean = variables_without("PYOCO_")
     clean["PYOCO_LOAD_DOTENV"] = "false"
     clean["PYTHONPATH"] = str(ROOT / "tests")
     default = NatsBackendConfig()

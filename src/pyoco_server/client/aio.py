@@ -14,6 +14,7 @@ from pyoco_server.client import calls
 from pyoco_server.client.aio_jobs import AsyncJobs
 from pyoco_server.client.aio_priced import AsyncPricedRuns
 from pyoco_server.client.aio_wire import AsyncWire, Progress, Uploaded
+from pyoco_server.client.connection import access
 from pyoco_server.client.dead_letter_results import (
     DlqCounts,
     DlqMessageDeleted,
@@ -70,6 +71,9 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
     given); it is also how long a watch or a wait puts up with a server that is away, unless it is given a patience of
     its own.
 
+    Without `base_url` the client finds its server as `pyoco-client` does: PYOCO_SERVER_URL, the config file, then the
+    server that runs on this machine. The key comes from PYOCO_API_KEY or the config file unless it is given.
+
     >>> async with AsyncPyocoHttpClient("http://127.0.0.1:8000") as client:  # doctest: +SKIP
     ...     run = await client.submit_run("hello", params={"name": "you"})
     ...     print((await client.wait_run(run["run_id"]))["status"])
@@ -78,7 +82,7 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | None = None,
         api_key: str | None = None,
         api_key_header: str = "X-API-Key",
         timeout: float = 30.0,
@@ -87,10 +91,12 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         retry_seconds: float | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Connects to nobody yet. Raises ValueError for what cannot be, httpx.InvalidURL."""
+        """Sends nothing yet. Raises ValueError and httpx.InvalidURL for bad arguments; without an address, UsageError
+        for a bad config file, and SeveralServers."""
+        place = access(base_url, api_key, api_key_header)
         patience = Patience(retries, timeout if retry_seconds is None else retry_seconds)
-        headers = calls.key_headers(api_key, api_key_header)
-        self._wire = AsyncWire(base_url, headers, timeout, patience, transport)
+        headers = calls.key_headers(place.api_key, place.api_key_header)
+        self._wire = AsyncWire(place.base_url, headers, timeout, patience, transport)
         self._patience = patience
 
     async def __aenter__(self) -> Self:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Self, Unpack, cast
 import httpx
 
 from pyoco_server.client import calls
+from pyoco_server.client.connection import access
 from pyoco_server.client.dead_letter_results import (
     DlqCounts,
     DlqMessageDeleted,
@@ -71,6 +72,9 @@ class PyocoHttpClient(PricedRuns, Jobs):
     given); it is also how long a watch or a wait puts up with a server that is away, unless it is given a patience of
     its own.
 
+    Without `base_url` the client finds its server as `pyoco-client` does: PYOCO_SERVER_URL, the config file, then the
+    server that runs on this machine. The key comes from PYOCO_API_KEY or the config file unless it is given.
+
     >>> with PyocoHttpClient("http://127.0.0.1:8000") as client:  # doctest: +SKIP
     ...     run = client.submit_run("hello", params={"name": "you"})
     ...     print(client.wait_run(run["run_id"])["status"])
@@ -79,7 +83,7 @@ class PyocoHttpClient(PricedRuns, Jobs):
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | None = None,
         api_key: str | None = None,
         api_key_header: str = "X-API-Key",
         timeout: float = 30.0,
@@ -88,10 +92,12 @@ class PyocoHttpClient(PricedRuns, Jobs):
         retry_seconds: float | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Connects to nobody yet. Raises ValueError for what cannot be, httpx.InvalidURL."""
+        """Sends nothing yet. Raises ValueError and httpx.InvalidURL for bad arguments; without an address, UsageError
+        for a bad config file, and SeveralServers."""
+        place = access(base_url, api_key, api_key_header)
         patience = Patience(retries, timeout if retry_seconds is None else retry_seconds)
-        headers = calls.key_headers(api_key, api_key_header)
-        self._wire = Wire(base_url, headers, timeout, patience, transport)
+        headers = calls.key_headers(place.api_key, place.api_key_header)
+        self._wire = Wire(place.base_url, headers, timeout, patience, transport)
         self._patience = patience
 
     def __enter__(self) -> Self:

@@ -331,6 +331,8 @@ _ELSEWHERE = {
     "PYOCO_API_KEY": ("C", "API key the client sends."),
     "PYOCO_PROFILE": ("C", "Profile of the client's config file that is used."),
     "PYOCO_CLIENT_CONFIG": ("C", "That file, when it is not `~/.config/pyoco/client.toml`."),
+    "PYOCO_DISCOVERY": ("GWKACU", "`0`: neither write nor look for the files of local servers. [default: 1]"),
+    "PYOCO_QUIET": ("GWKAC", "`1`: do not say on stderr which local server is used. [default: 0]"),
     "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine."),
     "PYOCO_CUTE": ("WE", "The engine's way of printing."),
 }

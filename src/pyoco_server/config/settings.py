@@ -1,4 +1,4 @@
-"""How a setting is declared, read from text, checked and told to the reader. Which settings there are: `config.py`."""
+"""How a setting is declared, read from text, checked and documented. The settings are in `config/__init__.py`."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import math
@@ -23,6 +24,7 @@ __all__ = [
     "key_id_of",
     "label_problem",
     "make_key",
+    "pepper_fingerprint",
     "read_expiry",
     "read_key",
     "verify",
@@ -111,6 +113,13 @@ def read_expiry(text: str, now: float) -> float:
     if not now < moment <= _INSTANT_MAX:
         raise ValueError("an expiry lies ahead, within the years that dates are written for")
     return moment
+
+
+def pepper_fingerprint(pepper: str) -> str:
+    """Tells whether two processes have the same pepper, and nothing else about it (FIND-11)."""
+    if not pepper:
+        return "none"
+    return hashlib.sha256(f"pyoco-pepper\n{pepper}".encode()).hexdigest()[:16]
 
 
 def key_id_of(plain: str) -> str | None:

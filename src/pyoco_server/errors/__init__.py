@@ -53,6 +53,8 @@ PyocoError
 ├── SnapshotTooLargeError a snapshot above the cap even after compaction
 ├── DeploymentRefused     NATS is not, or cannot be made, what programs need (exit code 3)
 │   └── ExposureRefused   a port would be open to everybody
+├── PepperMismatch        keys made with this pepper would never open the server
+├── SeveralServers        nothing says which of several local servers is meant
 ├── UsageError            a command line that cannot be obeyed
 └── SettingError          a setting that does not parse
 """
@@ -98,6 +100,7 @@ __all__ = [
     "NotStored",
     "ObjectNotFound",
     "OverBudget",
+    "PepperMismatch",
     "Problem",
     "PyocoError",
     "QueueFull",
@@ -108,6 +111,7 @@ __all__ = [
     "RunNotFound",
     "SendFailed",
     "SettingError",
+    "SeveralServers",
     "SnapshotTooLargeError",
     "TenantRateLimited",
     "Text",
@@ -534,6 +538,20 @@ class ExposureRefused(DeploymentRefused):
 
     number = 47
     phrase = "exposure refused"
+
+
+class SeveralServers(PyocoError):
+    """Several local servers are running, and nothing says which one is meant."""
+
+    number = 51
+    phrase = "several local servers"
+
+
+class PepperMismatch(PyocoError):
+    """The pepper is not the one that the server checks API keys with."""
+
+    number = 52
+    phrase = "wrong pepper"
 
 
 class UsageError(PyocoError):

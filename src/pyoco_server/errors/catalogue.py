@@ -225,5 +225,17 @@ CATALOGUE: dict[int, Text] = {
             "予約額が料金を下回っています",
             "Reserve at least `price_usd` of the answer.",
         ),
+        Text(
+            51,
+            "Several local servers are running.",
+            "複数のローカルサーバーが動作しています",
+            "Choose one with the option that the text names, or run the command in the directory of its server.",
+        ),
+        Text(
+            52,
+            "The pepper is not the server's.",
+            "pepperがサーバーのものと一致しません",
+            "Set PYOCO_AUTH_PEPPER to the value that the gateways have.",
+        ),
     )
 }

@@ -1,4 +1,4 @@
-"""The bundle of ports an action may reach. `wiring.py` fills it."""
+"""The bundle of ports an action may reach. `wiring` fills it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bundle of ports a priced action may reach. `wiring.py` fills it."""
+"""The bundle of ports a priced action may reach. `wiring` fills it."""
 
 from __future__ import annotations
 

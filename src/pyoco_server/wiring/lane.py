@@ -1,4 +1,4 @@
-"""The native lane of programs, put together. Beside `wiring.py`: only workers of programs need an executor of them."""
+"""The native lane of programs, put together. Only workers of programs need it."""
 
 from __future__ import annotations
 

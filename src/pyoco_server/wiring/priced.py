@@ -1,4 +1,4 @@
-"""Settings in, the stores of priced runs out. Names their adapters, as `wiring.py` names the others.
+"""Settings in, the stores of priced runs out. Names their adapters, as `wiring/backend.py` names the others.
 
 What belongs to an extra is imported when it is asked for: SQLite and JetStream need nothing besides.
 """

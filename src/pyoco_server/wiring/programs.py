@@ -1,4 +1,4 @@
-"""The adapters of programs, put together. Beside `wiring.py`, which was long enough."""
+"""The adapters of programs, put together. Used by `wiring/backend.py`."""
 
 from __future__ import annotations
 

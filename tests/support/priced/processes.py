@@ -39,6 +39,7 @@ from support import stacks
 from support.chaos import Process, free_port
 from support.priced.stacks import POSTGRES, QUICK_SPLIT, SPLIT, SQLITE
 from support.servers import NatsServer, unique
+from support.surroundings import variables_without
 from support.warm_processes import ran
 
 __all__ = [
@@ -91,7 +92,7 @@ def until(condition: Callable[[], T | Literal[False] | None], seconds: float = 4
 
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
     """Of a user who has set nothing but this."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "AWS_"))}
+    clean = variables_without("PYOCO_", "AWS_")
     return {**clean, "PYOCO_LOAD_DOTENV": "false", **more}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.core.api_key import KeyRecord
+    from pyoco_server.ports.keys.port import Keys
 
 __all__ = ["cli", "main"]
 
@@ -31,15 +34,15 @@ __all__ = ["cli", "main"]
 @click.option("--data-dir", metavar="DIR", help="Where the ledger lies that `up` has made. [env: PYOCO_DATA_DIR]")
 @click.pass_context
 def cli(context: click.Context, nats_url: str | None, data_dir: str | None) -> None:
-    """Operate a pyoco-server."""
+    """Operate a pyoco-server: the one that --nats-url names, or else the one that runs on this machine."""
     context.obj = functools.partial(_config, nats_url, data_dir)
 
 
 def _config(nats_url: str | None, data_dir: str | None) -> NatsBackendConfig:
     """What every command here begins with, after its arguments were looked at."""
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415 - not for --help
 
-    return NatsBackendConfig.from_env(nats_url=nats_url, data_dir=data_dir)
+    return settle(nats_url=nats_url, data_dir=data_dir).config
 
 
 cli.add_command(backup)
@@ -73,11 +76,20 @@ pyoco-server-admin api-key create --tenant team-a --expires 2027-01-31""",
     help="When it stops to open: a time from now (30d, 12h, 90m), a date (its first moment, UTC) or unix seconds."
     "  [default: never]",
 )
+@click.option(
+    "--force-pepper",
+    is_flag=True,
+    help="Make the key with this PYOCO_AUTH_PEPPER though the server has another one. Existing keys stop working once"
+    " the gateways have it, too.",
+)
 @click.pass_obj
-def create(config: Callable[[], NatsBackendConfig], tenant: str, label: str | None, expires: str | None) -> None:
-    """Make a key and show it, this one time."""
+def create(
+    config: Callable[[], NatsBackendConfig], tenant: str, label: str | None, expires: str | None, *, force_pepper: bool
+) -> None:
+    """Make a key and show it, this one time. Reads PYOCO_AUTH_PEPPER, which must be that of the gateways."""
     import time  # noqa: PLC0415 - not for --help
 
+    from pyoco_server.core.api_key import pepper_fingerprint  # noqa: PLC0415
     from pyoco_server.core.names import is_tag  # noqa: PLC0415
     from pyoco_server.core.priced.names import is_tenant  # noqa: PLC0415
 
@@ -86,8 +98,54 @@ def create(config: Callable[[], NatsBackendConfig], tenant: str, label: str | No
     if not is_tenant(tenant):
         click.echo("this tenant has more than 64 characters: its keys cannot be used for priced runs (/v1)", err=True)
     now = time.time()
-    plain, record = _run(_create(config(), tenant, _label(label), _expiry(expires, now), now))
+    settings = config()
+    pepper = _Pepper(pepper_fingerprint(settings.auth_pepper), _announced_pepper(settings), is_forced=force_pepper)
+    plain, record = _run(_create(settings, pepper, tenant, _label(label), _expiry(expires, now), now))
     _print({**_shown(record), "api_key": plain})
+
+
+@dataclass(frozen=True)
+class _Pepper:
+    """Fingerprints of the peppers of this command and of the server."""
+
+    own: str
+    #: Of the server's discovery file; None where there is none.
+    announced: str | None
+    is_forced: bool
+
+
+def _announced_pepper(config: NatsBackendConfig) -> str | None:
+    """What the local server with this NATS says of its pepper. None: there is none, or they do not agree."""
+    from pyoco_server.discovery import NATS, find  # noqa: PLC0415 - not for --help
+    from pyoco_server.errors import SeveralServers  # noqa: PLC0415
+
+    with contextlib.suppress(SeveralServers):
+        found = find(NATS, data_dir=config.data_dir, known=config.nats_url)
+        return None if found is None else found.server.pepper_fingerprint
+    return None
+
+
+async def _check_pepper(keys: Keys, pepper: _Pepper) -> None:
+    """FIND-12. Raises PepperMismatch, Unavailable."""
+    from pyoco_server.errors import PepperMismatch  # noqa: PLC0415 - not for --help
+
+    stored = await keys.pepper()
+    expected = stored if stored is not None else pepper.announced
+    if expected is None or expected == pepper.own:
+        return
+    if not pepper.is_forced:
+        given = "PYOCO_AUTH_PEPPER is not set here" if pepper.own == "none" else "PYOCO_AUTH_PEPPER is another one here"
+        raise PepperMismatch(
+            f"{given}: the key would never work (fingerprint {pepper.own}, the server's is {expected}); set "
+            "PYOCO_AUTH_PEPPER to the server's value, or change the server's pepper with --force-pepper: existing keys "
+            "stop working then"
+        )
+    await keys.replace_pepper(pepper.own)
+    click.echo(
+        "the stored pepper is replaced: existing keys stop working, and the new key works, once every gateway was "
+        "restarted with this PYOCO_AUTH_PEPPER",
+        err=True,
+    )
 
 
 def _label(text: str | None) -> str | None:
@@ -157,7 +215,7 @@ def _shown(record: KeyRecord) -> dict[str, object]:
 
 
 async def _create(
-    config: NatsBackendConfig, tenant: str, label: str | None, expires_at: float | None, now: float
+    config: NatsBackendConfig, pepper: _Pepper, tenant: str, label: str | None, expires_at: float | None, now: float
 ) -> tuple[str, KeyRecord]:
     import secrets  # noqa: PLC0415 - not for --help
 
@@ -165,6 +223,7 @@ async def _create(
     from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
 
     async with open_keys(config) as keys:
+        await _check_pepper(keys, pepper)
         while True:
             made = make_key(
                 tenant, config.auth_pepper, now, secrets.token_hex, secrets.token_urlsafe, label, expires_at

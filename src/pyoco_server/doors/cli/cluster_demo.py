@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from pyoco_server.config import LogSettings, NatsBackendConfig
+from pyoco_server.discovery.announcement import announced
 from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
 from pyoco_server.doors.cli.cluster_plan import COPIES, ClusterPlan
 from pyoco_server.doors.cli.cluster_settings import set_aside
@@ -120,6 +121,7 @@ class _Demo:
     ) -> None:
         self._options, self._plan, self._data_dir = options, plan, data_dir
         self._nodes, self._console = nodes, console
+        self._announcing = contextlib.ExitStack()
 
     async def run(self, https: Sequence[socket.socket], log_settings: LogSettings) -> int:
         stop = StopSignal()  # before the first child
@@ -146,6 +148,7 @@ class _Demo:
             self._console.say("stopping; what runs gets a moment to finish. Once more to stop at once.")
         finally:
             stop.at_once = supervisor.kill
+            self._announcing.close()
             for http in https:
                 http.close()
             await supervisor.stop()
@@ -160,6 +163,15 @@ class _Demo:
     async def _show(self, supervisor: Supervisor, servings: Sequence[Serving]) -> int:
         await asyncio.gather(*(serving.ready.wait() for serving in servings))
         addresses = [serving.address for serving in servings]
+        self._announcing.enter_context(
+            announced(
+                command="cluster demo",
+                data_dir=self._data_dir.path,
+                config=self._plan.config,
+                http=addresses,
+                nats=[cluster_url(self._nodes.values())],
+            )
+        )
         if self._options.once:
             url = cluster_url(self._nodes.values())
             return await tell_story(Stage(self._plan.config, url, addresses, supervisor, self._console.say))

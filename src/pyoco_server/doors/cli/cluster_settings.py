@@ -27,6 +27,7 @@ _TAKEN = frozenset(
         "PYOCO_PRICED_ENABLED",
         "PYOCO_WORKER_SLOTS",
         "PYOCO_CUTE",
+        "PYOCO_DISCOVERY",
         "EXEC_QUEUE_MAX_BYTES",
         "WORKER_CPU_CAP",
         "WORKER_CPU_WAIT_SEC",

@@ -33,6 +33,7 @@ from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refus
 from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown
 from pyoco_server.core.diagnosis.nats import is_local
 from pyoco_server.doors.cli.doctor_report import as_document, say
+from pyoco_server.doors.cli.local_server import settle
 from pyoco_server.embedded import reachable_host
 from pyoco_server.errors import SettingError, UsageError
 from pyoco_server.logs import redact_url
@@ -73,13 +74,16 @@ def doctor(options: DoctorOptions) -> int:
     logging.getLogger().addHandler(logging.NullHandler())
     nats_url = options.nats_url or os.environ.get("PYOCO_NATS_URL", "")
     try:
-        config = NatsBackendConfig.from_env(nats_url=options.nats_url, data_dir=options.data_dir)
+        settled = settle(nats_url=options.nats_url, data_dir=options.data_dir)
         priced, grid = priced_from_env(), grid_from_env()
     except SettingError as error:
         findings: tuple[Finding, ...] = (settings_refused(str(error)),)
     else:
+        config = settled.config
         own = own_nats_of(Path(config.data_dir))
-        if own is not None and not (options.nats_url or os.environ.get("PYOCO_NATS_URL")):
+        if options.server is None and settled.found is not None and settled.found.server.http:
+            options = replace(options, server=settled.found.server.http[0])
+        if own is not None and not settled.has_nats:
             config = replace(config, nats_url=f"nats://{reachable_host(own.host)}:{own.port}")
         nats_url = config.nats_url
         with _telling() as tell:

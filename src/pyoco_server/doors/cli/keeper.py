@@ -33,11 +33,12 @@ def cli(nats_url: str | None) -> int:
     Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
     import asyncio  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415
+    from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
-    config = NatsBackendConfig.from_env(nats_url=nats_url)
+    config = settle(nats_url=nats_url).config
     configure_logging("pyoco-server:keeper")
     warn_of_typos()
     return asyncio.run(_keep(config, priced_from_env(), grid_from_env()))

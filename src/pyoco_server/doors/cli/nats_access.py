@@ -55,13 +55,10 @@ _HEAD = """\
     metavar="TEXT",
     help="Print each role once for each suffix, as gateway-b for -b: old and new users, while passwords change.",
 )
-@click.pass_obj
-def nats_permissions(
-    config: Callable[[], NatsBackendConfig], roles: tuple[str, ...], account: str, suffixes: tuple[str, ...]
-) -> None:
+def nats_permissions(roles: tuple[str, ...], account: str, suffixes: tuple[str, ...]) -> None:
     """Print an account for the configuration of NATS in which each role may publish and subscribe to what it needs, by
     the names in the settings, and to nothing else. Asks no server."""
-    from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
     from pyoco_server.errors import UsageError  # noqa: PLC0415
     from pyoco_server.wiring.access import Role, nats_rights  # noqa: PLC0415
 
@@ -70,7 +67,7 @@ def nats_permissions(
     if not all(re.fullmatch(r"(-[a-z0-9]+)*", suffix) for suffix in suffixes):
         raise UsageError("--suffix may hold '-' and small letters or digits after it; example: --suffix=-b")
     chosen = [Role(name) for name in dict.fromkeys(roles or _ROLES)]
-    rights = nats_rights(config(), priced_from_env()[0], grid_from_env(), chosen)
+    rights = nats_rights(NatsBackendConfig.from_env(), priced_from_env()[0], grid_from_env(), chosen)
     click.echo("\n".join(_account(account, rights, tuple(dict.fromkeys(suffixes)) or ("",))))
 
 

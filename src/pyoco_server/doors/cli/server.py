@@ -95,7 +95,7 @@ def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **g
     )
 
 
-@cli.command(example="pyoco-server gateway --nats-url nats://127.0.0.1:4222 --port 8000")
+@cli.command(example="pyoco-server gateway --port 8001\npyoco-server gateway --nats-url nats://10.0.0.5:4222")
 @_host
 @_port
 @_nats_url
@@ -103,13 +103,16 @@ def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **g
 @_dashboard_lang
 @click.option("--fd", type=click.IntRange(min=3), hidden=True, help="A listening socket that `up` hands down.")
 def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
-    """Serve HTTP, and nothing else, in this process. Any number of gateways may use one NATS."""
-    from pyoco_server.config import NatsBackendConfig  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
+    """Serve HTTP, and nothing else, in this process. Any number of gateways may use one NATS.
+
+    Without --nats-url it uses the NATS and the data directory of the server that runs on this machine.
+    """
+    from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
-    config = NatsBackendConfig.from_env(**given)
+    config = settle(**given).config
     configure_logging("pyoco-server:http")
     warn_of_typos()
     with open_port(host, port) if fd is None else socket.socket(fileno=fd) as listening:
@@ -130,8 +133,8 @@ def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
 def doctor(**given: Any) -> int:
     """Look at a deployment, and say what to mend: NATS, streams, queues, workers, keeper, disks, settings.
 
-    Without --nats-url it looks at the NATS that `up` runs here. It reads only. The exit code is 1 when something would
-    lose data or stop work.
+    Without --nats-url it looks at the server that runs on this machine, or at the NATS that `up` last ran in this
+    directory. It reads only. The exit code is 1 when something would lose data or stop work.
     """
     from pyoco_server.doors.cli.doctor import DoctorOptions  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.doctor import doctor as look  # noqa: PLC0415

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyoco_server.config import LogSettings, NatsBackendConfig, priced_from_env
+from pyoco_server.discovery.announcement import announced
 from pyoco_server.doors.cli.banner import banner
 from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
 from pyoco_server.doors.cli.console import Console
@@ -93,10 +94,21 @@ async def _run(
     if nats is not None:
         watch = DiskWatch(data_dir.path, serving.is_stuck, supervisor.restart_base, console.say)
         tasks.append(asyncio.create_task(watch.run()))
+    announcing = contextlib.ExitStack()
     try:
         await asyncio.wait({failing, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if serving.ready.is_set() and not stop.heard:
             nats_url = nats.url if nats is not None else plan.config.nats_url
+            announcing.enter_context(
+                announced(
+                    command="up",
+                    data_dir=data_dir.path,
+                    config=plan.config,
+                    http=[serving.address],
+                    nats=[nats_url],
+                    frames=frames,
+                )
+            )
             console.say(banner(plan.facts(serving.address, data_dir.path, nats_url, frames)))
             log.info(
                 "everything is up", url=serving.address, data_dir=str(data_dir.path), nats_url=redact_url(nats_url)
@@ -108,6 +120,7 @@ async def _run(
         log.info("stopping", signal=stop.name)
     finally:
         stop.at_once = supervisor.kill
+        announcing.close()
         ports.close()
         await supervisor.stop()
         for task in tasks:

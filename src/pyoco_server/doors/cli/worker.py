@@ -58,8 +58,9 @@ def cli(
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig, priced_from_env  # noqa: PLC0415
+    from pyoco_server.config import priced_from_env  # noqa: PLC0415
     from pyoco_server.core.names import check_worker_names  # noqa: PLC0415
+    from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
     from pyoco_server.wiring.packs import check_files  # noqa: PLC0415
@@ -67,7 +68,7 @@ def cli(
     configure_logging("pyoco-server:worker")
     warn_of_typos()
     programs = _programs(given.pop("exec_dir"), given.pop("exec_pattern"), given.pop("exec_slots"))
-    config = NatsBackendConfig.from_env(worker_slots=slots, wheel_sync_enabled=wheel_sync or None, **given)
+    config = settle_nats(worker_slots=slots, wheel_sync_enabled=wheel_sync or None, **given).config
     chosen = [tag.strip() for tag in tags.split(",")] if tags is not None else [config.default_tag]
     try:
         check_worker_names(worker_id, chosen)

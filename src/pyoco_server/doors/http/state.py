@@ -8,6 +8,7 @@ from typing import cast
 
 from starlette.requests import Request
 
+from pyoco_server.actions.note_pepper import note_pepper
 from pyoco_server.actions.priced.check_ready import NOT_READY, Readiness, check_ready
 from pyoco_server.actions.programs.measure import RunTimes
 from pyoco_server.core.run import Caller
@@ -71,6 +72,7 @@ class State:
 
     async def start(self) -> None:
         """Returns once lists are being made. Raises Unavailable."""
+        await note_pepper(self.backend)
         await self.feeder.start()
         await self.letter_feeder.start()
         await self.lookout.start()

@@ -10,7 +10,7 @@ from typing import Self
 
 import httpx
 
-from pyoco_server.doors.cli.client.connection import Connection, shown_address
+from pyoco_server.client.connection import Connection, shown_address
 from pyoco_server.doors.mcp.calls import Reply, Unreachable
 from pyoco_server.doors.mcp.tools import Ask
 

@@ -16,7 +16,7 @@ import mcp_types as types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from pyoco_server.doors.cli.client.connection import Connection
+from pyoco_server.client.connection import Connection
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.mcp.calls import PATIENCE, Send
 from pyoco_server.doors.mcp.messages import PARSE_ERROR, misfit, readable_id

@@ -12,11 +12,14 @@ __all__ = ["cli", "main"]
 @click.command(
     cls=Command,
     example="""\
+pyoco-mcp
 pyoco-mcp --server http://127.0.0.1:8000
 pyoco-mcp --profile staging""",
 )
 @click.version_option(package_name="pyoco-server")
-@click.option("--server", metavar="URL", help="The gateway. [env: PYOCO_SERVER_URL; default: http://127.0.0.1:8000]")
+@click.option(
+    "--server", metavar="URL", help="The gateway. [env: PYOCO_SERVER_URL; default: the server on this machine]"
+)
 @click.option(
     "--profile",
     metavar="NAME",
@@ -42,11 +45,13 @@ def cli(server: str | None, profile: str | None, patience: float) -> int:
     import logging  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
-    from pyoco_server.doors.cli.client.connection import Asked, resolve, shown_address  # noqa: PLC0415
+    from pyoco_server.client.connection import Asked, resolve, shown_address  # noqa: PLC0415
+    from pyoco_server.doors.cli.local_server import say  # noqa: PLC0415
     from pyoco_server.doors.mcp.pipe import offer  # noqa: PLC0415
     from pyoco_server.logs import configure_logging, get_logger  # noqa: PLC0415
 
     connection = resolve(Asked(server=server, profile=profile))
+    say(connection.found)
     with contextlib.redirect_stdout(sys.stderr):  # where the log goes is decided now, and stdout is taken
         configure_logging("pyoco-server:mcp")
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""API keys in a JetStream KV bucket, key = key id."""
+"""API keys in a JetStream KV bucket, key = key id; beside them the fingerprint of the pepper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyoco_server.core.api_key import KeyRecord, encode_key, encode_over, read_k
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.bucket import Bucket, Entry
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.mirror import Mirror
 
@@ -17,11 +17,22 @@ __all__ = ["JetStreamKeys"]
 
 log = get_logger(__name__)
 
+#: No key id has a dot.
+_PEPPER = "pepper.fingerprint"
+
+
+class _KeyMirror(Mirror[KeyRecord]):
+    """The keys alone."""
+
+    def _apply(self, entry: Entry) -> None:
+        if entry.key != _PEPPER:
+            super()._apply(entry)
+
 
 class JetStreamKeys:
     def __init__(self, link: Link, bucket: str) -> None:
         self._bucket = Bucket(link, bucket)
-        self._mirror = Mirror(link, self._bucket, read_key)
+        self._mirror = _KeyMirror(link, self._bucket, read_key)
 
     async def start(self) -> None:
         await self._mirror.start()
@@ -73,6 +84,29 @@ class JetStreamKeys:
             if written is not None:
                 self._mirror.note(written)
                 return changed
+
+    async def pepper(self) -> str | None:
+        entry = await self._bucket.get(_PEPPER)
+        return None if entry is None or entry.value is None else entry.value.decode(errors="replace")
+
+    async def keep_pepper(self, fingerprint: str) -> str:
+        # The bucket is small and this happens once per start: reading first spares a refused write at each later one.
+        stored = await self.pepper()
+        if stored is not None:
+            return stored
+        await self._bucket.write(_PEPPER, fingerprint.encode(), 0)
+        return await self.pepper() or fingerprint
+
+    async def replace_pepper(self, fingerprint: str) -> None:
+        rounds = Rounds("the fingerprint of the pepper")
+        while True:
+            rounds.begin()
+            entry = await self._bucket.get(_PEPPER)
+            if entry is not None and entry.value == fingerprint.encode():
+                return
+            revision = 0 if entry is None else entry.revision
+            if await self._bucket.write(_PEPPER, fingerprint.encode(), revision) is not None:
+                return
 
     async def all(self) -> list[KeyRecord]:
         return sorted(self._mirror.all(), key=lambda record: (record.created_at, record.key_id))

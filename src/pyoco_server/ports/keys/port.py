@@ -37,5 +37,15 @@ class Keys(Protocol):
         """Write down that the key was used at `at`, unless a later use is known; all else stays, above all the end
         of a key that was revoked meanwhile. An unknown key is passed over. Two round trips."""
 
+    async def pepper(self) -> str | None:
+        """Fingerprint of the pepper that keys are made and checked with (FIND-11). None: no gateway has stored one.
+        One round trip."""
+
+    async def keep_pepper(self, fingerprint: str) -> str:
+        """Store the fingerprint unless there is one already; returns the one that is stored. One round trip or two."""
+
+    async def replace_pepper(self, fingerprint: str) -> None:
+        """Store the fingerprint in the place of the one that is there, if any. Two round trips."""
+
     async def all(self) -> list[KeyRecord]:
         """Every key, revoked ones included, oldest first; O(keys). Only on a store that was started."""

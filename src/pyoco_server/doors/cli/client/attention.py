@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import has_colour, note, print_json, print_table, safe, span
 from pyoco_server.doors.cli.shell import Command
 

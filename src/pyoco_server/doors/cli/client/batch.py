@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import note, print_line
 from pyoco_server.doors.cli.client.progress import counting
 from pyoco_server.doors.cli.client.submit import KEY_LENGTH_MAX, key_option

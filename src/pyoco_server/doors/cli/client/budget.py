@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import note, print_json, print_table
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError

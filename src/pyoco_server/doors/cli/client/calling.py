@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
-from pyoco_server.doors.cli.client.connection import Asked, Connection, resolve, shown_address
+from pyoco_server.client.connection import Asked, Connection, resolve, shown_address
+from pyoco_server.discovery import is_quiet
 from pyoco_server.doors.cli.client.output import note, safe
 from pyoco_server.doors.cli.client.problems import lines_of
 from pyoco_server.errors import CATALOGUE, UsageError
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyoco_server.http_client import PyocoHttpClient
 
-__all__ = ["calling", "fail", "is_outage", "told"]
+__all__ = ["calling", "fail", "is_outage", "note_source", "told"]
 
 #: A person waits: two more tries for a gateway that is just being restarted, and then the truth.
 _RETRIES = 2
@@ -33,8 +35,7 @@ def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
     """A client for the server that is in force. What goes wrong with a call ends the command with 1, and stderr says
     why: status, error id, message and the places of the input (FLOW-427). Nothing of it shows the key."""
     connection = resolve(asked)
-    for line in connection.warnings:
-        note(line)
+    note_source(connection)
     _leave_out_the_command_line_of_httpx()
     import httpx  # noqa: PLC0415 - 80 ms: not for --help
 
@@ -64,6 +65,14 @@ def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
         raise UsageError(f"{safe(error.object)!r} is not text") from error
     except TimeoutError as error:
         fail(str(error))
+
+
+def note_source(connection: Connection) -> None:
+    """Before anything is sent: which local server is used, and what is wrong with the config file."""
+    if connection.found is not None and not is_quiet(os.environ):
+        note(connection.found.line)
+    for line in connection.warnings:
+        note(line)
 
 
 def fail(message: str) -> NoReturn:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.core.states import FLOW_MOVES
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.many import agree, chosen, many_options, preview, repeat_while_more
 from pyoco_server.doors.cli.client.output import print_json
 from pyoco_server.doors.cli.client.runs import COLUMNS

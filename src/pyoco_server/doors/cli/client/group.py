@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from pyoco_server.doors.cli.client.connection import DEFAULT_SERVER, Asked
+from pyoco_server.client.connection import DEFAULT_SERVER, Asked
 from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
 
 __all__ = ["COMMANDS", "cli", "start"]
@@ -78,7 +78,7 @@ def _profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """For the shell. A file that cannot be read has no profiles: a completion does not complain."""
     import os  # noqa: PLC0415 - only for a shell that asks
 
-    from pyoco_server.doors.cli.client.config_file import find_file, read_file  # noqa: PLC0415
+    from pyoco_server.client.config_file import find_file, read_file  # noqa: PLC0415
     from pyoco_server.errors import UsageError  # noqa: PLC0415
 
     try:
@@ -98,7 +98,7 @@ def _profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option(
     "--server",
     metavar="URL",
-    help=f"The gateway. [env: PYOCO_SERVER_URL; default: {DEFAULT_SERVER}]",
+    help=f"The gateway. [env: PYOCO_SERVER_URL; default: the server on this machine, or {DEFAULT_SERVER}]",
     show_default=False,
 )
 @click.option(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_json, print_table, safe
 from pyoco_server.doors.cli.client.price_result import print_document
 from pyoco_server.doors.cli.client.price_result import result as result_command

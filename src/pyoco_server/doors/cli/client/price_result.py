@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_shown_whole, note, print_json, print_line, print_table, safe
 from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.shell import Command

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import note, print_json
 from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.shell import Command

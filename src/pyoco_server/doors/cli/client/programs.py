@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import coloured, note, print_json, safe, span
 from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.client.submit import key_option

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import note, print_json, print_table
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked, resolve, shown_address
-from pyoco_server.doors.cli.client.output import note, print_json
+from pyoco_server.client.connection import Asked, resolve, shown_address
+from pyoco_server.doors.cli.client.calling import calling, note_source
+from pyoco_server.doors.cli.client.output import print_json
 from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["completion", "config", "health", "metrics"]
@@ -41,8 +41,7 @@ def config(asked: Asked) -> None:
     Of the key only the beginning is shown. Nothing is sent.
     """
     connection = resolve(asked)
-    for line in connection.warnings:
-        note(line)
+    note_source(connection)
     values: dict[str, Any] = {
         "server": shown_address(connection.server),
         "api_key": _masked(connection.api_key),

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.waiting import submitting, wait_options
 from pyoco_server.doors.cli.shell import Command
 

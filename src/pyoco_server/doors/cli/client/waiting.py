@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.core.states import TERMINAL
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_json
 
 if TYPE_CHECKING:

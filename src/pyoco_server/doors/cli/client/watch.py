@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import is_terminal, print_line, safe
 from pyoco_server.doors.cli.client.waiting import conclude, draw, end_of, fail_option, timeout_option, watched
 from pyoco_server.doors.cli.shell import Command

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import coloured, print_json, safe, span
 from pyoco_server.doors.cli.shell import Command
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from pyoco_server.client.connection import Asked
 from pyoco_server.core.states import WorkerState
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.connection import Asked
 from pyoco_server.doors.cli.client.output import print_json, print_table
 from pyoco_server.doors.cli.shell import Command
 

@@ -15,11 +15,12 @@ __all__ = ["clientx"]
 
 @click.command(
     cls=Command,
-    example="pyoco-grid clientx clientA 127.0.0.1:5000 127.0.0.1:5001 127.0.0.1:5002 12\n"
+    example="pyoco-grid clientx clientA\n"
+    "pyoco-grid clientx clientA 127.0.0.1:5000 127.0.0.1:5001 127.0.0.1:5002 12\n"
     "pyoco-grid clientx clientA '127.0.0.1:5000|127.0.0.1:5001' 127.0.0.1:6000 --policy least --count 100",
 )
 @click.argument("client_id", metavar="CLIENT_ID")
-@click.argument("groups", metavar="HOST:PORT... [DESIRED_TOTAL]", nargs=-1, required=True)
+@click.argument("groups", metavar="[HOST:PORT]... [DESIRED_TOTAL]", nargs=-1)
 @click.option(
     "--policy",
     type=click.Choice(["rr", "least"]),
@@ -32,22 +33,28 @@ __all__ = ["clientx"]
 def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_stale: bool, **given: Any) -> int:
     """The same over several groups, with failover.
 
-    Each HOST:PORT is one group; `H:P|H:P` names several doors of the same one. The total of jobs at once is split over
-    them [env: CLIENT_DESIRED_PAR; default: 4]. A group that is gone for longer than CLIENTX_GRACE_SEC loses its jobs to
-    the others, under the same JobIds. Results, keys and exit codes are as with `client`.
+    Each HOST:PORT is one group; `H:P|H:P` names several doors of the same one. Without any, the only group is that of
+    the server on this machine. The total of jobs at once is split over the groups [env: CLIENT_DESIRED_PAR; default:
+    4]. A group that is gone for longer than CLIENTX_GRACE_SEC loses its jobs to the others, under the same JobIds.
+    Results, keys and exit codes are as with `client`.
     """
     import os  # noqa: PLC0415 - not for --help
 
     import uvloop  # noqa: PLC0415
 
     from pyoco_server.config import grid_from_env  # noqa: PLC0415
+    from pyoco_server.discovery import GROUPS  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.outward import local_door  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.grid_client import GridMultiClient, LinkSettings, Spread  # noqa: PLC0415
 
     quiet_logs()
     warn_of_typos()
     places, total = _split(groups)
+    if not places:
+        host, port = local_door(GROUPS)
+        places = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)
     config = grid_from_env(client_desired_par=total)
     plan, settings = plan_of(given, client_id, config), link_settings(given, config)
     spread = Spread(policy=policy, grace_seconds=config.clientx_grace_sec, cancel_stale=not no_cancel_stale)
@@ -68,9 +75,9 @@ def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_s
 
 def _split(groups: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
     """A last argument without `:` is the total."""
-    *places, last = groups
-    if ":" in last:
+    if not groups or ":" in groups[-1]:
         return groups, None
-    if not (last.isascii() and last.isdigit() and 1 <= int(last) <= 10_000) or not places:
+    *places, last = groups
+    if not (last.isascii() and last.isdigit() and 1 <= int(last) <= 10_000):
         raise UsageError(f"{last[:40]!r} is neither an address nor a number of jobs from 1 to 10000")
     return tuple(places), int(last)

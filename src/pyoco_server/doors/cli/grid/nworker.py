@@ -46,16 +46,17 @@ def nworker(
 
     import uvloop  # noqa: PLC0415
 
-    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415
     from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
+    from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.doors.frames.worker.identity import take_identity  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
     from pyoco_server.wiring.lane import checked_patterns  # noqa: PLC0415
 
     configure_logging("pyoco-grid:nworker")
-    config = NatsBackendConfig.from_env(nats_url=nats_url)
+    config = settle_nats(nats_url=nats_url, option="--nats").config
     grid = grid_from_env(exec_group=group)
     if worker_id is not None and not is_client_id(worker_id):
         raise UsageError("--id may hold letters, digits, '_' and '-', 64 at most; example: --id render-1")

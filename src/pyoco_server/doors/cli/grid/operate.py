@@ -40,11 +40,12 @@ def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBacke
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415
 
-    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415
+    from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
     from pyoco_server.wiring.backend import open_operator_backend  # noqa: PLC0415
 
     logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
-    config, grid = NatsBackendConfig.from_env(nats_url=nats_url), grid_from_env(exec_group=group)
+    config, grid = settle_nats(nats_url=nats_url, option="--nats").config, grid_from_env(exec_group=group)
 
     async def all_of_it() -> T:
         async with open_operator_backend(config, grid) as backend:

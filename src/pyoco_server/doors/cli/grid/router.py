@@ -64,11 +64,12 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.outward import tls_to_doors  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.serving import check_access, door_options, read_peers, server_tls  # noqa: PLC0415
+    from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.doors.frames.router.plan import RouterPlan, read_backend, read_rule  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
@@ -76,7 +77,7 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
     plan = RouterPlan(
         tuple(map(read_backend, given["backends"])), tuple(map(read_rule, given["rules"])), given["policy"]
     )
-    config, grid = NatsBackendConfig.from_env(nats_url=given["nats_url"]), grid_from_env()
+    config, grid = settle_nats(nats_url=given["nats_url"], option="--nats").config, grid_from_env()
     tls = server_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])
     peers = read_peers(given["peers"])
     outward = tls_to_doors(given, "--backend-tls")

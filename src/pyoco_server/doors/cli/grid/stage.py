@@ -34,7 +34,8 @@ class DemoProcesses:
         with self.output(name).open("wb") as said, self.log(name).open("wb") as log:
             self._running[name] = await spawn(
                 command,
-                environment={**os.environ, **(environment or {})},
+                # Every part is told where the others are, and no other command is to find the demonstration.
+                environment={**os.environ, "PYOCO_DISCOVERY": "0", **(environment or {})},
                 stdout=said.fileno(),
                 stderr=log.fileno(),
             )

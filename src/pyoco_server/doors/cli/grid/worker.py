@@ -25,13 +25,12 @@ _T = TypeVar("_T")
 
 @click.command(
     cls=Command,
-    example="pyoco-grid worker 127.0.0.1 5000\n"
+    example="pyoco-grid worker\n"
+    "pyoco-grid worker 127.0.0.1 5000\n"
     "pyoco-grid worker door1.example 5000 job.assign.render --door door2.example:5000 --id render-1 --max-par 8\n"
     "PYOCO_API_KEY=pyoco_… pyoco-grid worker door1.example 5000 --tls-ca ca.crt",
 )
-@click.argument("host")
-@click.argument("port", type=click.IntRange(1, 65535))
-@click.argument("pattern", nargs=-1)
+@click.argument("places", nargs=-1, metavar="[HOST PORT] [PATTERN]...")
 @click.option("--door", "doors", metavar="H:P", multiple=True, help="Another door of the same group. May be repeated.")
 @click.option("--id", "worker_id", metavar="W", help="Name of this worker. [default: the host's, with a number]")
 @click.option("--max-par", metavar="N", type=click.IntRange(1, 10_000), help="Programs at once. [env: WORKER_MAX_PAR]")
@@ -44,9 +43,7 @@ _T = TypeVar("_T")
 @click.option("--connect-timeout", metavar="SEC", type=float, help="Give up when no door was found within this time.")
 def worker(
     *,
-    host: str,
-    port: int,
-    pattern: tuple[str, ...],
+    places: tuple[str, ...],
     doors: tuple[str, ...],
     worker_id: str | None,
     connect_timeout: float | None,
@@ -54,7 +51,8 @@ def worker(
 ) -> int:
     """Run programs for a door, over TCP.
 
-    PATTERN says which, as NATS does; without one, all. The API key comes from PYOCO_API_KEY. When its door goes, the
+    Without HOST and PORT it uses the door of the server on this machine. PATTERN says which programs, as in NATS:
+    job.assign.calcA; without one, all. The API key comes from PYOCO_API_KEY. When its door goes, the
     worker finds another and its programs run on. SIGTERM and the first Ctrl-C let them finish; a second Ctrl-C ends
     them.
     """
@@ -65,12 +63,14 @@ def worker(
     from pyoco_server.config import grid_from_env  # noqa: PLC0415
     from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.outward import tls_to_doors  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.outward import split_door, tls_to_doors  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.doors.frames.worker.worker import WorkerOptions  # noqa: PLC0415
     from pyoco_server.frames.addresses import Address  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
+    has_door = bool(places) and not places[0].startswith("job.")
+    (host, port), pattern = split_door(places, has_door=has_door)
     configure_logging("pyoco-grid:worker")
     warn_of_typos()
     config = grid_from_env(worker_max_par=given["max_par"], exec_dir=given["exec_dir"], work_root=given["work_root"])

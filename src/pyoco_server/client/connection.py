@@ -1,7 +1,11 @@
-"""Which server, and with which key: option, then environment, then profile, then default."""
+"""Which server, and with which key: option, environment, profile, a server on this machine, default (FIND-4).
+
+`pyoco-client`, `pyoco-mcp` and the clients without an address all ask here.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -11,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from pyoco_server.doors.cli.client.config_file import (
+from pyoco_server.client.config_file import (
     ConfigFile,
     Profile,
     expanded,
@@ -19,9 +23,12 @@ from pyoco_server.doors.cli.client.config_file import (
     read_file,
     warnings_of,
 )
+from pyoco_server.discovery import HTTP, Found, Need, find
 from pyoco_server.errors import UsageError
 
-__all__ = ["DEFAULT_SERVER", "Asked", "Connection", "resolve", "shown_address"]
+__all__ = ["DEFAULT_SERVER", "Access", "Asked", "Connection", "access", "resolve", "shown_address"]
+
+log = logging.getLogger(__name__)
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 _DEFAULT_HEADER = "X-API-Key"
@@ -49,22 +56,27 @@ class Connection:
     api_key: str | None = field(repr=False)
     api_key_header: str
     timeout_sec: float
-    #: Where each of the four came from: `--server`, `PYOCO_API_KEY`, `profile staging`, `default`.
+    #: Where each of the four came from: `--server`, `PYOCO_API_KEY`, `profile staging`, `discovery …`, `default`.
     origins: Mapping[str, str]
     config_file: Path
     has_config_file: bool
     profile: str | None
+    #: The local server that the address comes from, if it does.
+    found: Found | None = None
     #: For the person in front of the screen.
     warnings: tuple[str, ...] = ()
 
 
-def resolve(asked: Asked, environ: Mapping[str, str] | None = None) -> Connection:
-    """Reads the config file, if there is one, and the file of the key. Raises UsageError when they are not usable."""
+def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need = HTTP) -> Connection:
+    """Reads the config file, if there is one, the file of the key, and the discovery files if nobody names a server.
+
+    Raises UsageError when a file is not usable, SeveralServers, SettingError.
+    """
     variables = os.environ if environ is None else environ
     name = asked.profile or variables.get("PYOCO_PROFILE") or None
-    path, is_named = find_file(variables)
+    path, has_own_path = find_file(variables)
     read = read_file(path)
-    if read is None and is_named:
+    if read is None and has_own_path:
         raise UsageError(f"PYOCO_CLIENT_CONFIG names {path}, and there is no such file")
     if read is None and name is not None:
         raise UsageError(f"there is no profile {name!r}: there is no file {path}")
@@ -72,12 +84,15 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None) -> Connectio
     profile = file.profile(name)
     origin = f"profile {name or 'default'}"
 
-    server, server_from = _first(
+    named = (
         (asked.server, "--server"),
         (variables.get("PYOCO_SERVER_URL"), "PYOCO_SERVER_URL"),
         (profile.server, origin),
-        (DEFAULT_SERVER, "default"),
     )
+    is_named = any(address for address, _ in named)
+    found = None if is_named else find(need, data_dir=variables.get("PYOCO_DATA_DIR") or None, environ=variables)
+    local = (found.address, found.origin) if found is not None else (None, "")
+    server, server_from = _first(*named, local, (DEFAULT_SERVER, "default"))
     address = _checked_address(server, server_from)
     # A key goes to the server it was written down with, and to no other: `--server` may lead anywhere.
     is_elsewhere = not _same_server(address, profile.server or DEFAULT_SERVER)
@@ -108,8 +123,32 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None) -> Connectio
         config_file=path,
         has_config_file=read is not None,
         profile=name or ("default" if "default" in file.profiles else None),
+        found=found,
         warnings=(*warnings, *more),
     )
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a client of the library sends its calls, and the key that goes with them."""
+
+    base_url: str
+    api_key: str | None = field(repr=False)
+    api_key_header: str
+
+
+def access(base_url: str | None, api_key: str | None, api_key_header: str) -> Access:
+    """As they are given. Without an address, address and key are those that `pyoco-client` would use here; a key that
+    is given wins. Raises UsageError, SeveralServers, SettingError."""
+    if base_url is not None:
+        return Access(base_url, api_key, api_key_header)
+    connection = resolve(Asked(api_key=api_key), need=Need("http", "base_url"))
+    for warning in connection.warnings:
+        log.warning("%s", warning)
+    if connection.found is not None:
+        log.info("%s", connection.found.line)
+    header = connection.api_key_header if api_key_header == _DEFAULT_HEADER else api_key_header
+    return Access(connection.server, connection.api_key, header)
 
 
 def _first(*candidates: tuple[Any, str]) -> tuple[Any, str]:
