@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyoco_server.core.dead_letter import (
@@ -132,6 +132,8 @@ json_values = st.recursive(
     st.dictionaries(st.sampled_from([field.name for field in fields(DeadLetter)]), json_values)
     | st.dictionaries(st.text(), json_values, max_size=3)
 )
+@example({"reason": "half of a pair: \ud800", "tags": ["\udfff"], "run_id": "\ud800"})
+@example({"timestamp": float("nan"), "num_delivered": True, "error": "x" * 100_000})
 def test_whatever_object_it_is_it_can_be_shown_and_read_again(message: dict[str, Any]) -> None:
     letter = read(message)
     data = encode_dead_letter(letter)

@@ -65,6 +65,10 @@ async def test_the_origin_is_judged_by_host_and_port_where_the_browser_says_noth
         ({"Referer": "http://gateway.example:8000/"}, 403),
         ({"Referer": "http://elsewhere.example/gateway.example"}, 403),
         ({"Referer": "http://gateway.example@elsewhere.example/"}, 403),
+        ({"Referer": "http://elsewhere.example/@gateway.example/"}, 403),
+        ({"Referer": "http://elsewhere.example?@gateway.example/"}, 403),
+        ({"Referer": "http://elsewhere.example#@gateway.example/"}, 403),
+        ({"Referer": "http://elsewhere.example\\@gateway.example/"}, 403),
         ({"Referer": "about:blank"}, 403),
     ]
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:

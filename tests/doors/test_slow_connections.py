@@ -181,6 +181,40 @@ class TestHeads:
                     writer.write(rest)
                     await rest_of(reader)
 
+    @pytest.mark.usefixtures("bodies")
+    @pytest.mark.parametrize(
+        ("head", "piece"),
+        [
+            (b"POST /nosuch HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n", b"x"),
+            (b"GET /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+            (HEALTH, b"\r\n"),
+        ],
+        ids=["rest of a body", "chunks", "blank lines"],
+    )
+    async def test_what_drips_after_an_answer_keeps_nothing_open(
+        self, gateway: Gateway, caplog: pytest.LogCaptureFixture, head: bytes, piece: bytes
+    ) -> None:
+        """SAFE-11"""
+        with caplog.at_level(logging.INFO):
+            async with served(gateway.app, keep_alive=600) as port, connected(port, head) as (reader, writer):
+                await reader.readuntil(b"}")
+                closed = asyncio.create_task(rest_of(reader))
+                while not closed.done():
+                    writer.write(piece)
+                    await asyncio.wait({closed}, timeout=0.02)
+        assert "closed a connection: data that is no request arrives too slowly" in caplog.messages
+
+    async def test_a_body_that_comes_fast_enough_after_its_answer_is_dropped(self, gateway: Gateway) -> None:
+        """SAFE-11: the next request on the connection is answered"""
+        head = b"POST /nosuch HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n"
+        async with served(gateway.app, keep_alive=600) as port, connected(port, head) as (reader, writer):
+            await reader.readuntil(b"}")
+            for _ in range(2):
+                writer.write(b"x" * 1_000)
+                await last_words(port)  # a whole limit of a head goes by, a fraction of that of a body
+            writer.write(HEALTH)
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+
 
 @pytest.mark.usefixtures("bodies")
 class TestBodies:

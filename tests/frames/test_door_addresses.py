@@ -61,6 +61,42 @@ def test_a_delay_is_as_long_as_a_door_asked_for_once() -> None:
     assert [known.delay() for _ in range(3)] == [5.0, 1, 2]
 
 
+def test_orders_to_wait_that_follow_one_another_make_the_delay_grow() -> None:
+    """SAFE-17: two workers of one id, each back as soon as its delay is over"""
+    now = [0.0]
+    known = Addresses([A], clock=lambda: now[0], chance=lambda: 0.5)
+    delays: list[float] = []
+    begins: list[bool] = []
+    for _ in range(8):
+        known.attached(A)
+        now[0] += delays[-1] if delays else 3_600.0
+        begins.append(known.wait_at_least(5.0))
+        delays.append(known.delay())
+    assert delays == [5, 5, 5, 5, 8, 16, 30, 30]
+    assert begins == [True] + [False] * 7
+
+
+@pytest.mark.parametrize(("lasted_seconds", "is_told"), [(60.0, True), (10.0, False)])
+def test_a_series_of_orders_to_wait_ends(lasted_seconds: float, is_told: bool) -> None:
+    """SAFE-17: with a connection that lasted a minute, or one that ended in another way"""
+    now = [0.0]
+    known = Addresses([A], clock=lambda: now[0], chance=lambda: 0.5)
+    for _ in range(4):
+        known.attached(A)
+        now[0] += 5.0
+        known.wait_at_least(5.0)
+        known.delay()
+    known.attached(A)
+    now[0] += lasted_seconds
+    if is_told:
+        assert known.wait_at_least(1.0)
+        assert known.delay() == 1.0
+    else:
+        assert known.delay() == 0.5
+        known.attached(A)
+        assert known.wait_at_least(5.0)
+
+
 @pytest.mark.parametrize(("chance", "factor"), [(0.0, 0.8), (1.0, 1.2), (0.25, 0.9)])
 def test_each_delay_is_a_fifth_more_or_less(chance: float, factor: float) -> None:
     """GRID-123"""

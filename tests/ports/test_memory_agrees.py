@@ -24,9 +24,11 @@ KINDS = [
     Kind("bucket", {"max_msgs_per_subject": 1, "discard": "new"}, ({}, {"filter_subject": "*"})),
     Kind("objects", {"allow_rollup_hdrs": True}, (_NO_ACKS, {**_NO_ACKS, "filter_subject": "c.*"}), _FLOORS),
     Kind("marked", _MARKED, (_NO_ACKS, _NO_ACKS), _FLOORS),
-    Kind("full", {"max_msgs": 8, "discard": "new"}, ({"max_deliver": 1}, {"deliver_policy": "new"})),
+    Kind("full", {"max_msgs": 3, "discard": "new"}, ({"max_deliver": 1}, {"deliver_policy": "new"})),
     Kind("ring", {"max_bytes": 1200, "max_msg_size": 200}, ({"max_deliver": 2}, {"deliver_policy": "new"})),
 ]
+#: By kind: what some answer has to say. Otherwise the limit that the kind is there for was compared nowhere.
+_REACHED = {"full": "maximum messages exceeded"}
 
 
 @pytest.fixture
@@ -43,15 +45,18 @@ async def memory() -> AsyncIterator[Link]:
 async def test_both_servers_answer_alike(link: Link, memory: Link, kind: Kind, seed: int) -> None:
     real, own = (Player(each, "AGREES", kind.ignored) for each in (link, memory))
     played: list[Step] = []
+    answers: list[str] = []
     try:
         for step in steps(kind, seed, _STEPS, lambda: len(real.replies)):
             played.append(step)
             story = f"after {len(played)} steps, the last of them:\n" + "\n".join(map(str, played[-10:]))
             expected, found = await real.play(step), await own.play(step)
             assert found == expected, story
+            answers.append(str(found))
             await _settle(real, own, story)
     finally:
         await real.api("STREAM.DELETE.{}")
+    assert any(_REACHED.get(kind.name, "") in answer for answer in answers)
 
 
 async def _state(player: Player) -> list[object]:

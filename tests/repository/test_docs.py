@@ -371,3 +371,4 @@ def test_fragments_of_the_changelog_are_one_sentence_each() -> None:
         text = fragment.read_text(encoding="utf-8")
         assert text.endswith(".\n"), fragment.name
         assert text.count("\n") == 1, fragment.name
+        assert text.startswith("**Breaking:** ") or not re.match(r"\W*breaking\b", text, re.IGNORECASE), fragment.name

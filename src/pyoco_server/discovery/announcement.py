@@ -1,4 +1,4 @@
-"""A server that starts on this machine writes its discovery file; see `discovery.server_file`. It serves within a block:
+"""A server that starts on this machine writes its discovery file (`discovery.server_file`). It serves within a block:
 
     with announced(command="up", data_dir=path, config=config, http=[address], nats=[url]):
         ...

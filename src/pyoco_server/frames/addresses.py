@@ -16,6 +16,9 @@ _ADDRESSES_MAX = 64
 _JUMPS_MAX, _JUMPS_SECONDS = 5, 10.0
 #: SAFE-17: a shorter connection does not reset the delay; a door that accepts and closes would be called without pause.
 _STABLE_SECONDS = 5.0
+#: SAFE-17: two workers of one id replace each other as soon as their delays allow. Shorter connections of a worker that
+#: is told to wait are one series: they do not reset the delay.
+_SERIES_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Addresses:
         self._clock, self._chance = clock, chance
         self._rounds = 0
         self._seconds_least = 0.0
+        #: Whether the last connection ended with a door's order to wait.
+        self._in_series = False
         #: When the current connection began; None once its end was seen by `delay`.
         self._attached_at: float | None = None
         #: Whether there was a connection before.
@@ -84,17 +89,27 @@ class Addresses:
     def delay(self) -> float:
         """GRID-123, SAFE-17: seconds before the next round. It grows with each call, and is reset by a connection that
         lasted. Call it when the connection has ended."""
-        if self._attached_at is not None and self._clock() - self._attached_at >= _STABLE_SECONDS:
-            self._rounds = 0
+        if self._attached_at is not None:
+            if self._seconds_least == 0.0:
+                self._in_series = False
+            if self._connected_seconds() >= (_SERIES_SECONDS if self._in_series else _STABLE_SECONDS):
+                self._rounds = 0
         self._attached_at = None
         base = RETRY_SECONDS[min(self._rounds, len(RETRY_SECONDS) - 1)]
         self._rounds += 1
         least, self._seconds_least = self._seconds_least, 0.0
         return max(least, base * (0.8 + 0.4 * self._chance()))
 
-    def wait_at_least(self, seconds: float) -> None:
-        """The next delay is no shorter than this."""
+    def wait_at_least(self, seconds: float) -> bool:
+        """The next delay is no shorter than this. True if a series of such orders begins: the connection before ended
+        in another way, or this one lasted a minute."""
+        begins = not self._in_series or self._connected_seconds() >= _SERIES_SECONDS
+        self._in_series = True
         self._seconds_least = max(self._seconds_least, seconds)
+        return begins
+
+    def _connected_seconds(self) -> float:
+        return 0.0 if self._attached_at is None else self._clock() - self._attached_at
 
     def attached(self, address: Address) -> None:
         """A door said HelloAck."""

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.http.event_stream import TRANSPORT
+from pyoco_server.doors.http.pace import BodyPace
 from pyoco_server.http_api import create_app
 from pyoco_server.logs import get_logger
 
@@ -33,6 +34,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     The time of the first head counts from the connection's first moment, that of a later one from its first byte. One
     timer per connection looks after it: a request costs a look at the clock. A body has its own limit where it is read.
+    What arrives after an answer without being a request, such as the rest of a body, has the same limit here (SAFE-11).
     """
 
     HEAD_BYTES_MAX = 65_536
@@ -43,6 +45,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._head_ends_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        #: Of data that nobody reads, and when it was last computed; None: there was none since the last head.
+        self._unread: BodyPace | None = None
+        self._unread_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -59,7 +64,13 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         now = self.loop.time()
-        is_idle = self.cycle is None or self.cycle.response_complete
+        is_idle = self._is_idle
+        if self._unread is not None:
+            self._count_unread(0)
+            if self._unread.seconds_left == 0.0:
+                log.info("closed a connection: data that is no request arrives too slowly", client=self._client_host)
+                self.transport.close()
+                return
         if not self._in_head or not is_idle:
             # While an answer is under way the next head may have to wait for it, unread.
             self._head_ends_at = now + self.HEAD_SECONDS_MAX
@@ -70,8 +81,7 @@ class BoundedHttp(HttpToolsProtocol):
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
         elif now >= self._head_ends_at:
-            client = self.client[0] if self.client else None
-            log.info("closed a connection: no head came in time", bytes=self._head_bytes, client=client)
+            log.info("closed a connection: no head came in time", bytes=self._head_bytes, client=self._client_host)
             self.transport.write(_HEAD_TOO_SLOW)
             self.transport.close()
             return
@@ -85,11 +95,30 @@ class BoundedHttp(HttpToolsProtocol):
                 log.info("refused a request with too large a head", bytes=self._head_bytes)
                 self.transport.write(_HEAD_TOO_LARGE)
                 self.transport.close()
+        elif self._is_idle:
+            self._count_unread(len(data))
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether there is no request, or the last one is answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _client_host(self) -> str | None:
+        return self.client[0] if self.client else None
+
+    def _count_unread(self, size: int) -> None:
+        now = self.loop.time()
+        if self._unread is None:
+            self._unread, self._unread_at = BodyPace(), now
+        self._unread.arrived(size, now - self._unread_at)
+        self._unread_at = now
 
     def on_message_begin(self) -> None:
         if not self._in_head:
             self._head_ends_at = self.loop.time() + self.HEAD_SECONDS_MAX
         self._in_head, self._head_bytes = True, 0
+        self._unread = None
         super().on_message_begin()
         self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
 

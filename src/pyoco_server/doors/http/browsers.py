@@ -6,6 +6,7 @@ it, too. No page can change or leave out the headers read here; programs send no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,8 @@ __all__ = ["foreign_origin", "is_of_browser", "shown_value", "simple_request"]
 
 #: Every browser sends at least one of these with a change that a page asks for.
 _OF_BROWSER: Final = frozenset({b"sec-fetch-site", b"origin", b"referer"})
+#: What ends host and port in an address; browsers read a backslash as a slash.
+_AUTHORITY_END: Final = re.compile(rb"[/?#\\]")
 _DEFAULT_PORTS: Final = {b"http": b"80", b"https": b"443"}
 #: No host name is longer.
 _SHOWN_MAX: Final = 253
@@ -39,7 +42,7 @@ def foreign_origin(headers: Mapping[bytes, bytes]) -> str | None:
     # Every proxy appends its own name to the list. The first one is what the browser asked for.
     asked = [headers.get(b"host", b""), headers.get(b"x-forwarded-host", b"").partition(b",")[0]]
     scheme, _, rest = page.strip().lower().partition(b"://")
-    address = _address(scheme, rest.partition(b"/")[0].rpartition(b"@")[2])
+    address = _address(scheme, _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition(b"@")[2])
     if address and address in (_address(scheme, each) for each in asked):
         return None
     ours = " or ".join(shown_value(each) for each in asked if each) or "nothing"

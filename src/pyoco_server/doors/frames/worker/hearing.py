@@ -49,8 +49,9 @@ class Hearing:
             case Type.ERROR if not await session.answer(frame):
                 error = ErrorMessage.read(frame.payload)
                 if error.code == Code.TOO_MANY_CONNECTIONS:
-                    log.warning("the door closes this connection", reason=error.message, door=str(session.address))
-                    self._link.wait_at_least((error.retry_after_ms or 0) / 1_000)
+                    is_first = self._link.wait_at_least((error.retry_after_ms or 0) / 1_000)
+                    tell = log.warning if is_first else log.info
+                    tell("the door closes this connection", reason=error.message, door=str(session.address))
                     return
                 log.error("the door refused a frame", code=error.code, reason=error.message, job_id=error.job_id)
                 self._saying.refused(session, error)

@@ -77,9 +77,9 @@ class Link:
             await self._found.wait()
         return self.current
 
-    def wait_at_least(self, seconds: float) -> None:
-        """Before this worker connects again."""
-        self._addresses.wait_at_least(min(seconds, PAUSE_SECONDS_MAX))
+    def wait_at_least(self, seconds: float) -> bool:
+        """Before this worker connects again. True if it is the first such order of a series."""
+        return self._addresses.wait_at_least(min(seconds, PAUSE_SECONDS_MAX))
 
     def redirect(self, session: Session, message: NotLeader) -> None:
         """The door it is at wants it elsewhere (GRID-45)."""
