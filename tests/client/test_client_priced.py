@@ -296,7 +296,8 @@ async def test_a_run_is_submitted_paid_and_read_with_a_real_gateway(make: MakeCl
     key = payer.headers["Authorization"].removeprefix("Bearer ")
     async with listening(door.gateway.app) as port, make(f"http://127.0.0.1:{port}", api_key=key) as client:
         assert await client.healthz() == {"status": "ok"}
-        assert (await client.readyz())["checks"] == dict.fromkeys(("ledger", "budget", "queue", "results"), "ok")
+        wanted = ("ledger", "budget", "queue", "results", "ledger_identity")
+        assert (await client.readyz())["checks"] == dict.fromkeys(wanted, "ok")
         receipt = await client.submit_pack(*ASK[:2], Decimal("0.25"), inline=True, trace_id="t_mine")
         assert (receipt["meta"]["trace_id"], receipt["replayed"]) == ("t_mine", False)
         assert receipt["costs"]["budget_remaining_usd"] == "0.2500"

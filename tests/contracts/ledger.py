@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -385,6 +386,14 @@ class LedgerContract(LedgerSteps):
             await ledger.transact(_noting(text))
             assert await ledger.read(lambda tx: tx.notes.get("budget_mode")) == text
         assert await ledger.read(lambda tx: tx.modes.get()) is mode
+
+    async def test_its_id_is_given_when_it_is_created_and_never_changes(self, ledger: Ledger) -> None:
+        """SAFE-12"""
+        given = await ledger.stored_id()
+        assert given is not None
+        assert str(uuid.UUID(given)) == given
+        assert await ledger.transact(lambda tx: tx.identity.give("another")) == given
+        assert await ledger.read(lambda tx: tx.identity.get()) == given == await ledger.stored_id()
 
     async def test_it_says_that_it_is_there(self, ledger: Ledger) -> None:
         await ledger.ping()

@@ -236,6 +236,7 @@ class PackQueueContract:
         await asyncio.gather(queue.start(), rival.start())
         assert (await one(queue)).body == body
         await queue.ping()
+        await queue.probe()
 
     async def test_who_is_cancelled_while_he_receives_loses_nothing(self, queue: PackQueue, rival: PackQueue) -> None:
         for _ in range(3):

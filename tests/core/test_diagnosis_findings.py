@@ -31,6 +31,7 @@ from support.diagnosis_facts import (
     GOOD,
     HEALTHY,
     LEDGER,
+    LEDGER_ID,
     NOTE,
     NOW,
     OWN,
@@ -210,6 +211,9 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("old tables", ledger(version="0000"), "ledger.version", DANGER),
     ("no tables", ledger(version=None), "ledger.version", DANGER),
     ("newer tables", ledger(version="0009", is_known=False), "ledger.version", DANGER),
+    ("another ledger", ledger(ledger_id="another"), "ledger.identity", DANGER),
+    ("a ledger without an id", ledger(ledger_id=None), "ledger.identity", DANGER),
+    ("the ledger is gone", money(ledger=Absent("/data/ledger.db")), "ledger.identity", DANGER),
     ("money for all to read", ledger(mode=0o644), "ledger.file", WARNING),
     ("ledger on NFS", ledger(journal="delete"), "ledger.file", WARNING),
     ("disputed", ledger(disputed=("r1",)), "ledger.disputed", DANGER),
@@ -277,6 +281,19 @@ def test_what_is_wrong_is_not_called_well_in_the_same_breath(change: Change, che
     for finding in of_check(diagnose(change(HEALTHY)), check):
         about.setdefault(finding.about, set()).add(finding.level)
     assert not any(Level.OK in levels and len(levels) > 1 for levels in about.values()), about
+
+
+def test_both_ids_and_the_way_out_are_told_where_the_ledger_is_another() -> None:
+    """SAFE-12"""
+    (finding,) = of_check(diagnose(ledger(ledger_id="another")(HEALTHY)), "ledger.identity")
+    assert "another" in finding.what
+    assert LEDGER_ID in finding.what
+    assert "pyoco-server-admin ledger adopt" in finding.fix
+
+
+@pytest.mark.parametrize("remembered", [None, Unknown("no answer")], ids=["none", "unknown"])
+def test_without_a_remembered_ledger_none_is_the_wrong_one(remembered: Unknown | None) -> None:
+    assert of_check(diagnose(replace(HEALTHY, remembered_ledger=remembered)), "ledger.identity") == []
 
 
 def test_every_check_has_something_it_notices() -> None:

@@ -21,6 +21,8 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
+from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
+from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.nats.resources import resources_of
 from support.backup_commands import RESOURCES, Admin, admin, write_fact
 from support.relays import RelayWire
@@ -234,3 +236,23 @@ async def test_where_there_are_no_priced_runs_nothing_of_theirs_is_missed(admin:
     )
     ended = await admin.end(process)
     assert (ended.code, ended.err, json.loads(ended.out)["missing"]) == (0, "", [])
+
+
+async def test_a_restored_ledger_is_the_one_that_the_deployment_uses(admin: Admin) -> None:
+    """SAFE-12: whichever was used when the backup was restored, also when NATS itself was not restored"""
+    admin.ledger.unlink()
+    migrate.upgrade(f"sqlite:///{admin.ledger}")
+    own = migrate.stored_id_at(f"sqlite:///{admin.ledger}")
+    known = JetStreamKnownLedger(admin.link, NatsBackendConfig())
+    assert own is not None
+    assert await known.remember(own, await known.get())
+    await admin("backup", "--to", "monday")
+    assert await known.remember("another", await known.get())
+    done = await admin("restore", "--from", "monday", "--only", "ledger", "--replace", "--yes")
+    assert done.code == 0, done.err
+    assert "this deployment used the ledger another; from now on it uses the restored one" in done.err
+    assert (await known.get()).ledger_id == own
+    assert await known.remember("another", await known.get())
+    done = await admin("restore", "--from", "monday", "--replace", "--yes")
+    assert done.code == 0, done.err
+    assert (await known.get()).ledger_id == own, "the backup holds what was remembered, too"

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from pyoco_server.errors import DependencyUnavailable
+from pyoco_server.ports.nats.link import Link
 from support.priced.gateways import PricedDoor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ALL_WELL = {"ledger": "ok", "budget": "ok", "queue": "ok", "results": "ok"}
-NAMES = list(ALL_WELL)
+ALL_WELL = {"ledger": "ok", "budget": "ok", "queue": "ok", "results": "ok", "ledger_identity": "ok"}
+#: The stores; whether the ledger is the right one is known without asking.
+NAMES = [name for name in ALL_WELL if name != "ledger_identity"]
 
 
 class _Port:
@@ -72,7 +74,29 @@ async def test_stores_that_never_answer_are_waited_for_together(priced_door: Pri
     with priced_door.with_priced(replace(priced_door.priced, **silent)):
         answer = await priced_door.client.get("/readyz")
     assert [each.others for each in silent.values()] == [sorted(NAMES)] * len(NAMES)
-    assert (answer.status_code, answer.json()["checks"]) == (503, dict.fromkeys(NAMES, "fail"))
+    wanted = dict.fromkeys(NAMES, "fail") | {"ledger_identity": "ok"}
+    assert (answer.status_code, answer.json()["checks"]) == (503, wanted)
+
+
+async def test_the_ledger_of_another_deployment_makes_it_not_ready(priced_door: PricedDoor) -> None:
+    """SAFE-12, PRICED-178"""
+    with priced_door.with_priced(replace(priced_door.priced, owns_ledger=lambda: False)):
+        answer = await priced_door.client.get("/readyz")
+    wanted = {"status": "fail", "checks": ALL_WELL | {"ledger_identity": "fail"}}
+    assert (answer.status_code, answer.json()) == (503, wanted)
+
+
+async def test_a_missing_stream_makes_it_not_ready(priced_door: PricedDoor, link_of_module: Link) -> None:
+    """SAFE-13"""
+    stream = priced_door.priced.config.pack_stream
+    made = await link_of_module.api(f"STREAM.INFO.{stream}", {}, dict[str, Any])
+    await link_of_module.api(f"STREAM.DELETE.{stream}", {}, dict[str, Any])
+    try:
+        answer = await priced_door.client.get("/readyz")
+        assert (answer.status_code, answer.json()["checks"]) == (503, ALL_WELL | {"queue": "fail"})
+    finally:
+        await link_of_module.api(f"STREAM.CREATE.{stream}", made["config"], dict[str, Any])
+    assert (await priced_door.client.get("/readyz")).status_code == 200
 
 
 async def test_many_who_ask_at_once_are_told_what_one_look_saw(priced_door: PricedDoor) -> None:
@@ -93,7 +117,7 @@ async def test_many_who_ask_at_once_are_told_what_one_look_saw(priced_door: Pric
 async def test_a_gateway_without_a_ledger_is_not_ready(priced_door: PricedDoor) -> None:
     with priced_door.with_priced(None):
         answer = await priced_door.client.get("/readyz")
-    assert (answer.status_code, answer.json()["checks"]) == (503, dict.fromkeys(NAMES, "fail"))
+    assert (answer.status_code, answer.json()["checks"]) == (503, dict.fromkeys(ALL_WELL, "fail"))
 
 
 async def test_being_alive_is_told_without_asking_anybody(priced_door: PricedDoor) -> None:

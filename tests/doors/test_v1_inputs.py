@@ -286,7 +286,7 @@ async def test_a_store_that_is_away_is_told_and_nothing_is_half_done(priced_door
         assert answer.headers["retry-after"] == "5"
         ready = await priced_door.client.get("/readyz")
         assert ready.status_code == 503
-        assert ready.json()["checks"] == {"ledger": "ok", "budget": "ok", "queue": "ok", "results": "fail"}
+        assert {name for name, word in ready.json()["checks"].items() if word != "ok"} == {"results"}
     assert await used(priced_door, payer) == 0
     assert (await upload(priced_door, payer)).status_code == 201
     with priced_door.with_priced(None):

@@ -261,7 +261,8 @@ async def looking(config: NatsBackendConfig, link: Link, upload_seconds: float) 
     async with opened_backend(config) as backend:
         own = Link(PATIENCE)
         stores = {config.wheel_object_store_bucket: JetStreamObjects(own, config.wheel_object_store_bucket)}
-        deployment = JetStreamDeployment(own, config, backend.runs, stores, upload_seconds)
+        deployment = JetStreamDeployment(own, config, backend.runs, stores)
+        deployment.upload_seconds = upload_seconds
         await deployment.reach()
         try:
             yield deployment

@@ -16,6 +16,7 @@ from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.aws.client import open_s3, open_sqs
 from pyoco_server.ports.deployment.priced import look_at_priced
 from pyoco_server.ports.inputs.s3 import S3Inputs
+from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
 from pyoco_server.ports.results.s3 import S3Results
@@ -48,6 +49,7 @@ async def test_a_ledger_that_is_well_is_seen_so(tmp_path: Path) -> None:
     assert found.is_current
     assert (found.where, found.mode, found.journal) == (str(path), 0o600, "wal")
     assert (found.disputed, found.overdue) == ((), ())
+    assert found.ledger_id == migrate.stored_id_at(url) is not None
     path.chmod(0o644)
     found = (await look(ledger_url=url)).ledger
     assert isinstance(found, Ledger)

@@ -78,6 +78,9 @@ class TestWhatPostgresItselfDoes:
     test_a_step_is_taken_from_its_places_and_from_no_other = (
         LedgerContract.test_a_step_is_taken_from_its_places_and_from_no_other
     )
+    test_its_id_is_given_when_it_is_created_and_never_changes = (
+        LedgerContract.test_its_id_is_given_when_it_is_created_and_never_changes
+    )
     test_a_transaction_is_done_whole_or_not = LedgerContract.test_a_transaction_is_done_whole_or_not
     test_a_read_sees_one_moment_and_waits_for_no_writer = (
         LedgerContract.test_a_read_sees_one_moment_and_waits_for_no_writer

@@ -168,7 +168,7 @@ class TestReceiving:
 
 class TestOutages:
     async def test_a_server_that_is_gone_says_so_in_time(self, client: SQSClient, unused_port: int) -> None:
-        """PRICED-199"""
+        """PRICED-199, SAFE-13"""
         async with open_sqs(AwsSettings(endpoint_url=f"http://127.0.0.1:{unused_port}")) as nobody:
             queue = SqsPackQueue(nobody, URL, 120)
             began = time.monotonic()
@@ -179,6 +179,7 @@ class TestOutages:
                 queue.dead_letters(1),
                 queue.depth(),
                 queue.ping(),
+                queue.probe(),
                 return_exceptions=True,
             )
             assert {type(each) for each in results} == {DependencyUnavailable}
@@ -194,13 +195,13 @@ class TestOutages:
         with moto_server.frozen():
             began = time.monotonic()
             results = await asyncio.gather(
-                queue.send(a_body(), "x"), queue.extend(delivery), queue.ping(), return_exceptions=True
+                queue.send(a_body(), "x"), queue.extend(delivery), queue.probe(), return_exceptions=True
             )
             assert {type(each) for each in results} == {DependencyUnavailable}
             assert time.monotonic() - began < 60
 
     async def test_a_queue_that_was_deleted_is_no_empty_queue(self, queue: SqsPackQueue, client: SQSClient) -> None:
         await client.delete_queue(QueueUrl=queue._queue_url)
-        for doing in (queue.receive(1, 1), queue.send(a_body(), "x"), queue.depth(), queue.ping()):
+        for doing in (queue.receive(1, 1), queue.send(a_body(), "x"), queue.depth(), queue.probe()):
             with pytest.raises(DependencyUnavailable):
                 await doing

@@ -67,8 +67,21 @@ def test_what_lies_elsewhere_needs_no_right_here(role: Role) -> None:
     off = "\n".join(published(role, priced=PricedConfig(priced_enabled=False)))
     assert "dpp" not in off.lower()
     assert "secrets" not in off
+    assert "pyoco_priced" not in off
     elsewhere = dataclasses.replace(PRICED, pack_queue_url="sqs://queue", results_url="s3://results")
-    assert "\n".join(published(role, priced=elsewhere)) == off
+    # Which ledger the deployment uses is in NATS in any case.
+    kept = [subject for subject in published(role, priced=elsewhere) if "pyoco_priced" not in subject]
+    assert "\n".join(kept) == off
+
+
+def test_gateways_alone_say_which_ledger_the_deployment_uses() -> None:
+    """SAFE-12: the others compare with it, and try whether a write is stored"""
+    for role in SERVING:
+        said = {subject for subject in published(role) if subject.startswith("$KV.pyoco_priced.")}
+        may = {Role.GATEWAY: {"$KV.pyoco_priced.>"}, Role.DOOR: set[str]()}
+        assert said == may.get(role, {"$KV.pyoco_priced.probe.>"})
+        reads = "$JS.API.STREAM.MSG.GET.KV_pyoco_priced" in published(role)
+        assert reads == (role is not Role.DOOR)
 
 
 def test_only_gateways_doors_and_the_operator_come_near_the_keys() -> None:

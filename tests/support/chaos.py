@@ -117,6 +117,11 @@ class Process:
             self._process.send_signal(how)
             self._process.wait(timeout=60)
 
+    def exit_code(self) -> int:
+        """Waits for its end."""
+        assert self._process is not None
+        return self._process.wait(100)
+
     async def restart(self) -> None:
         """kill -9, and a new life. The loop goes on meanwhile: whoever talks to it is in the middle of something."""
         await asyncio.to_thread(self.end)

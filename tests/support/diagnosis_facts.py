@@ -48,6 +48,7 @@ __all__ = [
     "HEALTHY",
     "LANE",
     "LEDGER",
+    "LEDGER_ID",
     "NOTE",
     "NOW",
     "OWN",
@@ -152,7 +153,8 @@ PACKS = Packs(
     ocr_engine="tesseract",
     ocr_languages=("eng", "jpn", "kor"),
 )
-LEDGER = Ledger(where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal")
+LEDGER_ID = "0b5f7a52-0c2b-4a53-9d0e-3b8a0b6f2f11"
+LEDGER = Ledger(where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal", ledger_id=LEDGER_ID)
 PRICED = PricedFacts(
     ledger=LEDGER,
     redis=Redis(),
@@ -187,6 +189,7 @@ HEALTHY = Facts(
     clock_ahead_seconds=0.1,
     machine=Machine(disks=(DISK,), own_nats=OWN, versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"}, packs=PACKS),
     priced=PRICED,
+    remembered_ledger=LEDGER_ID,
 )
 Change = Callable[[Facts], Facts]
 

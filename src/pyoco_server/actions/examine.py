@@ -99,7 +99,12 @@ async def examine(
         monitor=around.monitor,
         gateway=around.gateway,
         priced=around.priced,
+        remembered_ledger=await _remembered(deployment, around),
     )
+
+
+async def _remembered(deployment: Deployment, around: Surroundings) -> str | Unknown | None:
+    return None if around.priced is None else await deployment.remembered_ledger()
 
 
 def _without_jetstream(

@@ -51,6 +51,8 @@ class PricedChecks(TypedDict):
     budget: Check
     queue: Check
     results: Check
+    #: The ledger is the one that the deployment uses.
+    ledger_identity: Check
 
 
 class PricedReady(TypedDict):

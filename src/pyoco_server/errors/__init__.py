@@ -42,6 +42,7 @@ PyocoError
 │   ├── JobInDoubt        nobody knows whether a job was stored; asking again under its id finds out
 │   ├── NoRoom            the disk is full: of this process, or of NATS
 │   ├── DependencyUnavailable  a store of priced runs did not answer: what was asked may have happened
+│   │   └── OtherLedger   the ledger is not the one that this deployment uses (exit code 3 at start)
 │   └── SendFailed        a priced run could not be queued; it was refunded
 ├── LedgerOutdated        the ledger's tables are of another version
 ├── Corrupt               stored bytes are not what they should be
@@ -99,6 +100,7 @@ __all__ = [
     "NotRepeatable",
     "NotStored",
     "ObjectNotFound",
+    "OtherLedger",
     "OverBudget",
     "PepperMismatch",
     "Problem",
@@ -393,6 +395,13 @@ class DependencyUnavailable(Unavailable):
 
     number = 36
     phrase = "dependency unavailable"
+
+
+class OtherLedger(DependencyUnavailable):
+    """The ledger is not the one that this deployment uses."""
+
+    number = 49
+    phrase = "not the ledger of this deployment"
 
 
 class SendFailed(Unavailable):

@@ -226,6 +226,13 @@ CATALOGUE: dict[int, Text] = {
             "Reserve at least `price_usd` of the answer.",
         ),
         Text(
+            49,
+            "This is not the ledger that this deployment uses.",
+            "このデプロイで使用しているledgerではありません",
+            "Correct PYOCO_LEDGER_URL or the data directory, or put the ledger back. To change to this ledger on "
+            "purpose: pyoco-server-admin ledger adopt.",
+        ),
+        Text(
             51,
             "Several local servers are running.",
             "複数のローカルサーバーが動作しています",

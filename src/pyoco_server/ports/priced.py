@@ -47,5 +47,7 @@ class Priced:
     show: Callable[[PricedRun], None]
     #: Waits until every store has answered once; what is asked before that raises DependencyUnavailable.
     until_open: Callable[[], Awaitable[object]] = _at_once
+    #: Whether the ledger is the one that the deployment uses, by the last comparison (SAFE-12).
+    owns_ledger: Callable[[], bool] = lambda: True
     #: Called with a name at each step of a submit and of an end (contract 23.3).
     reached: Callable[[str], Awaitable[None]] = nowhere

@@ -38,6 +38,7 @@ from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeploymen
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
+from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
 from pyoco_server.ports.nats.grid_resources import ensure_product
@@ -297,7 +298,10 @@ async def open_deployment(
     buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket)
     stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
     try:
-        yield JetStreamDeployment(link, config, _runs(link, config), stores, priced=priced, grid=grid)
+        known = JetStreamKnownLedger(link, config)
+        yield JetStreamDeployment(
+            link, config, _runs(link, config), stores, priced=priced, grid=grid, known_ledger=known
+        )
     finally:
         await link.close()
 

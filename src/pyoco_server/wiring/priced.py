@@ -12,13 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyoco_server.actions.priced.agree_on_ledger import (
+    Standing,
+    agree_on_ledger,
+    compare_ledger,
+    refuse_missing_ledger,
+)
 from pyoco_server.actions.priced.change_mode import agree_on_mode
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.packs import PACKS
-from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
+from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, OtherLedger, SettingError, UsageError
 from pyoco_server.logs import get_logger, redact_url
+from pyoco_server.loops.priced.ledger_watch import LedgerWatch
 from pyoco_server.loops.priced.projector import Projector
 from pyoco_server.ports.deployment.priced import Looks
+from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
+from pyoco_server.ports.known_ledger.port import KnownLedger
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import BudgetMode, Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
@@ -77,6 +86,13 @@ class PricedSettings:
     def ledger_url(self) -> str:
         return self.priced.ledger_address(self.config.data_dir)
 
+    @property
+    def decides(self) -> bool:
+        """Whether its ledger becomes the one of the deployment where none is remembered. A ledger in memory is gone
+        with the process, and a NATS server would remember it for ever."""
+        outlives = name_in(self.ledger_url) is not None and name_in(self.config.nats_url) is None
+        return self.makes_file and not outlives
+
 
 def spans_of(priced: PricedConfig) -> Spans:
     return Spans(
@@ -89,12 +105,18 @@ def spans_of(priced: PricedConfig) -> Spans:
     )
 
 
-def _ledger(settings: PricedSettings) -> SqlLedger:
+def _ledger(settings: PricedSettings, check_allowed: Callable[[], None] = lambda: None) -> SqlLedger:
     url = settings.ledger_url
     if url.startswith("postgresql"):
         need("psycopg", "PYOCO_LEDGER_URL")
     threads = _GATEWAY_THREADS if settings.signs else _THREADS
-    return SqlLedger(url, spans_of(settings.priced), make_missing=settings.makes_tables, threads=threads)
+    return SqlLedger(
+        url,
+        spans_of(settings.priced),
+        make_missing=settings.makes_tables,
+        threads=threads,
+        check_allowed=check_allowed,
+    )
 
 
 @contextlib.asynccontextmanager
@@ -102,23 +124,28 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     """What a gateway, worker or keeper reaches. A store that does not answer yet is tried again for as long as it
     takes, beside everything else: flows do not wait for a ledger. `Priced.until_open` tells when all answer.
 
-    Raises UsageError for a missing package, SettingError, and LedgerOutdated when the tables are there and of another
-    version.
+    Raises UsageError for a missing package, SettingError, LedgerOutdated when the tables are there and of another
+    version, and OtherLedger when this is not the deployment's ledger (SAFE-12).
     """
     # A worker looks for itself when it begins to execute, and a keeper needs none.
     packs = await asyncio.to_thread(offered_packs, settings.priced) if settings.signs else PACKS
-    ledger = _ledger(settings)
+    standing = Standing()
+    ledger = _ledger(settings, standing.check)
+    known = JetStreamKnownLedger(link, settings.config)
+    watch = LedgerWatch(lambda: _compare(settings, ledger, known), standing)
     projector = Projector(runs)
     async with open_redis(settings.priced) as redis, open_stores(settings, link) as stores:
         budget, idempotency_locks = open_budget(redis, ledger, settings.priced)
 
-        steps: list[Callable[[], Awaitable[None]]] = [lambda: _open_ledger(settings, ledger)]
+        steps: list[Callable[[], Awaitable[None]]] = [lambda: _open_ledger(settings, ledger, known, standing)]
         if redis is not None:
             steps.append(redis.start)
-        opening = _Opening([*steps, stores.queue.start, stores.results.start, stores.inputs.start])
+        steps += [stores.queue.start, stores.results.start, stores.inputs.start]
+        opening = _Opening(steps, standing)
         try:
             await projector.start()
             await opening.begin()
+            await watch.start()
             yield Priced(
                 config=settings.priced,
                 ledger=ledger,
@@ -131,24 +158,49 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
                 new_id=settings.new_id,
                 show=projector.show,
                 until_open=opening.is_open.wait,
+                owns_ledger=lambda: standing.is_own,
             )
         finally:
+            await watch.stop()
             await opening.end()
             await projector.stop()
             await ledger.close()
 
 
-async def _open_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
-    """Agree first on where the budgets are, by a ledger that nobody else has: one that is open is used at once, and
-    would spend from the wrong place for as long as the settings are wrong. Raises SettingError beside what a start
-    raises."""
+async def _open_ledger(settings: PricedSettings, ledger: SqlLedger, known: KnownLedger, standing: Standing) -> None:
+    """Agree first on which ledger it is and where the budgets are, by a ledger that nobody else has: one that is open
+    is used at once, and would spend from the wrong place for as long as the settings are wrong.
+
+    Raises SettingError and OtherLedger beside what a start raises.
+    """
     scout = _ledger(settings)
     try:
+        await known.start()
+        # A worker without a ledger of its own waits for a gateway's file: it executes flows meanwhile.
+        if settings.makes_file or settings.priced.ledger_url:
+            await _refuse_to_make(settings, known)
         await _start_ledger(settings, scout)
+        await _compare(settings, scout, known)
         await agree_on_mode(scout, _mode(settings.priced))
     finally:
         await scout.close()
+    standing.accept()
     await ledger.start()
+
+
+async def _refuse_to_make(settings: PricedSettings, known: KnownLedger) -> None:
+    """An empty ledger is never created in the place of one that is remembered. Raises OtherLedger."""
+    found = await asyncio.to_thread(migrate.status, settings.ledger_url)
+    if found.version is None:
+        await refuse_missing_ledger(known)
+
+
+async def _compare(settings: PricedSettings, ledger: SqlLedger, known: KnownLedger) -> None:
+    """Raises OtherLedger, DependencyUnavailable."""
+    if settings.decides:
+        await agree_on_ledger(ledger, known, settings.new_id)
+    else:
+        await compare_ledger(ledger, known)
 
 
 async def _start_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
@@ -174,14 +226,14 @@ class _Opening:
     A step that is done is not taken again: a ledger that was started twice would have twice the connections.
     """
 
-    def __init__(self, steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        self._steps = list(steps)
+    def __init__(self, steps: Sequence[Callable[[], Awaitable[None]]], standing: Standing) -> None:
+        self._steps, self._standing = list(steps), standing
         self.is_open = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._began = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Raises LedgerOutdated, UsageError, SettingError: nobody heals those by waiting."""
+        """Raises LedgerOutdated, OtherLedger, UsageError, SettingError: nobody heals those by waiting."""
         first = asyncio.create_task(self._try(), name="open the stores of priced runs")
         done, _ = await asyncio.wait({first}, timeout=_FIRST_TRY_SECONDS)
         if done and first.result():
@@ -193,6 +245,8 @@ class _Opening:
             while self._steps:
                 await self._steps[0]()
                 del self._steps[0]
+        except OtherLedger:
+            raise
         except DependencyUnavailable as error:
             waited = asyncio.get_running_loop().time() - self._began
             tell = log.info if isinstance(error, _NoLedgerYet) and waited < _QUIET_SECONDS else log.warning
@@ -207,6 +261,8 @@ class _Opening:
             try:
                 if await (pending if pending is not None else self._try()):
                     return
+            except OtherLedger as error:
+                self._standing.refuse(error)
             except LedgerOutdated as error:
                 log.error("priced runs wait for a migration", error=error)
             except SettingError as error:

@@ -299,10 +299,6 @@ class Worker(_Probed):
     def send(self, how: signal.Signals) -> None:
         os.kill(self.pid, how)
 
-    def exit_code(self) -> int:
-        assert self._process is not None
-        return self._process.wait(100)
-
 
 def _halt(processes: list[psutil.Process], halted: list[psutil.Process]) -> None:
     for each in processes:

@@ -1,4 +1,4 @@
-"""Ask the four stores of priced runs whether they answer (PRICED-178)."""
+"""Ask the stores of priced runs whether they answer (PRICED-178, SAFE-12, SAFE-13)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,17 @@ class Readiness:
     queue: bool
     #: What packs make, and what they read.
     results: bool
+    #: The ledger is the one that the deployment uses.
+    ledger_identity: bool
 
     @property
     def is_ready(self) -> bool:
-        return self.ledger and self.budget and self.queue and self.results
+        return self.queue and self.can_execute
+
+    @property
+    def can_execute(self) -> bool:
+        """Whether a worker could end a run that it starts: it sends nothing to the queue."""
+        return self.ledger and self.budget and self.results and self.ledger_identity
 
     def document(self) -> dict[str, Any]:
         """As every process shows it: no host names, no error texts."""
@@ -38,12 +45,13 @@ class Readiness:
                 "budget": _word(self.budget),
                 "queue": _word(self.queue),
                 "results": _word(self.results),
+                "ledger_identity": _word(self.ledger_identity),
             },
         }
 
 
 #: Of a process that has none of them.
-NOT_READY = Readiness(ledger=False, budget=False, queue=False, results=False)
+NOT_READY = Readiness(ledger=False, budget=False, queue=False, results=False, ledger_identity=False)
 
 
 async def check_ready(priced: Priced) -> Readiness:
@@ -51,11 +59,17 @@ async def check_ready(priced: Priced) -> Readiness:
     ledger, budget, queue, results, inputs = await asyncio.gather(
         _answers(priced.ledger.probe),
         _answers(priced.budget.ping),
-        _answers(priced.queue.ping),
+        _answers(priced.queue.probe),
         _answers(priced.results.ping),
         _answers(priced.inputs.ping),
     )
-    return Readiness(ledger=ledger, budget=budget, queue=queue, results=results and inputs)
+    return Readiness(
+        ledger=ledger,
+        budget=budget,
+        queue=queue,
+        results=results and inputs,
+        ledger_identity=priced.owns_ledger(),
+    )
 
 
 async def _answers(ping: Callable[[], Awaitable[None]]) -> bool:

@@ -68,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     Check("objects.orphans", "parts of files that belong to none", work.orphans),
     Check("ledger.reachable", "the ledger of priced runs answers", priced.reachable),
     Check("ledger.version", "its tables are of this version", priced.version),
+    Check("ledger.identity", "it is the ledger that this deployment uses", priced.identity),
     Check("ledger.file", "its file is nobody else's, and in WAL mode", priced.file),
     Check("ledger.disputed", "priced runs whose money waits for an operator", priced.disputed),
     Check("ledger.overdue", "priced runs that a keeper should have ended", priced.overdue),

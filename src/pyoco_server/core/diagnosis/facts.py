@@ -350,6 +350,8 @@ class Facts:
     gateway: Gateway | None = None
     #: The stores of priced runs. None: there are none here.
     priced: PricedFacts | Unknown | None = None
+    #: The id of the ledger that the deployment uses. None: none is remembered.
+    remembered_ledger: str | Unknown | None = None
 
     @property
     def is_reached(self) -> bool:

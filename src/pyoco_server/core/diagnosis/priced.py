@@ -12,6 +12,7 @@ __all__ = [
     "bucket",
     "disputed",
     "file",
+    "identity",
     "inputs_bucket",
     "letters",
     "overdue",
@@ -72,6 +73,24 @@ def version(facts: Facts) -> Iterator[Remark]:
             f"processes of this version refuse it: {_NO_MONEY}",
             "stop processes of an older version, back the ledger up; pyoco-server-admin ledger migrate",
         )
+
+
+def identity(facts: Facts) -> Iterator[Remark]:
+    """SAFE-12"""
+    known, remembered = facts.priced, facts.remembered_ledger
+    if not isinstance(known, PricedFacts) or isinstance(known.ledger, Unknown) or not isinstance(remembered, str):
+        return
+    found = known.ledger.ledger_id if isinstance(known.ledger, Ledger) else None
+    if found == remembered:
+        yield ok(f"the ledger is the one that this deployment uses: {found}")
+        return
+    here = f"the ledger at {known.ledger.where} has the id {found}" if found else f"no ledger at {known.ledger.where}"
+    yield danger(
+        f"{here}, and this deployment uses the ledger {remembered}",
+        "gateways do not start with it; processes that run already refuse priced runs and move no money",
+        "correct PYOCO_LEDGER_URL or --data-dir, or put that ledger back; to change to this one on purpose: "
+        "pyoco-server-admin ledger adopt",
+    )
 
 
 def file(facts: Facts) -> Iterator[Remark]:

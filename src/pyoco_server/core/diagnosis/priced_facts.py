@@ -30,6 +30,8 @@ class Ledger:
     #: Of a file: who may read it, and how SQLite writes it. None: it is no file.
     mode: int | None = None
     journal: str = ""
+    #: None: it has none: no tables, or those of an older version.
+    ledger_id: str | None = None
     #: Runs whose money waits for an operator, some of them.
     disputed: tuple[str, ...] = ()
     #: Runs that a keeper should have ended minutes ago, some of them.

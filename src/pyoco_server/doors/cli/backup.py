@@ -214,6 +214,18 @@ async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restorati
     async with open_backups(config, _priced(), _grid()) as streams:
         with Bars("restoring", is_quiet=wish.as_json) as bars:
             await put_back(streams, archive, plan, wish.replicas, bars.show, _ledger(config))
+    if plan.manifest.ledger is not None and "ledger" in [*plan.names, *plan.already]:
+        await _remember_restored(config)
+
+
+async def _remember_restored(config: NatsBackendConfig) -> None:
+    """The restored ledger is the one that gateways start with."""
+    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.ledger import remember_restored  # noqa: PLC0415
+
+    before = await remember_restored(config, priced_from_env()[0])
+    if before is not None:
+        click.echo(f"this deployment used the ledger {before}; from now on it uses the restored one", err=True)
 
 
 def _confirm(plan: Restoration, where: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyoco_server.doors.cli.ledger_adopt import adopt
 from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
 
@@ -27,7 +28,7 @@ Config = Callable[[], "NatsBackendConfig"]
 
 @click.group(cls=Group, example="pyoco-server-admin ledger status")
 def ledger() -> None:
-    """Look at the ledger's tables, bring them up to date, and say where budgets are. Reads PYOCO_LEDGER_URL."""
+    """Look at the ledger, migrate it, move budgets, and change to another ledger. Reads PYOCO_LEDGER_URL."""
 
 
 @ledger.command("status", example="pyoco-server-admin ledger status")
@@ -52,6 +53,9 @@ def migrate(config: Config) -> None:
 
     before, after = migrate_ledger(config(), _priced())
     click.echo(json.dumps({"before": before, "after": after, "changed": before != after}, indent=2))
+
+
+ledger.add_command(adopt)
 
 
 @ledger.command(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from pyoco_server.errors import CATALOGUE, DeploymentRefused, PyocoError, UsageError
+from pyoco_server.errors import CATALOGUE, DeploymentRefused, OtherLedger, PyocoError, UsageError
 from pyoco_server.one_process import refuse_memory_stores
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def outcome(command: click.Command, name: str, arguments: Sequence[str] | None =
         return _FAILED
     except PyocoError as error:
         _say(error.text.err_id, str(error), getattr(error, "__notes__", []))
-        return _REFUSED if isinstance(error, DeploymentRefused) else _FAILED
+        return _REFUSED if isinstance(error, DeploymentRefused | OtherLedger) else _FAILED
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except BrokenPipeError:  # whoever read us has gone: `… | head`

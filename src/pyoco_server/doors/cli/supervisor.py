@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyoco_server.doors.cli.console import Console
 from pyoco_server.embedded import end, kill, spawn
-from pyoco_server.errors import PyocoError, Unavailable, UsageError
+from pyoco_server.errors import OtherLedger, PyocoError, Unavailable, UsageError
 from pyoco_server.logs import get_logger
 
 __all__ = ["Child", "Part", "Supervisor"]
@@ -25,10 +25,10 @@ _DEATHS_MAX = 5
 _DEATHS_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
 _PAUSE_SECONDS_MAX = 5.0
-#: A first start that ends sooner than this, with the exit code for "the user can fix it", is not tried again. A busy
+#: A first start that ends sooner than this, with an exit code for "the user can fix it", is not tried again. A busy
 #: machine needs more than ten seconds until a worker has found out.
 _FIRST_SECONDS = 60.0
-_FIXABLE = 1
+_FIXABLE = frozenset({1, 3})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class Child:
             self._deaths.clear()
         self._deaths.append(now)
         how = _how(status)
-        if self._is_first and status == _FIXABLE and now - self._started_at < _FIRST_SECONDS:
+        if self._is_first and status in _FIXABLE and now - self._started_at < _FIRST_SECONDS:
             raise self._failure(f"{name} did not start")
         if len(self._deaths) == _DEATHS_MAX and now - self._deaths[0] < _DEATHS_SECONDS:
             raise self._failure(f"{name} ended {_DEATHS_MAX} times within {_DEATHS_SECONDS:.0f} s, last: {how}")
@@ -205,7 +205,7 @@ class Child:
             return self.part.failure()
         words = "\n".join(self._console.last_words(self.part.name))
         ids = re.findall(r"^ERR-PYOCO-(\d{4}): ", words, re.MULTILINE)
-        kind = {"0003": Unavailable, "0018": UsageError}.get(ids[-1] if ids else "", PyocoError)
+        kind = {"0003": Unavailable, "0018": UsageError, "0049": OtherLedger}.get(ids[-1] if ids else "", PyocoError)
         return kind(f"{what}; what it said stands above" if words else what)
 
     def expect_end(self) -> None:

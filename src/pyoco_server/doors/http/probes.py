@@ -30,7 +30,9 @@ async def get_readyz(request: Request) -> Response:
 
 
 _WORD = {"type": "string", "enum": ["ok", "fail"]}
-_CHECKS = dict.fromkeys(("ledger", "budget", "queue", "results"), _WORD)
+_CHECKS = dict.fromkeys(("ledger", "budget", "queue", "results"), _WORD) | {
+    "ledger_identity": _WORD | {"description": "`fail`: the ledger is not the one that this deployment uses."},
+}
 
 SCHEMAS: dict[str, Any] = {
     "PricedReady": schemas.object_of(
@@ -55,9 +57,10 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/readyz",
         endpoint=get_readyz,
         summary="Can priced runs be submitted?",
-        description=f"The ledger, the budget, the queue and the store of results have {READY_SECONDS} s to answer.",
+        description=f"The ledger, the budget, the queue and the store of results have {READY_SECONDS} s to answer. The "
+        "queue also has to take writes, and the ledger has to be the one that this deployment uses.",
         answer=schemas.json_response(schemas.ref("PricedReady"), "All of them answer."),
-        other_answers={503: schemas.json_response(schemas.ref("PricedReady"), "Some of them do not answer.")},
+        other_answers={503: schemas.json_response(schemas.ref("PricedReady"), "Priced runs cannot be submitted.")},
         open=True,
         tags=("health",),
     ),

@@ -22,8 +22,9 @@ _FRESH_SECONDS = 1.0
 
 
 class Fitness(Loop):
-    """Looks at ledger, budget and results every so often: while one of them does not answer, nothing is received, so
-    that an outage does not use up the three receives of every message (PRICED-119).
+    """Looks at ledger, budget and results every so often: while one of them does not answer, or the ledger is not the
+    one that the deployment uses, nothing is received, so that an outage does not use up the three receives of every
+    message (PRICED-119, SAFE-12).
 
     What it cannot do: see an outage before it looks. A message that is received in between goes back once.
     """
@@ -56,7 +57,7 @@ class Fitness(Loop):
 
     async def _look(self) -> None:
         ready = await check_ready(self._priced)
-        if ready.ledger and ready.budget and ready.results:
+        if ready.can_execute:
             if self.unwell.is_set():
                 log.info("the stores of priced runs answer")
             self._looked_at, self._every_seconds, self._pause = time.monotonic(), _LOOK_SECONDS, _FIRST_PAUSE_SECONDS

@@ -44,11 +44,12 @@ from pyoco_server.ports.deployment.answers import (
     instant_of,
     lane_of,
 )
+from pyoco_server.ports.known_ledger.port import KnownLedger
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.grid_resources import grid_resources
 from pyoco_server.ports.nats.link import Futile, Link, Patience, Rejected
-from pyoco_server.ports.nats.resources import Resource, priced_resources, resources_of
+from pyoco_server.ports.nats.resources import PRICED_BUCKET, Resource, priced_resources, resources_of
 from pyoco_server.ports.nats.watch import watch
 from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.runs.port import Runs, Stored
@@ -69,8 +70,6 @@ _KEEPER_CONSUMER = "pyoco_keeper"
 _PINGS = 3
 #: Tags whose oldest job is looked at.
 _TAGS_MAX = 50
-#: An upload may be under way: what is younger is not taken for left behind.
-_UPLOAD_SECONDS = 3600.0
 
 _NOT_ENABLED = frozenset({10039, 10076})
 _STREAM_NOT_FOUND = 10059
@@ -81,18 +80,21 @@ _NO_MESSAGE_FOUND = 10037
 class JetStreamDeployment:
     """Made around a link that is not open yet: whether it can be opened is the first question."""
 
+    #: An upload may be under way: what is younger is not taken for left behind.
+    upload_seconds = 3600.0
+
     def __init__(
         self,
         link: Link,
         config: NatsBackendConfig,
         runs: Runs,
         stores: Mapping[str, Objects],
-        upload_seconds: float = _UPLOAD_SECONDS,
         priced: PricedConfig | None = None,
         grid: GridConfig | None = None,
+        known_ledger: KnownLedger | None = None,
     ) -> None:
+        self._known_ledger = known_ledger
         self._link, self._config, self._runs, self._stores = link, config, runs, stores
-        self._upload_seconds = upload_seconds
         of_priced_runs = priced_resources(config, priced) if priced is not None else ()
         of_programs = grid_resources(config, grid) if grid is not None else ()
         #: Whoever never had a ledger has nothing of the first, and misses nothing; an old gateway nothing of the other.
@@ -260,12 +262,20 @@ class JetStreamDeployment:
             await asyncio.sleep(0 if is_listening else 0.1)
         return Keeper(was_here=was_here, is_listening=is_listening, notices=notices, oldest_at=oldest_at)
 
+    async def remembered_ledger(self) -> str | Unknown | None:
+        return await self._known(self._remembered_ledger())
+
+    async def _remembered_ledger(self) -> str | None:
+        if self._known_ledger is None or isinstance(await self._find(f"KV_{PRICED_BUCKET}"), Missing):
+            return None
+        return (await self._known_ledger.get()).ledger_id
+
     async def orphans(self) -> tuple[Orphans | Unknown, ...]:
         looks = (self._known(self._orphans(bucket, store)) for bucket, store in self._stores.items())
         return tuple(await asyncio.gather(*looks))
 
     async def _orphans(self, bucket: str, store: Objects) -> Orphans:
-        strays = await store.strays(self._upload_seconds)
+        strays = await store.strays(self.upload_seconds)
         return Orphans(bucket=bucket, count=len(strays), size_bytes=sum(each.size_bytes for each in strays))
 
     async def runs(self, run_ids: Sequence[str]) -> tuple[Run, ...] | Unknown:

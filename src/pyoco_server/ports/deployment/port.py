@@ -48,6 +48,9 @@ class Deployment(Protocol):
     async def keeper(self) -> Keeper | Unknown:
         """Whether a keeper waits for notices. May take some seconds when there is none: between two waits it pauses."""
 
+    async def remembered_ledger(self) -> str | Unknown | None:
+        """The id of the ledger that priced runs use here. None: none is remembered."""
+
     async def orphans(self) -> tuple[Orphans | Unknown, ...]:
         """Parts of files that belong to none, for each object store: up to a thousand. O(files)."""
 

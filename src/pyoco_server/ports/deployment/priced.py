@@ -100,7 +100,14 @@ async def _ledger(config: NatsBackendConfig, priced: PricedConfig, looks: Looks)
         return Absent(str(path))
     shown = str(path) if path is not None else redact_url(url)
     schema = await asyncio.to_thread(migrate.status, url)
-    found = Ledger(where=shown, version=schema.version, wanted=schema.wanted, is_known=schema.is_known)
+    ledger_id = await asyncio.to_thread(migrate.stored_id_at, url)
+    found = Ledger(
+        where=shown,
+        version=schema.version,
+        wanted=schema.wanted,
+        is_known=schema.is_known,
+        ledger_id=ledger_id,
+    )
     if path is not None:
         mode, journal = await asyncio.to_thread(_file, path)
         found = replace(found, mode=mode, journal=journal)

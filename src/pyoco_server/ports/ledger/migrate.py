@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 from pyoco_server.errors import LedgerOutdated
 from pyoco_server.ports.ledger.connect import address, engine_for_reading, engine_for_writing, file_of, is_sqlite
 from pyoco_server.ports.ledger.faults import ledger_errors
-from pyoco_server.ports.ledger.schema import ledger_entries, ledger_txns, metadata
+from pyoco_server.ports.ledger.identity import give_new_id, stored_id
+from pyoco_server.ports.ledger.schema import ledger_entries, ledger_settings, ledger_txns, metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -28,10 +29,12 @@ __all__ = [
     "Schema",
     "check",
     "downgrade",
+    "give_id_at",
     "is_empty",
     "schema_of",
     "service_rights",
     "status",
+    "stored_id_at",
     "upgrade",
 ]
 
@@ -94,6 +97,27 @@ def status(url: str) -> Schema:
         return schema_of(connection)
 
 
+def stored_id_at(url: str) -> str | None:
+    """The id of the ledger at this address; None: it has none, no tables, or is not there. Changes nothing.
+
+    Raises DependencyUnavailable.
+    """
+    where = address(url)
+    if (path := file_of(where)) is not None and not path.exists():
+        return None
+    with ledger_errors(), contextlib.closing(engine_for_reading(where).connect()) as connection:
+        return stored_id(connection) if inspect(connection).has_table(ledger_settings.name) else None
+
+
+def give_id_at(url: str) -> str:
+    """The id of a ledger that has its tables; one of an older version gets a new one. Raises DependencyUnavailable."""
+    with _opened(url) as connection:
+        give_new_id(connection)
+        found = stored_id(connection)
+        assert found is not None  # given a moment ago
+        return found
+
+
 def is_empty(url: str) -> bool:
     """Whether there is no table at all, nor even a file. Changes nothing. Raises DependencyUnavailable."""
     where = address(url)
@@ -152,6 +176,8 @@ def _walk(url: str, go: Callable[[Config], None]) -> Migrated:
         if before.version is None:
             _refuse_tables_of_others(connection)
         go(_config(connection))
+        if before.version is None and inspect(connection).has_table(ledger_settings.name):
+            give_new_id(connection)
         return Migrated(before.version, schema_of(connection).version)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "Exists",
     "Final",
     "Full",
+    "Identity",
     "Journal",
     "JournalLine",
     "Leases",
@@ -401,6 +402,16 @@ class BudgetModes(Protocol):
         """Of runs that ended while their money was elsewhere; how many were added. 0: none is missing."""
 
 
+class Identity(Protocol):
+    """The random id that tells this ledger from every other (SAFE-12)."""
+
+    def get(self) -> str | None:
+        """None: it was created by an older version, and has not been used by a gateway of this one yet."""
+
+    def give(self, ledger_id: str) -> str:
+        """The id that holds: `ledger_id`, unless the ledger has one already. It is never changed."""
+
+
 class Notes(Protocol):
     """What one process leaves for others to read: no money, and nothing that a decision hangs on."""
 
@@ -470,12 +481,16 @@ class LedgerTx:
     journal: Journal
     modes: BudgetModes
     notes: Notes
+    identity: Identity
     rates: Rates
     uploads: Uploads
 
 
 class Ledger(Protocol):
-    """An outage raises DependencyUnavailable: what was asked for may have happened; read back before deciding."""
+    """An outage raises DependencyUnavailable: what was asked for may have happened; read back before deciding.
+
+    While the ledger is not the one that the deployment uses, everything but `stored_id` raises OtherLedger.
+    """
 
     async def transact(self, work: Callable[[LedgerTx], T]) -> T:
         """Everything `work` does, or nothing: an exception rolls back and goes to the caller. Durable on return.
@@ -491,6 +506,10 @@ class Ledger(Protocol):
 
     async def read_long(self, question: Callable[[LedgerTx], T]) -> T:
         """The same for a question that may take a minute: an audit."""
+
+    async def stored_id(self) -> str | None:
+        """The id of what the address leads to now. None: it has none. Raises OtherLedger when that is not what this
+        process has opened: a file was deleted or replaced."""
 
     async def ping(self) -> None:
         """Raises DependencyUnavailable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, text
@@ -15,6 +16,7 @@ from pyoco_server.ports.ledger.connect import (
     durably,
     engine_for_reading,
     engine_for_writing,
+    file_of,
     is_sqlite,
     memory_of,
     reading,
@@ -24,6 +26,7 @@ from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.ends import SqlEnds
 from pyoco_server.ports.ledger.engine import Job, TransactionThreads
 from pyoco_server.ports.ledger.faults import ledger_errors
+from pyoco_server.ports.ledger.identity import SqlIdentity, stored_id
 from pyoco_server.ports.ledger.inline import InlineTransactions
 from pyoco_server.ports.ledger.journal_tables import SqlJournal
 from pyoco_server.ports.ledger.leases import SqlLeases
@@ -31,6 +34,7 @@ from pyoco_server.ports.ledger.memory import MemoryDatabase
 from pyoco_server.ports.ledger.modes import SqlBudgetModes
 from pyoco_server.ports.ledger.money_tables import SqlMoney
 from pyoco_server.ports.ledger.notes import SqlNotes
+from pyoco_server.ports.ledger.opened_file import OpenedFile
 from pyoco_server.ports.ledger.port import LedgerTx, Spans
 from pyoco_server.ports.ledger.rates import SqlRates
 from pyoco_server.ports.ledger.run_rows import SqlRunRows
@@ -61,15 +65,19 @@ class SqlLedger:
         skew_us: Callable[[], int] = lambda: 0,
         make_missing: bool = False,
         threads: int = 8,
+        check_allowed: Callable[[], None] = lambda: None,
     ) -> None:
         """`skew_us` moves the ledger's clock, for tests. `make_missing`: an empty database gets its tables.
 
         `threads`: writers at once on PostgreSQL, and half as many readers, each with a connection that is opened when
-        it is first needed. Raises SettingError.
+        it is first needed. `check_allowed` is called before each transaction, and raises to refuse it. Raises
+        SettingError.
         """
         self._url, self._where, self._spans, self._skew_us = url, address(url), spans, skew_us
         self._memory: MemoryDatabase | None = None
-        self._make_missing, self._threads = make_missing, threads
+        self._make_missing, self._threads, self._check_allowed = make_missing, threads, check_allowed
+        #: None: it is no file, or not started yet.
+        self._file: OpenedFile | None = None
         self._known_tenants: set[str] = set()
         self._writing: TransactionThreads | InlineTransactions | None = None
         self._reading: TransactionThreads | InlineTransactions | None = None
@@ -86,14 +94,20 @@ class SqlLedger:
         writers, batch_max = (1, _BATCH_MAX) if is_sqlite(self._where) else (self._threads, 1)
         with ledger_errors():
             engine = await asyncio.to_thread(engine_for_writing, self._where)
+        engine_to_read = engine_for_reading(self._where)
+        commit: Callable[[Connection], AbstractContextManager[object]] = durably
+        commit_softly: Callable[[Connection], AbstractContextManager[object]] = softly
+        if (path := file_of(self._where)) is not None:
+            opened = self._file = OpenedFile(path)
+            opened.guard(engine)
+            opened.guard(engine_to_read)
+            commit, commit_softly = opened.checked(durably), opened.checked(softly)
         self._writing = TransactionThreads(
-            "ledger-write", engine, durably, softly, threads=writers, batch_max=batch_max
+            "ledger-write", engine, commit, commit_softly, threads=writers, batch_max=batch_max
         )
         # More than one: an audit reads for long, and nobody waits for it.
         readers = max(2, self._threads // 2)
-        self._reading = TransactionThreads(
-            "ledger-read", engine_for_reading(self._where), reading, reading, threads=readers
-        )
+        self._reading = TransactionThreads("ledger-read", engine_to_read, reading, reading, threads=readers)
 
     async def close(self) -> None:
         """Waits for every transaction that was asked for, at most 10 s. May be called twice."""
@@ -111,7 +125,18 @@ class SqlLedger:
     async def read_long(self, question: Callable[[LedgerTx], T]) -> T:
         return await self._ask(self._reading, question, _LONG_READ_SECONDS)
 
+    async def stored_id(self) -> str | None:
+        if self._reading is None:
+            raise DependencyUnavailable("the ledger is not open")
+        if self._file is None:
+            found: str | None = await self._reading.ask(Job(stored_id), _PING_SECONDS)
+            return found
+        self._file.check()
+        # By a connection of its own: one that is open may not see that the file was overwritten.
+        return await asyncio.to_thread(migrate.stored_id_at, self._url)
+
     async def ping(self) -> None:
+        self._check_allowed()
         if self._reading is None:
             raise DependencyUnavailable("the ledger is not open")
         await self._reading.ask(Job(lambda connection: connection.execute(_ANYTHING).all()), _PING_SECONDS)
@@ -127,6 +152,7 @@ class SqlLedger:
         *,
         is_soft: bool = False,
     ) -> T:
+        self._check_allowed()
         if lane is None:
             raise DependencyUnavailable("the ledger is not open")
         seen: set[str] = set()
@@ -165,6 +191,7 @@ def _offer(sql: Sql) -> LedgerTx:
         journal=SqlJournal(sql),
         modes=SqlBudgetModes(sql),
         notes=SqlNotes(sql),
+        identity=SqlIdentity(sql),
         rates=SqlRates(sql),
         uploads=SqlUploads(sql),
     )

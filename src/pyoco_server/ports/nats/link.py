@@ -179,6 +179,9 @@ class Link:
     def store_state(self) -> StoreState:
         return self._refusals.state(self._loop.time())
 
+    def store_state_of(self, stream: str) -> StoreState:
+        return self._refusals.state(self._loop.time(), stream)
+
     async def until_up(self, seconds: float) -> None:
         """Wait for the connection. Raises NoConnection: nothing was sent, so nothing can have been stored."""
         try:

@@ -20,7 +20,7 @@ from pyoco_server.ports.nats.grid_resources import (
     SLOTS_BUCKET,
     all_resources,
 )
-from pyoco_server.ports.nats.resources import SECRETS_BUCKET
+from pyoco_server.ports.nats.resources import PRICED_BUCKET, SECRETS_BUCKET
 
 __all__ = ["ROLES", "Rights", "Role", "inbox_prefix", "rights_of"]
 
@@ -323,6 +323,7 @@ class _Priced:
         self.results = _store(priced.results_bucket)
         self.inputs = _store(priced.pack_input_bucket)
         self.secrets = _bucket(SECRETS_BUCKET)
+        self._shared = _bucket(PRICED_BUCKET)
         self._has_queue, self._has_files = not priced.pack_queue_url, not priced.results_url
         self.draws_secret = not (priced.results_url or priced.results_secret)
 
@@ -335,6 +336,13 @@ class _Priced:
     def of_files(self, rights: set[str]) -> set[str]:
         return rights | self.results.look() | self.inputs.look() if self._has_files else set()
 
+    def know_ledger(self) -> set[str]:
+        """Every process compares its ledger with the remembered one, and tries whether a write is stored."""
+        return self._shared.read() | {f"{self._shared.prefix}probe.>"}
+
+    def remember_ledger(self) -> set[str]:
+        return self._shared.read() | self._shared.write()
+
     def send(self) -> set[str]:
         """One subject, not all below it: those are the dead letters."""
         return {self.jobs.prefix}
@@ -346,18 +354,21 @@ class _Priced:
 def _gateway_of_priced(priced: PricedConfig) -> set[str]:
     part = _Priced(priced)
     secret = part.secrets.read() | part.secrets.write() if part.draws_secret else set()
-    return part.of_queue(part.send()) | part.of_files(part.results.read() | _all_of(part.inputs)) | secret
+    files = part.of_files(part.results.read() | _all_of(part.inputs))
+    return part.of_queue(part.send()) | files | secret | part.remember_ledger()
 
 
 def _worker_of_priced(priced: PricedConfig) -> set[str]:
     part = _Priced(priced)
     queue = part.of_queue(part.jobs.take() | part.bury())
-    return queue | part.of_files(part.results.read() | part.results.write() | part.inputs.read())
+    files = part.of_files(part.results.read() | part.results.write() | part.inputs.read())
+    return queue | files | part.know_ledger()
 
 
 def _keeper_of_priced(priced: PricedConfig) -> set[str]:
     part = _Priced(priced)
-    return part.of_queue(part.send()) | part.of_files(part.results.read() | _all_of(part.inputs))
+    files = part.of_files(part.results.read() | _all_of(part.inputs))
+    return part.of_queue(part.send()) | files | part.know_ledger()
 
 
 _FLOWS = {

@@ -38,8 +38,10 @@ class Refusals:
         """Another server, or the same one started anew."""
         self._last.clear()
 
-    def state(self, now: float) -> StoreState:
-        recent = [each for each in self._last.values() if now - each.at < _REMEMBER_SECONDS]
+    def state(self, now: float, stream: str | None = None) -> StoreState:
+        """Of all streams, or of this one alone."""
+        noted = [each for name, each in self._last.items() if stream in (None, name)]
+        recent = [each for each in noted if now - each.at < _REMEMBER_SECONDS]
         if any(each.is_stuck for each in recent):
             return StoreState.STUCK
         return StoreState.FULL if recent else StoreState.TAKES

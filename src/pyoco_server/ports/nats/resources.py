@@ -17,6 +17,7 @@ from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.link import Futile, Link, NotPermitted, Rejected
 
 __all__ = [
+    "PRICED_BUCKET",
     "SECRETS_BUCKET",
     "Cluster",
     "Info",
@@ -31,6 +32,7 @@ __all__ = [
     "make",
     "object_store",
     "pack_queue_resources",
+    "priced_bucket_resources",
     "priced_resources",
     "refuse_rollups",
     "resources_of",
@@ -199,6 +201,8 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
 
 #: Whatever is signed or sealed for the whole deployment, each thing under a key of its own.
 SECRETS_BUCKET = "pyoco_secrets"
+#: Which ledger the deployment uses; and the key that readiness writes to. Every process of priced runs reads it.
+PRICED_BUCKET = "pyoco_priced"
 
 
 def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[Resource, ...]:
@@ -208,7 +212,7 @@ def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[R
     results = () if priced.results_url else results_resources(priced, replicas)
     inputs = () if priced.results_url else inputs_resources(priced, replicas)
     secrets = () if priced.results_url or priced.results_secret else secrets_resources(replicas)
-    return (*queue, *results, *inputs, *secrets)
+    return (*queue, *results, *inputs, *secrets, *priced_bucket_resources(replicas))
 
 
 def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
@@ -236,6 +240,10 @@ def results_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ..
 def inputs_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """An upload's time counts from before its bytes are stored, so that they are never gone first."""
     return (object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec),)
+
+
+def priced_bucket_resources(replicas: int) -> tuple[Resource, ...]:
+    return (bucket(PRICED_BUCKET, replicas),)
 
 
 def secrets_resources(replicas: int) -> tuple[Resource, ...]:

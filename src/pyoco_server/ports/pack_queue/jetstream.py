@@ -22,14 +22,16 @@ from pyoco_server.errors import DependencyUnavailable, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.dependency import dependency_errors
 from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, pack_queue_resources
+from pyoco_server.ports.nats.resources import ensure, pack_queue_resources, priced_bucket_resources
 from pyoco_server.ports.pack_queue.hold import Hold
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.pack_queue.pull import Pull
+from pyoco_server.ports.pack_queue.trial import StoreTrial
 from pyoco_server.ports.queue.consumers import find_or_make
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, TagConsumer
 from pyoco_server.ports.queue.stored_jobs import StoredJobs
+from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["JetStreamPackQueue"]
 
@@ -81,13 +83,16 @@ class JetStreamPackQueue:
         #: Inboxes that nobody uses at the moment.
         self._pulls: list[Pull] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._trial = StoreTrial(link, f"probe.{self._stream}")
 
     async def start(self) -> None:
         with dependency_errors("make the queue of priced runs"):
-            await ensure(self._link, pack_queue_resources(self._config, self._replicas))
+            probed = priced_bucket_resources(self._replicas)
+            await ensure(self._link, (*pack_queue_resources(self._config, self._replicas), *probed))
             await self._bind()
 
     async def close(self) -> None:
+        await self._trial.close()
         pulls, self._pulls = self._pulls, []
         if self._link.is_clustered:  # as in the queue of flows: another node may have a message on its way
             await asyncio.gather(*(pull.expired(EXPIRES_SECONDS + _LATE_SECONDS) for pull in pulls))
@@ -171,6 +176,13 @@ class JetStreamPackQueue:
     async def ping(self) -> None:
         with dependency_errors("reach the queue of priced runs"):
             await self._link.api(f"STREAM.INFO.{self._stream}", {}, _StreamInfo, seconds=_PING_SECONDS)
+
+    async def probe(self) -> None:
+        await self.ping()
+        if self._link.store_state_of(self._stream) is not StoreState.TAKES:
+            raise DependencyUnavailable("the queue of priced runs stores nothing: the disk of NATS is, or was, full")
+        with dependency_errors("store what would be a priced run's message"):
+            await self._trial.check()
 
     @property
     def _letter_subject(self) -> str:

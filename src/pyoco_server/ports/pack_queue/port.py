@@ -57,3 +57,7 @@ class PackQueue(Protocol):
         holds."""
 
     async def ping(self) -> None: ...
+
+    async def probe(self) -> None:
+        """As `ping`, and raises while a message could not be stored, on a full disk for one (SAFE-13). However often it
+        is called, it writes once every few seconds at most."""

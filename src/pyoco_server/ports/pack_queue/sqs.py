@@ -163,6 +163,10 @@ class SqsPackQueue:
         async with aws_errors("reach the queue of priced runs"):
             await self._sqs.get_queue_attributes(QueueUrl=self._queue_url, AttributeNames=["QueueArn"])
 
+    async def probe(self) -> None:
+        """SQS has no disk of ours that could be full: what answers takes messages."""
+        await self.ping()
+
     async def _ensure(self, name: str, wanted: Mapping[QueueAttributeNameType, str]) -> str:
         """The queue's address. What differs is put right."""
         url = await self._find(name)

@@ -1,0 +1,1 @@
+"""Which ledger a deployment uses (SAFE-12)."""
