@@ -182,6 +182,19 @@ def test_of_several_none_is_chosen(machine: Machine) -> None:
     assert sorted(lines) == [f"  --server {each.http[0]} of {each.data_dir} (pid {each.pid})" for each in servers]
 
 
+def test_a_door_beside_a_server_is_no_second_candidate(machine: Machine) -> None:
+    """FIND-8: both have the same NATS and the same data directory"""
+    up = a_server(machine.place("one"), started_at=1_796_101_200.0, frames=None)
+    door = a_server(machine.place("one"), command="leader", http=(), started_at=1_796_101_300.0)
+    for server in (door, up):
+        machine.announce(server, data_dir=server is up)
+    assert server_found(machine, NATS) == server_found(machine, HTTP) == up
+    assert server_found(machine, FRAMES) == door
+    machine.announce(a_server(machine.place("two")))
+    with pytest.raises(SeveralServers, match="2 local servers"):
+        find(NATS, environ=machine.variables)
+
+
 def test_a_server_without_the_address_is_passed_over(machine: Machine) -> None:
     """FIND-4: a door without a gateway is no server for a client over HTTP."""
     door = a_server(machine.place("door"), command="leader", http=())

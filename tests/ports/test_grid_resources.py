@@ -16,7 +16,7 @@ from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.ports.nats import grid_resources as module
 from pyoco_server.ports.nats.grid_resources import ensure_grid, ensure_product, grid_replicas, grid_resources
-from pyoco_server.ports.nats.link import Link, Patience, open_link
+from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
 from pyoco_server.ports.nats.resources import Info, Resource, ensure, resources_of
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS
 from support.configured_nats import configured_nats
@@ -165,6 +165,22 @@ async def test_what_exists_is_used_while_a_node_is_away(
         await ensure_grid(own, PLAIN, grid)
     told = [record for record in caplog.records if "a node that keeps this is away" in record.getMessage()]
     assert len(told) == len(resources_of(PLAIN)) + len(grid_resources(PLAIN, grid))
+
+
+async def test_a_third_node_that_has_just_come_up_is_waited_for(own: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FIND-13: its JetStream answers a moment before the cluster may give it a copy"""
+    await ensure_product(own, PLAIN, None)
+    refusals = ["no suitable peers for placement"] * 2
+    raised: list[str] = []
+
+    async def insist(subject: str, *_: object) -> None:
+        if refusals:
+            raise Rejected(10005, refusals.pop())
+        raised.append(subject)
+
+    monkeypatch.setattr(own, "insist", insist)
+    await ensure_product(own, PLAIN, GridConfig(exec_replicas=3))
+    assert set(raised) == {f"STREAM.UPDATE.{resource.name}" for resource in resources_of(PLAIN)}
 
 
 async def test_what_the_product_needs_is_refused_for_the_same_reason(own: Link) -> None:

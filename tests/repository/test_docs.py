@@ -165,7 +165,7 @@ def test_every_kind_of_run_survives_something_in_every_row_of_the_guarantees() -
 def test_the_guide_names_every_variable_that_flows_do_not_see() -> None:
     page = (ROOT / "docs" / "guides" / "writing-a-flow.md").read_text()
     told = page.split("### Variables")[1].split("A run that asks")[0]
-    assert set(re.findall(r"`(PYOCO_\w+)`", told)) == config.secret_variables()
+    assert set(re.findall(r"`((?:PYOCO|EXEC)_\w+)`", told)) == config.secret_variables()
 
 
 def test_every_decision_is_listed() -> None:

@@ -56,6 +56,17 @@ def _list_of(pattern: re.Pattern[str], what: str, example: str) -> Kind:
 KEY_IDS = _list_of(_ID, "the id of an API key", "0123456789abcdef")
 GLOBS = _list_of(_PATTERN, "a pattern of program names", "calc*,render")
 VARIABLES = _list_of(_VARIABLE, "the name of a variable", "LD_LIBRARY_PATH,MY_LICENCE")
+#: As it stands in the configuration of NATS and in addresses: without a character that means something there.
+_SECRET = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
+SECRET_OR_NONE = Kind(
+    str.strip,
+    lambda value: (
+        None
+        if isinstance(value, str) and (not value or _SECRET.fullmatch(value))
+        else "must be 16 to 128 letters, digits, '_', '-'"
+    ),
+    "$(openssl rand -hex 32)",
+)
 ID_OR_NONE = Kind(
     str.strip,
     lambda value: (
@@ -156,6 +167,13 @@ class GridConfig:
     )
     exec_operator_keys: tuple[str, ...] = _own(
         (), KEY_IDS, "G", "API keys, by their ids, that may read and change ACL records and see all that happens."
+    )
+    exec_cluster_secret: str = _own(
+        "",
+        SECRET_OR_NONE,
+        "D",
+        "Shared secret of the NATS nodes that `leader --role auto --peers` starts; the same on each machine.",
+        secret=True,
     )
     exec_tls_bind_cn: bool = _own(False, FLAG, "D", "Whether a certificate must bear the id that the Hello says.")
 

@@ -98,10 +98,19 @@ def find(
     every = [found for path in state_files(variables) if (found := _usable(path, need, known)) is not None]
     # A server with a data directory of another name, in the current directory.
     beside = [found for found in every if Path(found.server.data_dir).parent == _current_folder()]
-    chosen = beside or every
+    chosen = _distinct(beside or every)
     if len(chosen) > 1:
         raise SeveralServers(_told(chosen, need))
     return chosen[0] if chosen else None
+
+
+def _distinct(candidates: Sequence[Found]) -> list[Found]:
+    """A door beside a server has a file of its own, with the same NATS and the same data directory: there is nothing to
+    choose between them, and the one that started first stands for both."""
+    first: dict[tuple[str, str], Found] = {}
+    for each in sorted(candidates, key=lambda found: found.server.started_at):
+        first.setdefault((each.address, each.server.data_dir), each)
+    return list(first.values())
 
 
 def _usable(path: Path, need: Need, known: str | None) -> Found | None:

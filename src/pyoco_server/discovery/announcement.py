@@ -104,7 +104,9 @@ def _places(server: LocalServer, variables: Mapping[str, str]) -> list[Path]:
 def _write(place: Path, server: LocalServer) -> bool:
     is_in_data_dir = place.name == FILE_NAME
     try:
-        if not is_in_data_dir:
+        if is_in_data_dir:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        else:
             _make_private(place.parent.parent)
             _make_private(place.parent)
         _replace(place, encode(server))

@@ -20,8 +20,8 @@ import socket
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
@@ -35,6 +35,7 @@ __all__ = [
     "file_store_bytes",
     "find_command",
     "free_ports",
+    "greets",
     "jetstream_answers",
     "kill",
     "payload_bytes",
@@ -47,6 +48,7 @@ _MB = 1024 * 1024
 _PAYLOAD_BYTES_MAX = 64 * _MB
 #: Restoring a large store after a hard stop takes its time; a server that died is noticed at once.
 _START_SECONDS = 120.0
+_ROUTE_USER = "pyoco"
 _LOG_BYTES_MAX = 10 * _MB
 _LOG_TAIL_BYTES = 64 * 1024
 
@@ -156,9 +158,17 @@ class Membership:
     #: Its name in the cluster, and that of its folder. To the others it is the same node for as long as this stays.
     node: str
     cluster: str
-    #: Where it listens for the others, and where all of them do.
+    #: Where it listens for the other nodes.
+    route_host: str
     route_port: int
-    routes: Sequence[int]
+    #: `host:port` of the nodes that it connects to.
+    routes: Sequence[str]
+    #: `host:port` at which the other nodes reach it. Empty: NATS finds out.
+    advertise: str = ""
+    #: Nodes that keep their stores on the same disk, this one included.
+    disk_sharers: int = 1
+    #: Password of route connections. Empty: none is required.
+    secret: str = field(default="", repr=False)
 
 
 class EmbeddedNats:
@@ -190,6 +200,11 @@ class EmbeddedNats:
     def health_url(self) -> str:
         """Where its monitoring port says whether it has caught up."""
         return f"http://{reachable_host(self._host)}:{self._http_port}/healthz"
+
+    @property
+    def routes_url(self) -> str:
+        """Where its monitoring port lists the nodes that it is connected to."""
+        return f"http://{reachable_host(self._host)}:{self._http_port}/routez"
 
     @property
     def log_file(self) -> Path:
@@ -224,7 +239,7 @@ class EmbeddedNats:
             for left in ports.glob("*.ports"):
                 left.unlink()
             file = self._folder / "nats.conf"
-            file.write_text(self._configuration(ports), encoding="utf-8")
+            _write_private(file, self._configuration(ports))
             self._log_from = self.log_file.stat().st_size if self.log_file.exists() else 0
         except OSError as error:
             problem = f"{error.filename} cannot be written: {error.strerror}"
@@ -234,7 +249,8 @@ class EmbeddedNats:
     def _configuration(self, ports: Path) -> str:
         name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())
         member = self._member
-        room = file_store_bytes(self._folder, self._config.dlq_max_bytes, 1 if member is None else len(member.routes))
+        sharers = 1 if member is None else member.disk_sharers
+        room = file_store_bytes(self._folder, self._config.dlq_max_bytes, sharers)
         options: dict[str, object] = {
             "server_name": f"pyoco-{name}" if member is None else member.node,
             "host": self._host,
@@ -253,26 +269,38 @@ class EmbeddedNats:
         if self._http_port:
             options["http"] = f"{reachable_host(self._host) if ':' in self._host else self._host}:{self._http_port}"
         if member is not None:
-            address = reachable_host(self._host)
             options["pid_file"] = str(self.pid_file)
-            options["cluster"] = {
-                "name": member.cluster,
-                "host": self._host,
-                "port": member.route_port,
-                "routes": [f"nats://{address}:{port}" for port in member.routes],
-            }
+            options["cluster"] = _cluster_options(member)
         # Its format takes JSON; without the outer braces it also takes a comment.
         written = json.dumps(options, indent=2, ensure_ascii=False)
         return f"# Written anew at each start by pyoco-server.\n{written[2:-2]}\n"
+
+    async def until_listening(self) -> None:
+        """Returns when it takes connections. JetStream of a cluster answers later, once a majority is up.
+
+        Raises Unavailable after two minutes. Whoever calls it also watches the process.
+        """
+
+        async def listens() -> bool:
+            return self._find_port() and await greets(self._host, self.port)
+
+        await self._until(listens)
 
     async def until_ready(self) -> None:
         """Returns when JetStream answers, and `port` is known. Raises Unavailable after two minutes.
 
         Whoever calls it also watches the process: a server that ended will never answer.
         """
+        await self._until(self.answers)
+
+    async def answers(self) -> bool:
+        """Whether JetStream answers right now."""
+        return self._find_port() and await jetstream_answers(self._host, self.port)
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while not (self._find_port() and await jetstream_answers(self._host, self.port)):  # noqa: ASYNC110
+                while not await condition():  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise Unavailable(f"NATS did not answer within {_START_SECONDS:.0f} s; {self.reason()}") from None
@@ -324,6 +352,29 @@ class EmbeddedNats:
         return []
 
 
+def _cluster_options(member: Membership) -> dict[str, object]:
+    login = f"{_ROUTE_USER}:{member.secret}@" if member.secret else ""
+    options: dict[str, object] = {
+        "name": member.cluster,
+        "host": member.route_host,
+        "port": member.route_port,
+        "routes": [f"nats://{login}{address}" for address in member.routes],
+    }
+    if member.advertise:
+        # Clients are told of no other node: those listen on the loopback address of their own machines.
+        options |= {"advertise": member.advertise, "no_advertise": True}
+    if member.secret:
+        options["authorization"] = {"user": _ROUTE_USER, "password": member.secret}
+    return options
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Readable by this user only: the routes of a cluster may hold a secret. Raises OSError."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
+        os.fchmod(opened.fileno(), 0o600)  # an existing file keeps its mode otherwise
+        opened.write(text)
+
+
 def payload_bytes(config: NatsBackendConfig) -> int:
     """The largest message we may send: a job holds a flow.yaml as JSON text, where a line break takes two bytes."""
     needed = 2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + 128 * 1024
@@ -343,6 +394,20 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except FileNotFoundError:  # a server of before is still tidying up
         return 0
+
+
+async def greets(host: str, port: int) -> bool:
+    """Whether a NATS server takes connections there."""
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(2):
+            reader, writer = await asyncio.open_connection(reachable_host(host).strip("[]"), port)
+            return (await reader.readuntil(b"\r\n")).startswith(b"INFO ")
+    except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 async def jetstream_answers(host: str, port: int) -> bool:

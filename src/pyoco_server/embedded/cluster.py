@@ -1,14 +1,29 @@
-"""A cluster of our own on this machine: several nats-servers, each with its own store and its own ports."""
+"""A cluster of our own: several nats-servers, each with its own store and its own ports.
+
+cluster_of   all nodes of a cluster on this machine
+member_of    one node of a cluster, whose others may be on other machines
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.embedded import EmbeddedNats, Membership, free_ports
 
-__all__ = ["cluster_of", "cluster_url", "nodes_found"]
+__all__ = [
+    "NodeAddress",
+    "NodePlan",
+    "cluster_of",
+    "cluster_url",
+    "member_of",
+    "node_name",
+    "nodes_found",
+    "stored_nodes",
+]
 
 _HOST = "127.0.0.1"
 _CLUSTER = "pyoco"
@@ -21,6 +36,7 @@ def cluster_of(folder: Path, config: NatsBackendConfig, size: int) -> dict[str, 
     ports = free_ports(3 * size)
     clients, routes, monitors = ports[:size], ports[size : 2 * size], ports[2 * size :]
     names = [f"{_PREFIX}{number}" for number in range(1, size + 1)]
+    addresses = [f"{_HOST}:{port}" for port in routes]
     return {
         name: EmbeddedNats(
             folder,
@@ -28,10 +44,65 @@ def cluster_of(folder: Path, config: NatsBackendConfig, size: int) -> dict[str, 
             host=_HOST,
             port=clients[place],
             http_port=monitors[place],
-            member=Membership(name, _CLUSTER, routes[place], routes),
+            member=Membership(name, _CLUSTER, _HOST, routes[place], addresses, disk_sharers=size),
         )
         for place, name in enumerate(names)
     }
+
+
+@dataclass(frozen=True)
+class NodeAddress:
+    """Where one node of a cluster is. `host` is how the other machines reach it."""
+
+    name: str
+    host: str
+    client_port: int
+    route_port: int
+
+    @property
+    def route(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.route_port}"
+
+
+def node_name(address: str) -> str:
+    """The same for the same `host:port`: under another name NATS would take a node for a new one."""
+    return _PREFIX + re.sub(r"[^A-Za-z0-9_.-]+", "-", address).strip("-")
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One node of a cluster, and how it is to be started."""
+
+    own: NodeAddress
+    others: Sequence[NodeAddress]
+    #: Where it listens for clients, and for the other nodes.
+    client_host: str
+    route_host: str
+    #: Nodes that keep their stores on the same disk, this one included.
+    disk_sharers: int
+    #: Password of route connections. Empty: none is required.
+    secret: str = field(repr=False)
+
+
+def member_of(folder: Path, config: NatsBackendConfig, plan: NodePlan) -> EmbeddedNats:
+    """The node `plan.own`, not started.
+
+    A new cluster begins with the nodes that are up first, so its routes do not include itself: with all three listed, a
+    NATS without data waits until it has the vote of every one of them.
+    """
+    own = plan.own
+    member = Membership(
+        own.name,
+        _CLUSTER,
+        plan.route_host,
+        own.route_port,
+        [each.route for each in plan.others],
+        advertise=own.route,
+        disk_sharers=plan.disk_sharers,
+        secret=plan.secret,
+    )
+    [monitor] = free_ports(1, plan.client_host)
+    return EmbeddedNats(folder, config, host=plan.client_host, port=own.client_port, http_port=monitor, member=member)
 
 
 def cluster_url(nodes: Iterable[EmbeddedNats]) -> str:
@@ -39,6 +110,11 @@ def cluster_url(nodes: Iterable[EmbeddedNats]) -> str:
     return ",".join(node.url for node in nodes)
 
 
+def stored_nodes(folder: Path) -> list[str]:
+    """Names of the nodes that have stored something in this folder."""
+    return sorted(each.name for each in folder.glob(f"{_PREFIX}*") if (each / "store").is_dir())
+
+
 def nodes_found(folder: Path) -> int:
     """How many nodes have stored something in this folder."""
-    return sum((each / "store").is_dir() for each in folder.glob(f"{_PREFIX}*"))
+    return len(stored_nodes(folder))

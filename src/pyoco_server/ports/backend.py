@@ -54,6 +54,8 @@ class DoorBackend(Backend):
     """What a door or a router has besides."""
 
     keys: Keys
+    #: Whether what this process wrote last was stored; never waits.
+    store_state: Callable[[], StoreState] = lambda: StoreState.TAKES
 
 
 @dataclass(frozen=True, kw_only=True)

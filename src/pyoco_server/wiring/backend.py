@@ -197,6 +197,7 @@ async def open_door_backend(
             new_id=_Ids(),
             is_up=lambda: link.is_up,
             programs=programs,
+            store_state=lambda: link.store_state,
         )
         try:
             await backend.keys.start()

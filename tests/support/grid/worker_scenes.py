@@ -16,13 +16,31 @@ from pyoco_server.doors.frames.worker.worker import Machine, TcpWorker, WorkerOp
 from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.frames.addresses import Address, Addresses
 from support.grid.pretended_programs import PretendedExecutor
+from support.waiting import eventually
 
-__all__ = ["Clock", "a_worker"]
+__all__ = ["Clock", "a_worker", "pulses"]
 
 
 async def _hasty(seconds: float) -> None:
     """A tenth of the time between two tries: the delays themselves are tested without a socket."""
     await asyncio.sleep(seconds / 10)
+
+
+async def pulses(worker: TcpWorker, count: int = 2) -> None:
+    """Returns when the worker has looked so many times more at its credits, its doors and what is due."""
+    pulse, turns = worker._pulse, 0
+    turn = pulse.turn
+
+    async def counted() -> None:
+        nonlocal turns
+        await turn()
+        turns += 1
+
+    pulse.turn = counted  # type: ignore[method-assign]
+    try:
+        await eventually(lambda: turns >= count)
+    finally:
+        pulse.turn = turn  # type: ignore[method-assign]
 
 
 class Listening(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import socket
 import tempfile
@@ -22,6 +21,7 @@ from pyoco_server.doors.cli.cluster_plan import COPIES, ClusterPlan
 from pyoco_server.doors.cli.cluster_settings import set_aside
 from pyoco_server.doors.cli.cluster_story import Stage, tell_story
 from pyoco_server.doors.cli.console import Console
+from pyoco_server.doors.cli.own_nats import cluster_sync
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.doors.cli.supervisor import Supervisor
@@ -81,7 +81,7 @@ def _run_in_its_place(options: DemoOptions) -> int:
 
 def _run(options: DemoOptions, folder: Path) -> int:
     log_settings = LogSettings.from_env()
-    config = NatsBackendConfig.from_env(data_dir=str(folder), jetstream_replicas=COPIES, nats_sync=_sync())
+    config = NatsBackendConfig.from_env(data_dir=str(folder), jetstream_replicas=COPIES, nats_sync=cluster_sync())
     plan = ClusterPlan(config, options.workers, options.flow_resolver)
     with contextlib.ExitStack() as claimed:
         data_dir = claim_data_dir(folder)
@@ -93,12 +93,6 @@ def _run(options: DemoOptions, folder: Path) -> int:
         next(iter(nodes.values())).command()  # whether there is a nats-server is found before anything is started
         console = Console(data_dir.path / "logs")
         return asyncio.run(_Demo(options, plan, data_dir, nodes, console).run(https, log_settings))
-
-
-def _sync() -> str | None:
-    """Each write is on disk before it is answered, unless somebody said otherwise: three nodes on one machine lose
-    their power together. None: as the settings say."""
-    return None if "PYOCO_NATS_SYNC" in os.environ else "always"
 
 
 def _check_data(folder: Path, nodes: int) -> None:

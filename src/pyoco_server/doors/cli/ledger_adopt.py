@@ -65,7 +65,7 @@ def adopt(config: Callable[[], NatsBackendConfig], yes: bool) -> int:
 
 async def _plan(config: NatsBackendConfig, here: LedgerHere) -> Adoption:
     from pyoco_server.actions.priced.adopt_ledger import plan_adoption  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.own_nats import own_nats  # noqa: PLC0415
+    from pyoco_server.doors.cli.temporary_nats import own_nats  # noqa: PLC0415
     from pyoco_server.wiring.ledger import open_known_ledger  # noqa: PLC0415
 
     async with own_nats(config) as reached, open_known_ledger(reached) as known:
@@ -74,7 +74,7 @@ async def _plan(config: NatsBackendConfig, here: LedgerHere) -> Adoption:
 
 async def _adopt(config: NatsBackendConfig, plan: Adoption) -> None:
     from pyoco_server.actions.priced.adopt_ledger import adopt_ledger  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.own_nats import own_nats  # noqa: PLC0415
+    from pyoco_server.doors.cli.temporary_nats import own_nats  # noqa: PLC0415
     from pyoco_server.wiring.ledger import open_known_ledger  # noqa: PLC0415
 
     async with own_nats(config) as reached, open_known_ledger(reached) as known:

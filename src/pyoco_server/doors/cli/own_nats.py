@@ -1,75 +1,68 @@
-"""The NATS that `pyoco-server up` keeps in its data directory, for a command that has to work while `up` is stopped."""
+"""The nats-server that a command starts for itself: `pyoco-server up`, `cluster demo` and `pyoco-grid leader`."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator
-from dataclasses import replace
+import signal
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.doors.cli.claims import DataDir
+from pyoco_server.doors.cli.supervisor import Part
+from pyoco_server.embedded import EmbeddedNats, find_command
+from pyoco_server.errors import UsageError
 
-from pyoco_server.doors.cli.claims import claim_data_dir
-from pyoco_server.embedded import EmbeddedNats, end, jetstream_answers, reachable_host, spawn
-from pyoco_server.ports.deployment.machine import own_nats_of
+__all__ = ["DOOR_DRAIN_SECONDS", "cluster_sync", "nats_part", "refuse_logins"]
 
-if TYPE_CHECKING:
-    from pyoco_server.config import NatsBackendConfig
-
-__all__ = ["own_nats"]
-
-_STOP_SECONDS = 10.0
+#: Drain time of the only door: its workers and clients have no other door to go to.
+DOOR_DRAIN_SECONDS = 3.0
 
 
-@contextlib.asynccontextmanager
-async def own_nats(config: NatsBackendConfig) -> AsyncIterator[NatsBackendConfig]:
-    """The settings with an address that answers. Where somebody named one, or `up` was never used with this data
-    directory, they are as they were. Raises UsageError, Unavailable."""
-    own = own_nats_of(Path(config.data_dir))
-    if own is None or _is_named():
-        yield config
-    elif await jetstream_answers(own.host, own.port):
-        yield replace(config, nats_url=f"nats://{reachable_host(own.host)}:{own.port}")
-    else:
-        async with _started(config) as url:
-            yield replace(config, nats_url=url)
+def refuse_logins(config: NatsBackendConfig, option: str) -> None:
+    """Raises UsageError for settings of a NATS with users or certificates. `option` names such a NATS."""
+    if config.nats_user or config.nats_creds or config.nats_tls_ca or config.nats_tls_cert:
+        raise UsageError(
+            "PYOCO_NATS_USER, PYOCO_NATS_CREDS and PYOCO_NATS_TLS_* are for a NATS that runs already: name it with "
+            f"{option}; ours has neither users nor certificates"
+        )
 
 
-def _is_named() -> bool:
-    given = click.get_current_context().find_root().params.get("nats_url")
-    return bool(given or os.environ.get("PYOCO_NATS_URL"))
+def cluster_sync() -> str | None:
+    """`nats_sync` of a cluster: each write is on disk before it is answered, unless PYOCO_NATS_SYNC says otherwise.
+    Nodes of one machine, or of one rack, lose their power together. None: as the settings say."""
+    return None if "PYOCO_NATS_SYNC" in os.environ else "always"
 
 
-@contextlib.asynccontextmanager
-async def _started(config: NatsBackendConfig) -> AsyncIterator[str]:
-    """Under the lock of the data directory, which NATS inherits, so that its store is never opened twice."""
-    data_dir = claim_data_dir(Path(config.data_dir))
-    try:
-        nats = EmbeddedNats(data_dir.path, config, host="127.0.0.1", port=0, http_port=0)
-        click.echo(f"starting the NATS of {data_dir.path} for as long as this command runs", err=True)
-        with nats.console_file.open("wb") as console:
-            process = await spawn(
-                nats.command(), stdout=console.fileno(), stderr=console.fileno(), inherit=[data_dir.lock]
-            )
-        try:
-            await _until_ready(nats, process)
-            yield nats.url
-        finally:
-            await end(process, _STOP_SECONDS)
-    finally:
-        data_dir.release()
+def nats_part(
+    nats: EmbeddedNats,
+    data_dir: DataDir,
+    *,
+    stops: int,
+    name: str = "nats",
+    command: Callable[[], Sequence[str | Path]] | None = None,
+    until_ready: Callable[[], Awaitable[None]] | None = None,
+    death: signal.Signals = signal.SIGTERM,
+) -> Part:
+    """The process of `nats`. It holds the lock of the data directory for as long as it runs."""
 
+    def environment() -> dict[str, str]:
+        """nats-bootstrap looks for the server on the PATH: last of all, ours is there."""
+        found = find_command("nats-server")
+        path = os.environ.get("PATH", os.defpath)
+        return {**os.environ, "PATH": f"{path}{os.pathsep}{found.parent}" if found is not None else path}
 
-async def _until_ready(nats: EmbeddedNats, process: asyncio.subprocess.Process) -> None:
-    ready, ended = asyncio.ensure_future(nats.until_ready()), asyncio.ensure_future(process.wait())
-    try:
-        await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            raise nats.failure()
-        ready.result()
-    finally:
-        ready.cancel()
-        ended.cancel()
+    return Part(
+        name=name,
+        command=command or nats.command,
+        environment=environment,
+        until_ready=until_ready or nats.until_ready,
+        failure=nats.failure,
+        output=nats.console_file,
+        inherit=[data_dir.lock],
+        # An orderly stop also when the parent is killed.
+        death=death,
+        stops=stops,
+        stop_seconds=15.0,
+        is_base=True,
+    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
+from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
 from pyoco_server.doors.cli.supervisor import Part
 from pyoco_server.doors.frames.settings import check_exposure, is_loopback
 from pyoco_server.embedded import EmbeddedNats, find_command
@@ -27,8 +28,6 @@ __all__ = ["Plan", "UpOptions"]
 _WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
 #: Ctrl-C is pressed by somebody who waits. Runs that take longer go back to the queue.
 _DRAIN_SECONDS = 20.0
-#: There is no other door to go to: only results that come just now are waited for.
-_DOOR_DRAIN_SECONDS = 3.0
 _BOOTSTRAP_PORTS = (4222, 8222)  # FLOW-456, FLOW-457
 
 
@@ -70,11 +69,8 @@ class Plan:
             raise UsageError(
                 "--nats-url names a server that runs already; the other --nats options start one of our own"
             )
-        if self._has_own_nats and (config.nats_user or config.nats_creds or config.nats_tls_ca or config.nats_tls_cert):
-            raise UsageError(
-                "PYOCO_NATS_USER, PYOCO_NATS_CREDS and PYOCO_NATS_TLS_* are for a NATS that runs already: name it with "
-                "--nats-url; ours has neither users nor certificates"
-            )
+        if self._has_own_nats:
+            refuse_logins(config, "--nats-url")
         self._resolver, self._examples = options.flow_resolver, None
         # `make up` always asks for the examples; who names another resolver gets that one.
         if options.with_examples and options.flow_resolver is None:
@@ -203,7 +199,7 @@ class Plan:
     def _door_part(self, frames: socket.socket, environment: Callable[[], dict[str, str]]) -> Part:
         fd, port = frames.fileno(), frames.getsockname()[1]
         command = [*_module("grid"), "leader", str(port), "--host", self.options.host, "--fd", str(fd)]
-        drain = os.environ.get("EXEC_DRAIN_SEC", str(_DOOR_DRAIN_SECONDS))
+        drain = os.environ.get("EXEC_DRAIN_SEC", str(DOOR_DRAIN_SECONDS))
         return Part(
             name="door",
             command=lambda: command,
@@ -214,25 +210,14 @@ class Plan:
         )
 
     def _nats_part(self, nats: EmbeddedNats, data_dir: DataDir, name: str = "nats") -> Part:
-        def environment() -> dict[str, str]:
-            """nats-bootstrap looks for the server on the PATH: last of all, ours is there."""
-            found = find_command("nats-server")
-            path = os.environ.get("PATH", os.defpath)
-            return {**os.environ, "PATH": f"{path}{os.pathsep}{found.parent}" if found is not None else path}
-
-        return Part(
+        return nats_part(
+            nats,
+            data_dir,
+            stops=_NATS,
             name=name,
             command=lambda: self._nats_command(nats),
-            environment=environment,
-            until_ready=nats.until_ready,
-            failure=nats.failure,
-            output=nats.console_file,
-            inherit=[data_dir.lock],
-            # An orderly stop even when we die. nats-bootstrap stops its server on SIGINT, and leaves it on SIGTERM.
+            # nats-bootstrap stops its server on SIGINT, and leaves it on SIGTERM.
             death=signal.SIGINT if self.options.with_nats_bootstrap else signal.SIGTERM,
-            stops=_NATS,
-            stop_seconds=15.0,
-            is_base=True,
         )
 
     def _worker_command(self, number: int, data_dir: Path) -> list[str]:

@@ -223,10 +223,13 @@ async def _make(link: Link, resource: Resource) -> bool:
 
 
 async def _raise_replicas(link: Link, grid: GridConfig, resource: Resource, found: dict[str, Any]) -> None:
+    """Raises DeploymentRefused; Rejected while a node that has just come up is not known to all of the cluster."""
     copies = grid.exec_replicas
     try:
         await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"num_replicas": copies}, dict[str, Any])
     except Rejected as error:
+        if error.code in NOT_YET:
+            raise
         raise DeploymentRefused(f"{resource.name} cannot be given {copies} replicas: {error}") from error
     log.warning("a resource was given more replicas", resource=resource.name, replicas=copies)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
@@ -10,6 +9,8 @@ import pytest
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.frames.subjects import submit_subject
+from pyoco_server.doors.frames.router.peer import RouterPeer
+from pyoco_server.doors.frames.router.placed import Placed
 from support.backends import fields_of
 from support.grid.fake_door import FakeDoor
 from support.grid.peers import ClientPeer, Peer
@@ -95,6 +96,20 @@ async def test_a_client_gets_to_the_groups_that_its_record_names(keyed: OpenRout
         await eventually(lambda: [each.hellos[-1].desired_parallelism for each in (g1, g2)] == [1, 1])
 
 
+async def _looked_at(peer: RouterPeer) -> None:
+    """The router has tried to place a job elsewhere once more."""
+    tries, try_move = 0, peer._try_move
+
+    async def counted(placed: Placed) -> None:
+        nonlocal tries
+        await try_move(placed)
+        tries += 1
+
+    peer._try_move = counted  # type: ignore[method-assign]
+    await eventually(lambda: tries > 0)
+    peer._try_move = try_move  # type: ignore[method-assign]
+
+
 async def test_a_failover_goes_only_where_the_client_may_go(keyed: OpenRouter, g1: FakeDoor, g2: FakeDoor) -> None:
     """GRID-136, GRID-168"""
     g1.is_holding = True
@@ -106,7 +121,7 @@ async def test_a_failover_goes_only_where_the_client_may_go(keyed: OpenRouter, g
         (peer,) = keyed.sides
         (placed_job,) = peer._placed
         await eventually(lambda: peer._is_away(placed_job.group, placed_job.since))
-        await asyncio.sleep(0.3)  # a look of the router: it does nothing
+        await _looked_at(peer)
         assert not g2.submits
         await grant(keyed, client_id, api_key_ids=(key_id,), execs=("*",))
         assert (await client.result()).job_id == job_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import struct
 from collections.abc import Callable
@@ -130,8 +131,11 @@ async def test_a_draining_door_is_left_after_the_worker_is_at_another(tmp_path: 
         assert len(executor.programs) == 1
 
 
-async def test_a_draining_door_that_is_the_only_one_is_used_to_its_end(tmp_path: Path) -> None:
+async def test_a_draining_door_that_is_the_only_one_is_used_to_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """GRID-41, GRID-45: no leader is named, so what ends meanwhile still goes there."""
+    caplog.set_level(logging.INFO)
     executor = PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor):
         visitor = await door.welcomed()
@@ -139,7 +143,7 @@ async def test_a_draining_door_that_is_the_only_one_is_used_to_its_end(tmp_path:
         visitor.assign(job)
         program = await executor.begun()
         visitor.send_away(None)
-        await asyncio.sleep(0.1)
+        await eventually(lambda: "the door sends this worker away" in caplog.messages)
         program.end()
         assert (await visitor.result(job)).token == job.token
         visitor.cut()

@@ -10,7 +10,7 @@ from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import an_assignment, open_door
-from support.grid.worker_scenes import Clock, a_worker
+from support.grid.worker_scenes import Clock, a_worker, pulses
 from support.waiting import eventually
 
 
@@ -139,9 +139,11 @@ async def test_a_worker_without_a_door_ends_its_programs_after_its_patience(tmp_
         await visitor.result(finished)
         await door.stop()
         await eventually(lambda: worker.link.current is None)
-        await asyncio.sleep(0.2)  # a few turns of the ticker
+        await pulses(worker)  # it knows that it is alone
+        clock.ahead += 300
+        await pulses(worker)
         assert not executor.programs[1].is_killed
-        clock.ahead += 601
+        clock.ahead += 301
         await eventually(lambda: executor.programs[1].is_killed)
         await eventually(lambda: worker.jobs.unfinished == 0)
         await door.start()
@@ -191,7 +193,10 @@ async def test_a_busy_machine_delays_the_credit_and_never_the_result(tmp_path: P
     """GRID-70, P31"""
     clock, busy = Clock(), [0.99]
     executor = PretendedExecutor()
-    async with open_door() as door, a_worker(tmp_path, door, executor=executor, cpu=lambda: busy[0], clock=clock):
+    async with (
+        open_door() as door,
+        a_worker(tmp_path, door, executor=executor, cpu=lambda: busy[0], clock=clock) as worker,
+    ):
         visitor = await door.welcomed()
         await visitor.heard(Type.CREDIT)
         for _ in range(2):
@@ -200,7 +205,7 @@ async def test_a_busy_machine_delays_the_credit_and_never_the_result(tmp_path: P
         executor.programs[0].end()
         await visitor.heard(Type.ACK_JOB)
         clock.ahead += 10
-        await asyncio.sleep(0.2)
+        await pulses(worker)
         assert visitor.credit == 2
         clock.ahead += 20.5
         await eventually(lambda: visitor.credit == 3)
@@ -225,7 +230,7 @@ async def test_a_full_spool_stops_the_credit_until_it_has_shrunk(tmp_path: Path)
         (await executor.begun()).end(Report(status=RunState.COMPLETED, exit_code=0, stdout=bytes(2**20)))
         await visitor.heard(Type.ACK_JOB)
         assert not worker.spool.has_room
-        await asyncio.sleep(0.2)
+        await pulses(worker)
         assert visitor.credit == 2
         visitor.settle(visitor.of(Type.ACK_JOB)[0])
         await eventually(lambda: visitor.credit == 3)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,21 +13,26 @@ import click
 from pyoco_server.doors.cli.shell import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from pyoco_server.config import GridConfig, NatsBackendConfig
+    from pyoco_server.doors.cli.grid.beside import Beside, Running
+    from pyoco_server.doors.cli.signals import StopSignal
     from pyoco_server.doors.frames.settings import DoorOptions
     from pyoco_server.doors.frames.tls import ServerTls
+    from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["leader"]
 
 _PORT = click.IntRange(0, 65535)
+_NATS_PORT = click.IntRange(1, 65535)
 
 
 @click.command(
     cls=Command,
     example="pyoco-grid leader 5000\n"
-    "pyoco-grid leader 5000 --role auto --group g1 --peers 127.0.0.1:5001,127.0.0.1:5002\n"
+    "pyoco-grid leader 5000 --nats nats://127.0.0.1:4222\n"
+    "pyoco-grid leader 5000 --role auto --peers n1:5000,n2:5000,n3:5000 --host 0.0.0.0\n"
     "EXEC_AUTH=api_key pyoco-grid leader 5000 --host 0.0.0.0 --tls-cert door.crt --tls-key door.key",
 )
 @click.argument("port", type=_PORT)
@@ -36,10 +44,26 @@ _PORT = click.IntRange(0, 65535)
     help="auto: on a cluster of three NATS nodes. standby: sends everybody elsewhere, until SIGUSR1.",
 )
 @click.option("--group", metavar="G", help="Group of queues that it serves. [env: EXEC_GROUP; default: default]")
-@click.option("--peers", metavar="H:P,…", default="", help="Other doors of the group, to send clients and workers to.")
+@click.option(
+    "--peers",
+    metavar="H:P,…",
+    default="",
+    help="Doors of the group, to send clients and workers to. With --role auto and without a NATS: three, this one "
+    "included, that form a cluster.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--advertise", metavar="H:P", help="Address that others are given. [default: host and port]")
-@click.option("--nats", "nats_url", metavar="URL[,URL]", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+@click.option(
+    "--nats",
+    "nats_url",
+    metavar="URL[,URL]",
+    help="Use this NATS server. Without one, start one. [env: PYOCO_NATS_URL]",
+)
+@click.option("--nats-port", type=_NATS_PORT, help="Port of the NATS that it starts. [default: free; --peers: PORT+10]")
+@click.option("--nats-route-port", type=_NATS_PORT, help="Its port for the NATS of the others. [default: PORT+20]")
+@click.option(
+    "--data-dir", metavar="DIR", help="Where that NATS keeps its data. [env: PYOCO_DATA_DIR; default: .pyoco]"
+)
 @click.option("--metrics-port", type=_PORT, help="Serve `/metrics` on this port, too; 0: a free one.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this door; with --tls-key, TLS is on.")
 @click.option("--tls-key", metavar="FILE", help="Its key. SIGHUP reads both again.")
@@ -53,61 +77,154 @@ def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **
 
     Any number of doors may serve one group: none of them keeps anything that must not be lost. SIGTERM and the first
     Ctrl-C send everybody to another door and wait for them to go; a second Ctrl-C stops at once.
+
+    Without --nats and PYOCO_NATS_URL it uses the NATS of another server on this machine or, when there is none, starts
+    one that ends with it. --data-dir, --nats-port and --peers start one in any case. The same command with --role auto
+    and the same --peers on three machines starts a cluster of three, and the doors serve once two are up.
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.beside import NatsOptions, nats_beside, settle  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.serving import check_access, door_options, read_peers, server_tls  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
 
-    config = NatsBackendConfig.from_env(nats_url=given["nats_url"])
+    peers = read_peers(given["peers"])
+    asked = NatsOptions(
+        port=port,
+        host=host,
+        role=given["role"],
+        peers=peers,
+        advertise=given["advertise"],
+        nats_url=given["nats_url"],
+        nats_port=given["nats_port"],
+        nats_route_port=given["nats_route_port"],
+        data_dir=given["data_dir"],
+        is_insecure=given["insecure"],
+    )
+    config, has_nats = settle(asked)
     grid = _grid(grid_from_env(exec_group=given["group"]), given["role"])
     tls = server_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])
-    peers = read_peers(given["peers"])
     check_access(grid, tls, host, is_insecure=given["insecure"], what="the door")
     configure_logging("pyoco-grid:door")
     warn_of_typos()
-    log_settings(config, grid)
-    with open_port(host, port, "PORT") if fd is None else socket.socket(fileno=fd) as listening:
-        options = door_options(listening, host, given, peers)
-        # Of `up` everybody is told by `up` itself, and on its stdout there are lines of JSON only.
-        tell = _tell_ready if fd is None else _tell_nobody
-        # Metrics ask nobody for a key, whatever the door does.
-        metrics = (host if given["insecure"] else "127.0.0.1", metrics_port)
-        return uvloop.run(_serve(config, grid, options, listening, tls, metrics, tell))
+    with contextlib.ExitStack() as claimed:
+        listening = claimed.enter_context(open_port(host, port, "PORT") if fd is None else socket.socket(fileno=fd))
+        beside = None
+        if not has_nats:
+            beside = nats_beside(asked, config, grid)
+            claimed.callback(beside.data_dir.release)
+        launch = _Launch(
+            listening=listening,
+            options=door_options(listening, host, given, peers, beside.members if beside is not None else None),
+            tls=tls,
+            # Metrics ask nobody for a key, whatever the door does.
+            metrics=(host if given["insecure"] else "127.0.0.1", metrics_port),
+            is_child=fd is not None,
+        )
+        return uvloop.run(_serve(launch, config, grid, beside))
 
 
-def _tell_ready(address: str) -> None:
-    click.echo(f"READY leader {address}")
+@dataclass(frozen=True)
+class _Launch:
+    """How the door is to be opened."""
+
+    listening: socket.socket
+    options: DoorOptions
+    tls: ServerTls | None
+    metrics: tuple[str, int | None]
+    #: Started by `up`, which announces it; its stdout has lines of JSON only.
+    is_child: bool
 
 
-def _tell_nobody(_: str) -> None:
-    """Somebody else does."""
+@contextlib.contextmanager
+def _told(launch: _Launch, config: NatsBackendConfig) -> Iterator[None]:
+    """For the block, commands on this machine find this door and its NATS (FIND-1)."""
+    from pathlib import Path  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.discovery.announcement import announced  # noqa: PLC0415
+    from pyoco_server.embedded import reachable_host  # noqa: PLC0415
+
+    if launch.is_child:
+        yield
+        return
+    host, port = launch.listening.getsockname()[:2]
+    frames = f"{reachable_host(host)}:{port}"
+    data_dir = Path(config.data_dir)
+    with announced(command="leader", data_dir=data_dir, config=config, nats=[config.nats_url], frames=frames):
+        click.echo(f"READY leader {launch.options.bound}")
+        yield
 
 
 def _grid(grid: GridConfig, role: str) -> GridConfig:
-    import dataclasses  # noqa: PLC0415 - not for --help
-
-    return dataclasses.replace(grid, exec_replicas=3) if role == "auto" and not grid.exec_replicas else grid
+    return replace(grid, exec_replicas=3) if role == "auto" and not grid.exec_replicas else grid
 
 
-async def _serve(
-    config: NatsBackendConfig,
-    grid: GridConfig,
-    options: DoorOptions,
-    listening: socket.socket,
-    tls: ServerTls | None,
-    metrics: tuple[str, int | None],
-    tell_ready: Callable[[str], None],
-) -> int:
-    import asyncio  # noqa: PLC0415 - not for --help
-    import os  # noqa: PLC0415
-    import signal  # noqa: PLC0415
+async def _serve(launch: _Launch, config: NatsBackendConfig, grid: GridConfig, beside: Beside | None) -> int:
+    import os  # noqa: PLC0415 - not for --help
 
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+
+    # Nothing of a door has to be saved: what its workers run goes on, and is attached elsewhere. NATS beside it gets
+    # SIGTERM from the kernel, and ends in order.
+    stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
+    if beside is None:
+        return await _open(launch, config, grid, stop)
+    async with beside.running() as running:
+        opening = asyncio.create_task(_open_beside(launch, grid, stop, running))
+        try:
+            await asyncio.wait({opening, running.failing}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                running.failing.result()
+            return await opening
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+
+
+async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, running: Running) -> int:
+    """As `_open`, on the NATS that has been started, once it can be used."""
+    usable, stopping = asyncio.create_task(running.until_usable()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({usable, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.heard:
+            return stop.exit_code
+        await usable
+    finally:
+        usable.cancel()
+        stopping.cancel()
+    beside = running.beside
+    own = replace(beside.config, nats_url=beside.nats.url, data_dir=str(beside.data_dir.path))
+    now = await running.settings(grid)
+
+    async def make_whole() -> None:
+        from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415 - not for --help
+
+        async with open_door_backend(own, grid, "pyoco-door copies"):
+            """Opening it raises the number of copies to that of `grid`."""
+
+    making = asyncio.create_task(running.make_whole(make_whole)) if now.exec_replicas < grid.exec_replicas else None
+    try:
+        return await _open(launch, own, now, stop, running.watch_disk)
+    finally:
+        if making is not None:
+            making.cancel()
+            await asyncio.wait({making}, timeout=5)
+
+
+async def _open(
+    launch: _Launch,
+    config: NatsBackendConfig,
+    grid: GridConfig,
+    stop: StopSignal,
+    watch_disk: Callable[[Callable[[], StoreState]], Awaitable[None]] | None = None,
+) -> int:
+    """Serve until `stop`. Returns the exit code."""
+    import signal  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
     from pyoco_server.doors.frames.door import Door  # noqa: PLC0415
     from pyoco_server.doors.frames.server import FrameServer  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import metrics_server  # noqa: PLC0415
@@ -116,26 +233,29 @@ async def _serve(
     from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
     from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415
 
-    log = get_logger(__name__)
-    # Nothing of a door has to be saved: what its workers run goes on, and is attached elsewhere.
-    stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
+    log_settings(config, grid)
+    log, options, tls = get_logger(__name__), launch.options, launch.tls
     loop = asyncio.get_running_loop()
     async with open_door_backend(config, grid, f"pyoco-door {options.door_id}") as backend:
         door = Door(backend, options, sweeper=ProgramSweeper(backend))
         await door.start()
-        server = FrameServer(listening, grid, door.serve, tls, door.meter.error)
-        promoting: set[asyncio.Task[None]] = set()
-        loop.add_signal_handler(signal.SIGUSR1, lambda: promoting.add(loop.create_task(door.promote())))
+        server = FrameServer(launch.listening, grid, door.serve, tls, door.meter.error)
+        aside: set[asyncio.Future[None]] = set()
+        loop.add_signal_handler(signal.SIGUSR1, lambda: aside.add(asyncio.ensure_future(door.promote())))
         if tls is not None:
             loop.add_signal_handler(signal.SIGHUP, tls.reload)
+        if watch_disk is not None:
+            aside.add(asyncio.ensure_future(watch_disk(backend.store_state)))
         server.open()
-        async with metrics_server(*metrics, lambda: render_figures(door.meter.figures())):
-            tell_ready(options.bound)
-            log.info("the door is open", door_id=options.door_id, addr=options.address, group=grid.exec_group)
-            await stop.wait()
+        async with metrics_server(*launch.metrics, lambda: render_figures(door.meter.figures())):
+            with _told(launch, config):
+                log.info("the door is open", door_id=options.door_id, addr=options.address, group=grid.exec_group)
+                await stop.wait()
         log.info("the door closes", signal=stop.name)
         server.close()
         await door.drain()
         await door.stop()
         await server.stop()
+        for task in aside:
+            task.cancel()
     return stop.exit_code

@@ -14,6 +14,7 @@ from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     from pyoco_server.config import GridConfig
+    from pyoco_server.doors.cli.grid.members import Members
 
 __all__ = ["check_access", "door_options", "read_peers", "server_tls"]
 
@@ -52,15 +53,19 @@ def read_peers(text: str) -> tuple[str, ...]:
     return tuple(_address("--peers", each) for each in text.split(",") if each.strip())
 
 
-def door_options(listening: socket.socket, host: str, given: dict[str, Any], peers: tuple[str, ...]) -> DoorOptions:
+def door_options(
+    listening: socket.socket, host: str, given: dict[str, Any], peers: tuple[str, ...], members: Members | None = None
+) -> DoorOptions:
+    """`members`: of the cluster that this door belongs to; their list says how others reach it."""
     port = listening.getsockname()[1]
     bound = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     # Fresh for each start: who held an attempt before a restart does not hold it now (GRID-56).
     machine = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
+    address = bound if given["advertise"] is None else _address("--advertise", given["advertise"])
     return DoorOptions(
         door_id=f"{machine}-{port}-{secrets.token_hex(4)}",
-        address=bound if given["advertise"] is None else _address("--advertise", given["advertise"]),
+        address=address if members is None else members.own,
         bound=bound,
-        peers=peers,
+        peers=peers if members is None else members.others,
         is_standby=given.get("role") == "standby",
     )

@@ -1,0 +1,291 @@
+"""NATS beside a door: a server that `pyoco-grid leader` starts when no NATS is named (FIND-13)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from pyoco_server.config import GridConfig, NatsBackendConfig
+from pyoco_server.doors.cli.claims import DataDir, check_port, claim_data_dir
+from pyoco_server.doors.cli.console import Console
+from pyoco_server.doors.cli.disk_watch import DiskWatch
+from pyoco_server.doors.cli.grid.members import SIZE, Members, is_here, read_members
+from pyoco_server.doors.cli.local_server import settle_nats
+from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, cluster_sync, nats_part, refuse_logins
+from pyoco_server.doors.cli.supervisor import Supervisor
+from pyoco_server.doors.frames.settings import is_loopback
+from pyoco_server.embedded import EmbeddedNats
+from pyoco_server.embedded.cluster import NodePlan, member_of, stored_nodes
+from pyoco_server.errors import ExposureRefused, PyocoError, UsageError
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.store_state import StoreState
+
+__all__ = ["Beside", "NatsOptions", "Running", "nats_beside", "settle"]
+
+log = get_logger(__name__)
+
+#: Clients connect without a password, so they have to be on this machine.
+_HOST = "127.0.0.1"
+#: For route connections; `_check_routes` requires a password then.
+_ANY = "0.0.0.0"  # noqa: S104
+_LOOK_SECONDS = 0.1
+#: After this time the command says on stderr what it waits for.
+_TELL_SECONDS = 1.0
+#: Time that a new cluster waits for its third node before it makes two copies.
+_THIRD_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NatsOptions:
+    """The command line, as it was given; None: it was not."""
+
+    port: int
+    host: str
+    role: str
+    peers: tuple[str, ...]
+    advertise: str | None
+    nats_url: str | None
+    nats_port: int | None
+    nats_route_port: int | None
+    data_dir: str | None
+    is_insecure: bool
+
+
+def settle(options: NatsOptions) -> tuple[NatsBackendConfig, bool]:
+    """The settings, and whether a NATS that runs already is known: by option, environment, dotenv file or, unless an
+    option is about a NATS of our own, from a server on this machine (FIND-4, FIND-13).
+
+    Raises UsageError, SettingError, SeveralServers.
+    """
+    has_port = options.nats_port is not None or options.nats_route_port is not None
+    if options.peers or has_port or options.data_dir is not None:
+        config = NatsBackendConfig.from_env(nats_url=options.nats_url, data_dir=options.data_dir)
+        has_nats = bool(options.nats_url or os.environ.get("PYOCO_NATS_URL"))
+    else:
+        settled = settle_nats(nats_url=options.nats_url, option="--nats")
+        config, has_nats = settled.config, settled.has_nats
+    if has_nats and has_port:
+        raise UsageError(
+            "--nats and PYOCO_NATS_URL name a server that runs already; --nats-port and --nats-route-port are for one "
+            "that this command starts; example: pyoco-grid leader 5000 --nats-port 4222"
+        )
+    return config, has_nats
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A claimed data directory, and the nats-server to be started in it."""
+
+    data_dir: DataDir
+    nats: EmbeddedNats
+    #: None: a server alone.
+    members: Members | None
+    #: Settings of the nats-server and of the door, without the address of NATS.
+    config: NatsBackendConfig
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Running]:
+        """The server runs for the block, and is started again whenever it ends."""
+        is_member = self.members is not None
+        part = nats_part(
+            self.nats, self.data_dir, stops=0, until_ready=self.nats.until_listening if is_member else None
+        )
+        supervisor = Supervisor([part], Console(None))
+        supervisor.start()
+        running = Running(self, supervisor, asyncio.create_task(supervisor.failed()))
+        try:
+            yield running
+        finally:
+            await supervisor.stop()
+            running.failing.cancel()
+            await asyncio.gather(running.failing, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class Running:
+    beside: Beside
+    supervisor: Supervisor
+    #: Ends with the reason when the server cannot be kept running.
+    failing: asyncio.Task[None]
+
+    async def until_usable(self) -> None:
+        """Returns when JetStream answers. In a cluster a second node has to be up, and there is no limit to that."""
+        nats, members = self.beside.nats, self.beside.members
+        told = False
+        began = asyncio.get_running_loop().time()
+        while not await nats.answers():
+            if members is not None and not told and asyncio.get_running_loop().time() - began > _TELL_SECONDS:
+                told = True
+                click.echo(f"waiting for a second node of the cluster: {' or '.join(members.others)}", err=True)
+                log.info("waiting for a second node of the cluster", others=list(members.others))
+            await asyncio.sleep(_LOOK_SECONDS)
+        log.info("NATS is up", nats_url=nats.url, data_dir=str(self.beside.data_dir.path))
+        click.echo(f"NATS {nats.url}, data in {self.beside.data_dir.path}", err=True)
+
+    async def settings(self, grid: GridConfig) -> GridConfig:
+        """Those of a door on this NATS, which is usable. A node that is away is waited for, though not for long: two
+        nodes can keep two copies; see `make_whole`."""
+        if self.beside.members is None:
+            return grid if "EXEC_DRAIN_SEC" in os.environ else replace(grid, exec_drain_sec=DOOR_DRAIN_SECONDS)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _THIRD_SECONDS
+        while (up := await _nodes_up(self.beside.nats)) < SIZE and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
+        if up < SIZE:
+            log.warning("a node of the cluster is away; what is new has two copies until it is up")
+        return replace(grid, exec_replicas=min(grid.exec_replicas, max(up, 2)))
+
+    async def make_whole(self, make: Callable[[], Awaitable[None]]) -> None:
+        """Once all nodes are up, `make` gives everything as many copies as there should be. Repeated until it does."""
+        while True:
+            while await _nodes_up(self.beside.nats) < SIZE:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(_THIRD_SECONDS)
+            try:
+                await make()
+            except PyocoError as error:
+                log.warning("not everything has a third copy yet; it is tried again", error=error)
+                await asyncio.sleep(_THIRD_SECONDS)
+            else:
+                log.info("all nodes of the cluster are up, and everything has a third copy")
+                return
+
+    async def watch_disk(self, store_state: Callable[[], StoreState]) -> None:
+        """For ever: restarts the server after its disk was full. `store_state`: as the door finds it."""
+
+        async def is_stuck() -> bool:
+            return store_state() is StoreState.STUCK
+
+        folder = self.beside.data_dir.path
+        await DiskWatch(folder, is_stuck, self.supervisor.restart_base, lambda text: click.echo(text, err=True)).run()
+
+
+async def _nodes_up(nats: EmbeddedNats) -> int:
+    """This node and those it has routes to."""
+    host, _, port = nats.routes_url.removeprefix("http://").partition("/")[0].rpartition(":")
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(2):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /routez HTTP/1.0\r\n\r\n")
+            _, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        return 1 + len({each["remote_name"] for each in json.loads(body)["routes"]})
+    except (OSError, ValueError, LookupError, TypeError, TimeoutError):
+        return 1
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def nats_beside(options: NatsOptions, config: NatsBackendConfig, grid: GridConfig) -> Beside:
+    """Claims the data directory and starts nothing. Raises UsageError, ExposureRefused."""
+    refuse_logins(config, "--nats")
+    members = _members(options)
+    if members is not None:
+        _check_routes(members, grid, options)
+        config = replace(config, nats_sync=cluster_sync() or config.nats_sync)
+    data_dir = claim_data_dir(Path(config.data_dir))
+    try:
+        if members is None:
+            nats = _alone(data_dir, config, options.nats_port or 0)
+        else:
+            nats = _member(data_dir, config, members, grid.exec_cluster_secret)
+        nats.command()  # whether there is a nats-server is found before anything is started
+    except BaseException:
+        data_dir.release()
+        raise
+    return Beside(data_dir, nats, members, config)
+
+
+def _members(options: NatsOptions) -> Members | None:
+    if options.role == "auto":
+        return read_members(
+            options.peers,
+            options.host,
+            options.port,
+            advertise=options.advertise,
+            nats_port=options.nats_port,
+            route_port=options.nats_route_port,
+        )
+    if options.peers:
+        raise UsageError(
+            f"--peers without --role auto names other doors of one NATS, and none is named: say --nats, or --role auto "
+            f"with {SIZE} doors, each of which starts a NATS node; "
+            "example: --role auto --peers n1:5000,n2:5000,n3:5000"
+        )
+    if options.nats_route_port is not None:
+        raise UsageError("--nats-route-port is for a cluster; example: --role auto --peers n1:5000,n2:5000,n3:5000")
+    return None
+
+
+def _check_routes(members: Members, grid: GridConfig, options: NatsOptions) -> None:
+    """Raises ExposureRefused where anybody on the network could become a node, unless the command line wants that."""
+    if members.is_local:
+        return
+    if not grid.exec_cluster_secret:
+        if not options.is_insecure:
+            raise ExposureRefused(
+                f"NATS beside this door listens for other nodes on port {members.node.route_port}, and anybody who "
+                "reaches that port could read and change everything; set EXEC_CLUSTER_SECRET to the same long random "
+                "text on each machine, or say --insecure; example: EXEC_CLUSTER_SECRET=$(openssl rand -hex 32)"
+            )
+        log.warning("NATS asks other nodes for no secret", port=members.node.route_port)
+    log.warning("NATS nodes of --peers speak to each other without TLS", port=members.node.route_port)
+    if is_loopback(options.host):
+        log.warning("other machines cannot reach this door; see --host", host=options.host, peers=members.own)
+
+
+def _alone(data_dir: DataDir, config: NatsBackendConfig, port: int) -> EmbeddedNats:
+    stored = stored_nodes(data_dir.path)
+    if stored:
+        raise UsageError(
+            f"{data_dir.path} holds {stored[0]}, a node of a cluster; start it as before, with --role auto --peers, or "
+            "choose another --data-dir"
+        )
+    check_port(_HOST, port, "--nats-port")
+    return EmbeddedNats(data_dir.path, config, host=_HOST, port=port, http_port=0)
+
+
+def _member(data_dir: DataDir, config: NatsBackendConfig, members: Members, secret: str) -> EmbeddedNats:
+    node = members.node
+    if (data_dir.path / "nats" / "store").exists():
+        raise UsageError(
+            f"{data_dir.path} holds the data of a NATS without a cluster; choose another --data-dir; "
+            "example: --data-dir .pyoco-cluster"
+        )
+    strangers = [name for name in stored_nodes(data_dir.path) if name != node.name]
+    if strangers:
+        raise UsageError(
+            f"{data_dir.path} holds {strangers[0]}, another node than {node.name} of {members.own}: a door keeps its "
+            "address in --peers and its --data-dir"
+        )
+    default = _HOST if members.is_local else _ANY
+    # Behind an address translator no interface has the address in --peers.
+    route_host = node.host if _is_literal(node.host) and is_here(node.host) else default
+    client_host = route_host if members.is_local else _HOST
+    check_port(client_host, node.client_port, "--nats-port")
+    check_port(route_host, node.route_port, "--nats-route-port")
+    plan = NodePlan(
+        node,
+        members.other_nodes,
+        client_host=client_host,
+        route_host=route_host,
+        disk_sharers=SIZE if members.is_local else 1,
+        secret=secret,
+    )
+    return member_of(data_dir.path, config, plan)
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
