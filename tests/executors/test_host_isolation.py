@@ -15,7 +15,18 @@ from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Completed, DeadReason, Failed
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.port import Work
-from support.host_scenes import executor, helpers_on_path, hosts, outcome_of, output_text, pool, still_works, work
+from support.host_scenes import (
+    executor,
+    helpers_on_path,
+    hosts,
+    inner,
+    outcome_of,
+    output_text,
+    pool,
+    still_works,
+    work,
+)
+from support.waiting import eventually
 
 __all__ = ["helpers_on_path", "hosts", "pool"]
 
@@ -109,8 +120,10 @@ class TestTheWorkersSecrets:
                     assert SECRET not in repr(outcome)
             outcome = await outcome_of(hosts, _told("$env.WORDS_TOKEN"))
             assert output_text(outcome, "it") == {"word": "of the flow itself"}
+            await eventually(lambda: all(host.is_warm for host in hosts._hosts))
             for host in hosts._hosts:
-                assert SECRET not in str(psutil.Process(host.pid).environ())
+                for process in (psutil.Process(host.pid), inner(host)):
+                    assert SECRET not in str(process.environ())
 
 
 PLUG_IN = """

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import struct
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, seal
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.pool import PackHosts
-from pyoco_server.executors.packs.port import Executed, Faulted, PackError
+from pyoco_server.executors.packs.port import Executed, Faulted, Outcome, PackError
 from pyoco_server.wiring.packs import LOADER
 from support.priced import naughty_packs
 from support.priced.pack_hosts import call, hosts, is_whole, naughty, opened, outcome_of, pool, still_works
@@ -65,6 +67,18 @@ async def test_a_pack_is_told_all_of_its_run_and_its_result_comes_back_whole(hos
     assert (result.actual_cost_usd_micros, result.tokens_consumed, result.reliability_score) == (7, 3, 0.5)
     assert (result.discard_log, result.blocked_log) == ([{"url": "u", "reason": "r"}], [])
     assert result.meta == {"how": ["slowly", 1]}
+
+
+async def test_what_a_pack_starts_has_three_descriptors_also_under_uvloop() -> None:
+    """SAFE-8: uvloop, which services use, hands down copies of the service's own streams"""
+
+    async def run() -> Outcome:
+        async with opened() as hosts:
+            return await outcome_of(hosts, call("tells_descriptors"))
+
+    outcome = await asyncio.to_thread(uvloop.run, run())
+    assert isinstance(outcome, Executed), outcome
+    assert dict(outcome.result.data) == {"descriptors": ["0", "1", "2", "3"]}
 
 
 class TestAPackThatFails:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,6 +27,7 @@ from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Executed, Stopped, TimedOut
 from support.priced.pack_hosts import begun, call, hosts, naughty, opened, outcome_of, pool, still_works
 from support.priced.pack_scenes import naughty_hosts, pack_processes
+from support.strays import COUNT, a_token, alive_with
 from support.waiting import eventually
 
 __all__ = ["hosts", "naughty", "pool"]
@@ -33,6 +39,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 def others(hosts: PackHosts) -> set[psutil.Process]:
     """The processes that are there already, and stay."""
     return set(pack_processes())
+
+
+@pytest.fixture
+def token() -> Iterator[str]:
+    token = a_token()
+    yield token
+    for pid in alive_with(token):
+        os.kill(pid, signal.SIGKILL)
 
 
 def is_gone(pid: int) -> bool:
@@ -93,6 +107,65 @@ class TestTheTimebox:
             for each in earlier:
                 each._end(_Verdict.TIMED_OUT)
             assert isinstance(await execution.outcome(), Executed)
+
+
+class TestNothingIsLeftOf:
+    """SAFE-6: of what a pack has started, when the outcome is here, though it left the process group."""
+
+    async def test_a_pack_that_ends(self, hosts: PackHosts, token: str) -> None:
+        """SAFE-6, SAFE-7"""
+        assert isinstance(await outcome_of(hosts, call("leaves_strays", {"token": token})), Executed)
+        assert alive_with(token) == []
+        await still_works(hosts)
+        assert hosts.restarts == 1
+
+    @pytest.mark.parametrize("verdict", list(_Verdict))
+    async def test_a_pack_that_is_stopped(
+        self, hosts: PackHosts, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: _Verdict
+    ) -> None:
+        """SAFE-6"""
+        monkeypatch.setattr(host_module, "KILL_SECONDS", 0.1)
+        note = tmp_path / "note"
+        inputs = {"token": token, "note": str(note), "seconds": 600.0}
+        async with begun(hosts, call("leaves_strays", inputs)) as execution:
+            await eventually(note.exists)
+            assert len(alive_with(token)) == COUNT
+            assert isinstance(execution, HostExecution)
+            execution._end(verdict)
+            outcome = await execution.outcome()
+            assert alive_with(token) == []
+            assert outcome == (TimedOut() if verdict is _Verdict.TIMED_OUT else Stopped())
+
+
+#: A worker that executes a pack until it is killed.
+WORKER = """
+import asyncio, sys
+from support.priced.pack_hosts import call
+from support.priced.pack_scenes import naughty_hosts
+
+async def main():
+    token, note = sys.argv[1:]
+    hosts = naughty_hosts(1)
+    await hosts.start()
+    seat = await hosts.seat()
+    await seat.begin(call("leaves_strays", {"token": token, "note": note, "seconds": 600.0}))
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_worker_leaves_nothing_of_its_packs(tmp_path: Path, token: str) -> None:
+    """SAFE-6: nobody else has to look for it"""
+    note = tmp_path / "note"
+    with subprocess.Popen([sys.executable, "-c", WORKER, token, str(note)]) as worker:
+        try:
+            await eventually(note.exists)
+            assert len(alive_with(token)) == COUNT
+            family = psutil.Process(worker.pid).children(recursive=True)
+        finally:
+            worker.kill()
+    await eventually(lambda: alive_with(token) == [] and all(is_gone(each.pid) for each in family), seconds=12.0)
 
 
 class TestStopping:

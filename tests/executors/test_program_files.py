@@ -22,9 +22,10 @@ from pyoco_server.executors.program.archives import FILES_MAX
 from pyoco_server.executors.program.directory import WorkDirectory, empty, make, remove
 from pyoco_server.executors.program.leftovers import clean_root
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, find_outputs, pack_left
-from pyoco_server.executors.program.owners import is_gone, own_text, owner_of
+from pyoco_server.executors.program.owners import owner_of
 from pyoco_server.executors.program.removal import remove_tree
 from pyoco_server.executors.program.running import NotStarted, Tail
+from pyoco_server.executors.strays.owners import is_gone, own_text
 
 NOBODY = 65534
 JOB = "6f1c2a9e-3b7d-4c55-9a10-2f4e8d7b6c01"

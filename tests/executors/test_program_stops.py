@@ -18,8 +18,8 @@ from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.local import LocalPrograms
-from pyoco_server.executors.program.owners import own_text
 from pyoco_server.executors.program.port import ProgramExecution, ProgramOutcome, ProgramWork, WorkFile
+from pyoco_server.executors.strays.owners import own_text
 from support.grid.program_sites import ProgramSite, processes_with
 from support.waiting import eventually
 

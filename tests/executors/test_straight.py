@@ -259,4 +259,4 @@ class TestTheNextRunOfAHost:
             assert isinstance(await self._ended(hosts, word), kind)
             outcome = await self._ended(hosts, "looks")
             assert isinstance(outcome, Completed), outcome
-            assert outcome.progress.task_records["looks"]["output"] == ["none", "unset", ["_stay", "_stay"], "ran"]
+            assert outcome.progress.task_records["looks"]["output"] == ["none", "unset", ["stay", "stay"], "ran"]

@@ -200,6 +200,7 @@ class TestCaps:
                 assert time.monotonic() - began < 60
                 await stage.finish(stage.workers.running[run_id])
 
+    @pytest.mark.virtual_time
     async def test_a_lowered_cap_is_waited_for_and_a_raised_one_is_used(self, backend: Backend, group: str) -> None:
         """GRID-76"""
         await cap(backend, "clientA", 3)
@@ -212,7 +213,7 @@ class TestCaps:
             first, second, third = list(stage.workers.running.values())
             await stage.finish(first)
             await stage.finish(second)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(3)
             assert len(stage.workers.running) == 1
             await cap(backend, "clientA", 4)
             await eventually(lambda: len(stage.workers.running) == 4)

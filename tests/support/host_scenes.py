@@ -17,6 +17,7 @@ from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Completed, Outcome
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
+from pyoco_server.executors.host.process import ChildProcess
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Execution, Work
 from support.waiting import eventually
@@ -29,6 +30,7 @@ __all__ = [
     "executor",
     "helpers_on_path",
     "hosts",
+    "inner",
     "is_busy",
     "is_gone",
     "is_host",
@@ -135,6 +137,12 @@ async def still_works(hosts: HostExecutor) -> None:
         outcome = await outcome_of(hosts, work("fine", n=n))
         assert isinstance(outcome, Completed), outcome
         assert outcome.progress.task_records["fine"]["output"] == n + 1
+
+
+def inner(host: ChildProcess) -> psutil.Process:
+    """The process that runs what is asked for; its parent is the guard."""
+    (process,) = psutil.Process(host.pid).children()
+    return process
 
 
 def is_gone(pid: int) -> bool:

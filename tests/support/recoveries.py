@@ -11,11 +11,10 @@ from typing import Any
 
 import psutil
 
-from support.priced.processes import IMPATIENT, Gateway, Payer, admin, clean_environment, until
+from support.priced.processes import IMPATIENT, Gateway, Payer, admin, clean_environment, is_pack_host, until
 
 __all__ = ["Everything", "everything"]
 
-_PACK_HOST = "pyoco_server.executors.packs.child"
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -95,7 +94,7 @@ class Everything(Gateway):
         """The next one is started, and never ends."""
         for each in self.family:
             with contextlib.suppress(psutil.Error):
-                if _PACK_HOST in " ".join(each.cmdline()):
+                if is_pack_host(each):
                     each.suspend()
 
     def check_money(self, tenant_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,11 +18,12 @@ from support.warm_processes import WarmProcess, prepare, started
 
 __all__ = ["cold_hosts", "warm_hosts", "warm_hosts_of_module"]
 
-#: Its two lines come as stdin and stdout; what it says goes where stderr does.
+#: Its stdin is a socket on which its lines come; what it says goes where stderr does.
 _HOST = """
-import os, runpy, sys
+import os, runpy, socket, sys
 module = sys.argv[1]
-lines = [os.dup(fd) for fd in (0, 1)]
+with socket.socket(fileno=os.dup(0)) as carrier:
+    lines = socket.recv_fds(carrier, 1, 3)[1]
 nothing = os.open(os.devnull, os.O_RDONLY)
 os.dup2(nothing, 0)
 os.close(nothing)
@@ -39,17 +41,18 @@ class _WarmAsyncio:
         return getattr(asyncio, name)
 
     async def create_subprocess_exec(
-        self, *command: str, stderr: int | None, pass_fds: tuple[int, int], env: Mapping[str, str] | None, **_: object
+        self, *command: str, stderr: int | None, pass_fds: tuple[int, ...], env: Mapping[str, str], **_: object
     ) -> WarmProcess:
         python, minus_m, module, *lines = command
         assert (python, minus_m, lines) == (sys.executable, "-m", [str(fd) for fd in pass_fds])
         said = os.open(os.devnull, os.O_WRONLY) if stderr == asyncio.subprocess.DEVNULL else os.dup(2)
-        work, control = pass_fds
-        environment = os.environ if env is None else env
+        ours, theirs = socket.socketpair()
         try:
-            return await started(
-                ["-c", _HOST, module], env=environment, cwd=Path.cwd(), stdin=work, stdout=control, stderr=said
-            )
+            with ours, theirs:
+                socket.send_fds(ours, [b"x"], pass_fds)
+                arguments = ["-c", _HOST, module]
+                stdin = theirs.fileno()
+                return await started(arguments, env=env, cwd=Path.cwd(), stdin=stdin, stdout=said, stderr=said)
         finally:
             os.close(said)
 

@@ -19,6 +19,7 @@ class Work:
 
     job: Job
     data: bytes
+    attempt: int = 1
 
 
 class Execution(Protocol):

@@ -146,7 +146,7 @@ class DeliveryProcessor:
             return Failed(message=message, why=DeadReason.MAX_DELIVER)
         if self.is_closing:
             return None
-        execution = await self._executor.begin(Work(job, delivery.data), free)
+        execution = await self._executor.begin(Work(job, delivery.data, held.run.attempt), free)
         if execution is None:
             return None
         live.hold(held, execution)

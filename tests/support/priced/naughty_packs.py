@@ -23,6 +23,7 @@ from pyoco_server.executors.host.inside import Channel
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Context, Execute, Executed, PackError
 from pyoco_server.wiring import packs as wiring_packs
+from support.strays import inherited_descriptors, strays
 
 __all__ = ["EXECUTORS", "LOADER", "executors"]
 
@@ -119,6 +120,16 @@ def leaves_a_child(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     Path(inputs["begun"]).write_text(str(child.pid))
     time.sleep(60)
     return result()
+
+
+def leaves_strays(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    """And ends, or works on."""
+    strays(inputs["token"], inputs.get("note", ""), inputs.get("seconds", 0.0))
+    return result()
+
+
+def tells_descriptors(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    return result({"descriptors": inherited_descriptors()})
 
 
 def closes_its_lines(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
@@ -263,9 +274,9 @@ EXECUTORS: dict[str, Execute] = {
     each.__name__: each
     for each in (
         tells, sleeps, ignores_cancel, answers_late, refuses, refuses_oddly, raises, exits, leaves, is_killed, crashes,
-        leaves_a_child, closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib, eats_memory, returns_wrong,
-        keeps_much, finds, goes_away, sets_an_alarm, rounds, captures_its_streams,
-        diverts_its_streams, closes_its_streams, returns_32_mib,
+        leaves_a_child, leaves_strays, closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib, eats_memory,
+        returns_wrong, keeps_much, finds, goes_away, sets_an_alarm, rounds, captures_its_streams,
+        diverts_its_streams, closes_its_streams, returns_32_mib, tells_descriptors,
     )
 }  # fmt: skip
 

@@ -55,6 +55,7 @@ __all__ = [
     "admin",
     "at_once",
     "clean_environment",
+    "is_pack_host",
     "settings_of",
     "until",
 ]
@@ -83,6 +84,12 @@ IMPATIENT = {
     "PYOCO_PRICED_ORPHAN_AFTER_SEC": "4",
 }
 _PACK_HOST = "pyoco_server.executors.packs.child"
+
+
+def is_pack_host(process: psutil.Process) -> bool:
+    """Not its guard, which is its parent and has the same words. Raises psutil.Error when it is gone."""
+    parent = process.parent()
+    return parent is not None and all(_PACK_HOST in " ".join(each.cmdline()) for each in (process, parent))
 
 
 def until(condition: Callable[[], T | Literal[False] | None], seconds: float = 40.0, what: str = "it") -> T:
@@ -268,7 +275,7 @@ class Worker(_Probed):
         hosts = []
         for child in psutil.Process(self.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # it is just ending
-                if _PACK_HOST in child.cmdline():
+                if is_pack_host(child):
                     hosts.append(child)
         return hosts
 

@@ -1,7 +1,7 @@
 """The host's side: a process that reads jobs from a socket and runs them, one at a time, until it is told to go.
 
-Started by `pool.py` as `python -m pyoco_server.executors.host.child WORK_FD CONTROL_FD`. The main thread runs the
-flows, since signals and much of the world expect that; a second thread answers questions meanwhile.
+Started by `pool.py` as `python -m pyoco_server.executors.host.child WORK_FD CONTROL_FD LIFELINE_FD`. The main thread
+runs the flows, since signals and much of the world expect that; a second thread answers questions meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pyoco_server.core.outcome import Failed
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
-from pyoco_server.executors.host.inside import Channel, Scene, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.scene import Scene
 
 if TYPE_CHECKING:
     from pyoco_server.executors.flow.build import FlowBuilder

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.host import wire
+from pyoco_server.executors.host.scene import OURS, stay
+from pyoco_server.executors.strays.guard import guarded
 
-__all__ = ["Channel", "Scene", "bound_memory", "end_all", "live", "shed_memory"]
+__all__ = ["Channel", "bound_memory", "end_all", "live", "shed_memory"]
 
 _CHUNK = 1 << 18
-#: What the worker was told, too, and decides about.
-_OURS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Channel:
@@ -66,61 +66,16 @@ def shed_memory(bytes_max: int) -> bool:
     return not bytes_max or pages * resource.getpagesize() < bytes_max // 2
 
 
-def _stay(*_: object) -> None:
-    """Not for us: the worker was told too, and lets us finish."""
-
-
-class Scene:
-    """What every run of a process has to find as the first one did. Made before that one."""
-
-    def __init__(self) -> None:
-        self._home = os.open(".", os.O_PATH)  # it need not be one that we may read
-        self._streams = sys.stdout, sys.stderr
-        self._files = {number: file for number in range(3) if (file := _file_of(number)) is not None}
-
-    def restore(self) -> bool:
-        """After a run. False: something is gone for good, and the next run deserves a fresh process."""
-        _tidy_thread()
-        signal.setitimer(signal.ITIMER_REAL, 0)  # its alarm would meet the next run
-        sys.stdout, sys.stderr = self._streams
-        try:
-            os.fchdir(self._home)
-            is_open = not any(stream.closed for stream in self._streams if stream is not None)
-        except (OSError, ValueError):  # the second of a stream that was taken apart
-            return False
-        # Another file there would get what the next run prints.
-        return is_open and all(_file_of(number) == file for number, file in self._files.items())
-
-
-def _file_of(number: int) -> tuple[int, int] | None:
-    """Which file that is, by device and inode. None: it is closed."""
-    try:
-        found = os.fstat(number)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _tidy_thread() -> None:
-    """What a task has left behind in the main thread is not for the next run to find: a handler of one of our signals,
-    or an event loop, which it may have closed."""
-    for number in _OURS:
-        if signal.getsignal(number) is not _stay:
-            signal.signal(number, _stay)
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None:
-        asyncio.set_event_loop(None)
-
-
 def live(serve: Callable[[Channel, Channel], None]) -> None:
     """The life of a child process: serve on the two lines it was started with, and go, with all it has started."""
     # The worker decides when a host goes: a Ctrl-C on the terminal, or a service manager that tells every process to
     # stop, must not cut its runs short. A handler and not SIG_IGN, which whatever a task starts would inherit.
-    for number in _OURS:
-        signal.signal(number, _stay)
-    lines = [int(argument) for argument in sys.argv[1:3]]
-    close_inherited(*lines)
-    work, control = map(Channel, lines)
+    for number in OURS:
+        signal.signal(number, stay)
+    work_fd, control_fd, lifeline = (int(argument) for argument in sys.argv[1:4])
+    close_inherited(work_fd, control_fd, lifeline)
+    guarded(lifeline)
+    work, control = Channel(work_fd), Channel(control_fd)
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
             serve(work, control)
@@ -132,5 +87,8 @@ def live(serve: Callable[[Channel, Channel], None]) -> None:
 
 
 def end_all() -> None:
-    """This process and everything its tasks have started. Whichever thread first sees that the worker is gone."""
+    """This process with its group; its guard then ends everything else that its tasks have started (SAFE-6).
+
+    Called by whichever thread first sees that the worker is gone.
+    """
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -14,6 +14,7 @@ from pyoco_server.errors import CATALOGUE, UsageError
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import READY_SECONDS_MAX, Host
 from pyoco_server.executors.port import Work
+from pyoco_server.executors.strays.marks import end_abandoned
 from pyoco_server.logs import get_logger
 
 __all__ = ["HostExecutor"]
@@ -109,6 +110,7 @@ class HostExecutor:
         return any(host.is_warm and host.is_alive for host in self._hosts)
 
     async def start(self) -> None:
+        await asyncio.to_thread(end_abandoned)
         async with self._changing:
             if not self._has_live_host():  # an environment that came first has brought one
                 try:
@@ -131,6 +133,8 @@ class HostExecutor:
             await asyncio.wait(set(self._tasks))
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
+        if work.attempt > 1:  # the worker of an earlier one may have died on this machine, together with its guards
+            await asyncio.to_thread(end_abandoned)
         if self._room.locked() or not self._has_live_host():
             try:
                 async with asyncio.timeout(_ROOM_SECONDS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -14,6 +13,8 @@ from typing import Any, TypeVar
 
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
+from pyoco_server.executors.strays.guard import DONE, END, TERMINATE
+from pyoco_server.executors.strays.marks import end_marked, new_mark, with_mark
 from pyoco_server.logs import get_logger
 
 __all__ = ["READY_SECONDS_MAX", "ChildProcess", "Launched", "Reader", "launch", "whole"]
@@ -24,6 +25,8 @@ log = get_logger(__name__)
 READY_SECONDS_MAX = 120.0
 #: Between the polite word and the last one.
 _TERM_SECONDS = 1.0
+#: A guard ends all below it within five seconds. One that takes longer is stopped or was tampered with.
+_GUARD_SECONDS = 7.0
 #: What a host has sent just before its end is still read.
 _LAST_WORDS_SECONDS = 0.1
 
@@ -86,11 +89,15 @@ class Reader(asyncio.Protocol):
 
 @dataclass(frozen=True)
 class Launched:
-    """A child process and the two lines to it."""
+    """A child process and the lines to it. It is a guard, with the process that does the work below it."""
 
     process: asyncio.subprocess.Process
     work: tuple[asyncio.WriteTransport, Reader]
     control: tuple[asyncio.WriteTransport, Reader]
+    #: To its guard, which kills everything below it when this is closed.
+    lifeline: socket.socket
+    #: In the variables of everything that is started below it.
+    mark: str
 
 
 async def launch(
@@ -98,13 +105,13 @@ async def launch(
     *,
     bytes_max: int = wire.FRAME_BYTES_MAX,
     output: int | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str],
 ) -> Launched:
-    """A new process of this module, with its own process group, so that it can be killed with all it started.
+    """A new process of this module below a guard of its own, so that it can be killed with all it started.
 
     `bytes_max` bounds what it may send at a time; `output` is where its stdout and stderr go, None being ours;
-    `environment` are its variables, None being ours. Raises OSError when there is no room for it. Whatever it raises,
-    nothing is left then: also a process that was started and never told to us goes when its lines are closed.
+    `environment` are its variables. Raises OSError when there is no room for it. Whatever it raises, nothing is left
+    then: also a process that was started and never told to us goes when its lines are closed.
     """
     try:
         return await _launched(module, bytes_max, output, environment)
@@ -112,30 +119,33 @@ async def launch(
         raise OSError(f"a process cannot be started: {error}") from error
 
 
-async def _launched(module: str, bytes_max: int, output: int | None, environment: Mapping[str, str] | None) -> Launched:
+async def _launched(module: str, bytes_max: int, output: int | None, environment: Mapping[str, str]) -> Launched:
+    mark = new_mark()
     async with contextlib.AsyncExitStack() as undo:
         with contextlib.ExitStack() as theirs:
             ours_work, theirs_work = _line(undo, theirs)
             ours_control, theirs_control = _line(undo, theirs)
+            lifeline, theirs_life = _line(undo, theirs)
+            fds = (theirs_work.fileno(), theirs_control.fileno(), theirs_life.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 module,
-                str(theirs_work.fileno()),
-                str(theirs_control.fileno()),
+                *map(str, fds),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=(theirs_work.fileno(), theirs_control.fileno()),
+                pass_fds=fds,
                 start_new_session=True,
-                env=environment,
+                env=with_mark(environment, mark),
             )
-        undo.push_async_callback(_end, process)
+        undo.push_async_callback(_end, process, lifeline)
         work = await _connect(ours_work, bytes_max)
         undo.callback(work[0].abort)
         control = await _connect(ours_control, bytes_max)
         undo.pop_all()
-        return Launched(process, work, control)
+        lifeline.setblocking(False)
+        return Launched(process, work, control, lifeline, mark)
 
 
 def _line(ours: contextlib.AsyncExitStack, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
@@ -145,10 +155,21 @@ def _line(ours: contextlib.AsyncExitStack, theirs: contextlib.ExitStack) -> tupl
     return one, other
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone already
-        os.killpg(process.pid, signal.SIGKILL)
+async def _end(process: asyncio.subprocess.Process, lifeline: socket.socket) -> None:
+    _tell(lifeline, END)
     await process.wait()
+
+
+def _tell(lifeline: socket.socket, word: bytes) -> None:
+    with contextlib.suppress(OSError):  # the guard has exited
+        lifeline.send(word)
+
+
+def _has_killed_all(lifeline: socket.socket) -> bool:
+    """Whether a guard that has exited left no process."""
+    with contextlib.suppress(OSError):
+        return lifeline.recv(1) == DONE
+    return False
 
 
 async def _connect(ours: socket.socket, bytes_max: int) -> tuple[asyncio.WriteTransport, Reader]:
@@ -161,25 +182,28 @@ class ChildProcess:
     """One child process. It is warm once its first word is here."""
 
     def __init__(self, launched: Launched) -> None:
-        self._process = launched.process
+        self._process, self._lifeline, self._mark = launched.process, launched.lifeline, launched.mark
         self._work, self._work_reader = launched.work
         self._control, self._control_reader = launched.control
         self._killed_because: str | None = None
         self._is_leaving = False
         self.runs = 0
+        #: We have told the guard to end it.
+        self._is_ending = False
+        self._is_over = False
         # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
-        self._exit = asyncio.ensure_future(self._process.wait())
+        self._exit = asyncio.ensure_future(self._await_exit())
         self._exit.add_done_callback(self._on_exit)
-        self._is_swept = False
 
     @property
     def pid(self) -> int:
+        """Of its guard: its parent, and the root of all it has started."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
         """Not when it has said that it goes, either."""
-        gone = self._work_reader.gone or self._control_reader.gone or self._exit.done()
+        gone = self._work_reader.gone or self._control_reader.gone or self._is_over
         return not gone and not self._is_leaving and self._killed_because is None
 
     def _greet(self, body: bytes) -> None:
@@ -207,28 +231,47 @@ class ChildProcess:
         self._control.write(wire.frame(wire.CANCEL + wire.number(self.runs)))
 
     def kill(self, because: str) -> None:
-        """End the whole process group: politely, and a second later for good."""
-        if self._killed_because is not None or self._exit.done():
+        """End it: SIGTERM to its process group, and a second later SIGKILL to everything it has started."""
+        if self._killed_because is not None or self._is_over:
             return
         self._killed_because = because
-        self._signal(signal.SIGTERM)
-        asyncio.get_running_loop().call_later(_TERM_SECONDS, self._signal, signal.SIGKILL)
+        _tell(self._lifeline, TERMINATE)
+        asyncio.get_running_loop().call_later(_TERM_SECONDS, self._end_all)
 
     def kill_now(self, because: str = "the worker stopped") -> None:
         if self.is_alive:  # otherwise it has a reason of its own
             self._killed_because = because
-        self._signal(signal.SIGKILL)
+        self._end_all()
 
     def _give_up(self, reader: Reader) -> None:
         reader.give_up()
-        self._signal(signal.SIGKILL)
+        self._end_all()
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To the whole group, until the process has ended: from then on the number may be somebody else's."""
-        if self._is_swept:
+    def _end_all(self) -> None:
+        if self._is_over or self._is_ending:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is gone already
-            os.killpg(self.pid, number)
+        self._is_ending = True
+        _tell(self._lifeline, END)
+        asyncio.get_running_loop().call_later(_GUARD_SECONDS, self._end_guard)
+
+    def _end_guard(self) -> None:
+        """The guard did not exit in time: kill it. `_await_exit` then finds the processes below it by their mark."""
+        if not self._is_over:
+            log.error("the guard of a host process does not leave; it is killed", pid=self.pid)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _await_exit(self) -> int:
+        """Its exit status, once nothing that it has started is left (SAFE-6)."""
+        try:
+            status = await self._process.wait()
+            has_killed_all = _has_killed_all(self._lifeline)
+        finally:
+            self._is_over = True
+            self._lifeline.close()
+        if not has_killed_all:  # the guard itself was killed
+            await asyncio.to_thread(end_marked, self._mark)
+        return status
 
     async def wait(self) -> int:
         """Waits for the end of the process and lets go of it. Returns its exit status."""
@@ -237,8 +280,6 @@ class ChildProcess:
         return await asyncio.shield(self._exit)
 
     def _on_exit(self, _: object) -> None:
-        self._signal(signal.SIGKILL)  # whatever its tasks had started goes with it
-        self._is_swept = True
         for transport in (self._work, self._control):
             asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, transport.close)
 

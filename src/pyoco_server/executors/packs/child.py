@@ -1,8 +1,8 @@
 """The host's side: a process that reads calls from a socket and executes packs, one at a time, until it is told to go.
 
-Started by `pool.py` as `python -m pyoco_server.executors.packs.child WORK_FD CONTROL_FD`, with its stdout and stderr
-leading nowhere: what a pack prints may hold what a tenant sent (PRICED-171). The main thread executes; a second one
-listens for a cancel, and for the end of the worker.
+Started by `pool.py` as `python -m pyoco_server.executors.packs.child WORK_FD CONTROL_FD LIFELINE_FD`, with its stdout
+and stderr leading nowhere: what a pack prints may hold what a tenant sent (PRICED-171). The main thread executes; a
+second one listens for a cancel, and for the end of the worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyoco_server.config.packs import PackConfig
-from pyoco_server.executors.host.inside import Channel, Scene, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
+from pyoco_server.executors.host.scene import Scene
 from pyoco_server.executors.host.wire import CANCEL, FAULT, LAST, MORE, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError

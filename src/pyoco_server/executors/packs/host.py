@@ -92,7 +92,7 @@ class PackHost(ChildProcess):
         """How it ended, for the owner of the run. Waits for the end, and sees to it: a pack may have closed the lines
         and live on."""
         await asyncio.wait({self._exit}, timeout=_LINGER_SECONDS)
-        self._signal(signal.SIGKILL)
+        self._end_all()
         status = await self.wait()
         if self._work_reader.gave_up or self._control_reader.gave_up:
             return "the pack's process sent what nobody can read"

@@ -15,6 +15,7 @@ from pyoco_server.executors.packs.group import HostGroup, Size
 from pyoco_server.executors.packs.host import HostExecution, PackHost
 from pyoco_server.executors.packs.port import Call
 from pyoco_server.executors.packs.wire import Greeting
+from pyoco_server.executors.strays.marks import end_abandoned
 from pyoco_server.logs import get_logger
 
 __all__ = ["PackHosts"]
@@ -115,6 +116,7 @@ class PackHosts:
                 raise
 
     async def _start(self) -> None:
+        await asyncio.to_thread(end_abandoned)
         groups = self._groups()
         started = await asyncio.gather(*(_started(group) for group in groups))
         self._by_pack = {}

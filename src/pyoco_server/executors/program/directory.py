@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyoco_server.executors.program.find import Found
-from pyoco_server.executors.program.owners import OWNER, is_gone, owner_of
+from pyoco_server.executors.program.owners import OWNER, owner_of
 from pyoco_server.executors.program.removal import remove_tree
+from pyoco_server.executors.strays.owners import is_gone
 
 __all__ = [
     "STAGED_NS",

@@ -1,7 +1,7 @@
 """The root of job directories: whether it may be used, and what dead predecessors have left there (GRID-92, GRID-95).
 
-Processes are found by what they were started with: whoever has a job's directory as its HOME is of that job, also one
-that has left its group. So nothing has to be written down for each start, and no number that is used again misleads.
+Processes are found by what they were started with (`strays.marks`): whoever has a job's directory as its HOME is of
+that job, also one that has left its group.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.directory import remove
-from pyoco_server.executors.program.owners import OWNER, is_gone, owner_of
+from pyoco_server.executors.program.owners import OWNER, owner_of
 from pyoco_server.executors.program.removal import remove_tree
 from pyoco_server.executors.program.settings import PACKED
+from pyoco_server.executors.strays.marks import end_matching
+from pyoco_server.executors.strays.owners import is_gone
 
-__all__ = ["check_root", "clean_root", "end_processes"]
+__all__ = ["check_root", "clean_root", "end_earlier_attempts", "end_processes"]
 
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _ATTEMPT = re.compile(r"a[0-9]+", re.ASCII)
-#: Whoever is killed may have started another in the meantime.
-_ROUNDS_MAX = 10
-_ROUND_SECONDS = 0.05
 _OLD_SECONDS = 90_000.0
 
 
@@ -76,48 +74,24 @@ def clean_root(root: str, tell: Callable[[str, OSError], None]) -> int:
 
 def end_processes(places: list[str]) -> None:
     """Kill whoever was started in one of these directories of attempts. O(processes), ten times at most."""
-    if not places:
-        return
-    homes = {b"HOME=" + os.fsencode(path) for path in places}
-    for _ in range(_ROUNDS_MAX):
-        found = False
-        for pid in _processes():
-            found |= _end(pid, homes)
-        if not found:
-            return
-        time.sleep(_ROUND_SECONDS)
+    if places:
+        homes = {b"HOME=" + os.fsencode(path) for path in places}
+        end_matching(lambda environment: not homes.isdisjoint(environment))
 
 
-def _end(pid: int, homes: set[bytes]) -> bool:
-    """Kill it if it is one of those. The descriptor names the process, whatever its number is used for later."""
-    if homes.isdisjoint(_environment(pid)):
-        return False
-    with contextlib.suppress(OSError):
-        process = os.pidfd_open(pid)
-        try:
-            if homes.isdisjoint(_environment(pid)):
-                return False
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-        finally:
-            os.close(process)
-        return True
-    return False
+def end_earlier_attempts(job_id: str) -> None:
+    """Kill what attempts of this job have left on this machine, if the worker that started them is gone (SAFE-6).
 
+    Below whatever WORK_ROOT that was. O(processes).
+    """
+    home = re.compile(rb"HOME=(.*/" + os.fsencode(job_id) + rb"/a[0-9]+)", re.DOTALL)
 
-def _environment(pid: int) -> list[bytes]:
-    """What it was started with; nothing when it is gone, or another user's."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read().split(b"\0")
-    except OSError:
-        return []
+    def is_abandoned(environment: Collection[bytes]) -> bool:
+        found = (home.fullmatch(variable) for variable in environment)
+        place = next((os.fsdecode(each[1]) for each in found if each), None)
+        return place is not None and (not os.path.isdir(place) or is_gone(owner_of(place), _changed_at(place)))
 
-
-def _processes() -> Iterator[int]:
-    own = os.getpid()
-    for name in _folders("/proc"):
-        if name.isdecimal() and int(name) != own:
-            yield int(name)
+    end_matching(is_abandoned)
 
 
 def _attempts(root: str) -> Iterator[str]:

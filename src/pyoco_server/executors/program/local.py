@@ -24,7 +24,12 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.directory import WorkDirectory, make, remove
 from pyoco_server.executors.program.execution import Execution
 from pyoco_server.executors.program.find import NotFound, find
-from pyoco_server.executors.program.leftovers import check_root, clean_root, end_processes
+from pyoco_server.executors.program.leftovers import (
+    check_root,
+    clean_root,
+    end_earlier_attempts,
+    end_processes,
+)
 from pyoco_server.executors.program.line import Line
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, pack_left
 from pyoco_server.executors.program.port import ProgramWork
@@ -108,7 +113,7 @@ class LocalPrograms:
         refusal = self._refusal(work)
         if refusal is not None:
             execution.settle(refusal)
-        elif not work.files:
+        elif not work.files and work.attempt == 1:
             self._order(execution, (), is_made=False)
         else:
             self._staging.add(execution)
@@ -143,6 +148,8 @@ class LocalPrograms:
         work = execution.work
         opened: list[WorkDirectory] = []
         try:
+            if work.attempt > 1:
+                await self._in_thread(end_earlier_attempts, work.job_id)
             if are_small(work.files):
                 self._order(execution, await read_small(work.files), is_made=False)
                 return

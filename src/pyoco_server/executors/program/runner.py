@@ -12,7 +12,6 @@ it started; and asking costs a full fork (GRID-98).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import select
@@ -30,6 +29,7 @@ from pyoco_server.executors.program.running import NotStarted, Running, Tail, st
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.strays import end_strays
 from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Ended, Frames, Order, frame
+from pyoco_server.executors.strays.reaper import adopt_orphans, die_with_parent, end_children, has_children
 
 __all__ = ["Runner"]
 
@@ -39,7 +39,6 @@ _SOON_SECONDS = 0.005
 #: A pipe holds 64 KiB: a program says little in this time, or waits for us for the rest of it.
 _FRESH_SECONDS = 0.002
 _RECEIVE_BYTES = 1 << 16
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Runner:
@@ -189,11 +188,12 @@ class Runner:
             running = self._by_pid.pop(child.si_pid)
             running.end()
             self._may_have_strays = True
-            if _is_over(running):
+            until = time.monotonic() + self._settings.linger_seconds
+            if self._is_over(running, until):
                 self._report(running)
             else:
                 self._watch(running)
-                self._lingering[running] = time.monotonic() + self._settings.linger_seconds
+                self._lingering[running] = until
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -202,7 +202,7 @@ class Runner:
             if running.exit_code is None:
                 self._watch(running)
         for running, until in list(self._lingering.items()):
-            if now >= until or _is_over(running):
+            if self._is_over(running, until):
                 del self._lingering[running]
                 self._report(running)
         if now - self._ticked_at >= _TICK_SECONDS:
@@ -210,8 +210,25 @@ class Runner:
             for running in self._by_pid.values():
                 running.check_time(now)
             if self._may_have_strays:
-                places = {running.place.path for running in (*self._by_pid.values(), *self._lingering)}
-                self._may_have_strays = end_strays(self._by_pid, places)
+                self._may_have_strays = bool(self._end_strays())
+
+    def _is_over(self, running: Running, until: float) -> bool:
+        """Whether a program that has ended left no process (SAFE-6), in its group or outside.
+
+        Processes that hold its pipes may write until `until`, and are killed then. Those that cannot be killed delay
+        the report by the same time again. One system call when no other program runs, else it reads one small file.
+        """
+        now = time.monotonic()
+        if now < until and (running.is_open or not running.is_group_gone()):
+            return False
+        if now >= until + self._settings.linger_seconds or not has_children():
+            return True
+        return running.place.path not in self._end_strays()
+
+    def _end_strays(self) -> set[str | None]:
+        now = time.monotonic()
+        heard = [each for each, until in self._lingering.items() if each.is_open and now < until]
+        return end_strays(self._by_pid, {each.place.path: each.started for each in (*self._by_pid.values(), *heard)})
 
     def _report(self, running: Running) -> None:
         del self._by_number[running.number]
@@ -285,18 +302,13 @@ class Runner:
         for running in self._by_pid.values():
             running.kill()
         until = time.monotonic() + self._settings.linger_seconds
-        while self._reap_quietly() and time.monotonic() < until:
-            end_strays(self._by_pid, ())
+        while self._by_pid and self._reap_quietly() and time.monotonic() < until:
             time.sleep(_SOON_SECONDS)
+        end_children()
         for running in self._by_number.values():
             if not self._settings.keeps_jobs:
                 with contextlib.suppress(OSError):
                     remove(running.place.path)
-
-
-def _is_over(running: Running) -> bool:
-    """Whether nothing is left of a program that has ended: nobody holds its pipes, nobody is in its group."""
-    return not running.is_open and running.is_group_gone()
 
 
 def _bind(settings: Settings, parent: int) -> None:
@@ -311,11 +323,8 @@ def _bind(settings: Settings, parent: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    if os.getppid() != parent:  # it died before we asked
-        sys.exit(1)
+    adopt_orphans()
+    die_with_parent(parent, signal.SIGTERM)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from pyoco_server.executors.program.owners import own_text
+from pyoco_server.executors.strays.owners import own_text
 
 if TYPE_CHECKING:  # the runner needs none of it
     from pyoco_server.config.grid import GridConfig

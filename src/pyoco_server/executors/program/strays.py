@@ -1,7 +1,7 @@
-"""Processes that have left the group of their program: daemons, and what runs under `timeout`, which makes its own.
+"""Which program left a process behind: a daemon, or what runs under `timeout`, which makes a group of its own.
 
-The runner is the reaper of all it started: the orphans of its programs become its children. So they can be found, and
-while they are not reaped their numbers are nobody else's.
+The runner adopts the orphans of all its programs at once, so the tree does not tell whose an orphan is. Its HOME does,
+which is the directory of the attempt, unless the program emptied the environment.
 """
 
 from __future__ import annotations
@@ -9,40 +9,48 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Container
+import time
+from collections.abc import Container, Mapping
+
+from pyoco_server.executors.strays.marks import environment_of
+from pyoco_server.executors.strays.reaper import children
 
 __all__ = ["end_strays"]
 
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-def end_strays(programs: Container[int], places: Container[str]) -> bool:
-    """Kill each child that is no program itself, and whose program is over: its HOME is none of `places`.
 
-    Whether there are such children still, living or not. O(children).
+def end_strays(programs: Container[int], running: Mapping[str, float]) -> set[str | None]:
+    """Kill each child that is no program itself and whose program is over. O(children).
+
+    `running`: directories of programs that are not over, each with its start by the monotonic clock. Returns the
+    directories that children belong to, killed or not; None stands for those of whom that is unknown. They are killed
+    once no program is left that could have started them.
     """
-    children = [pid for pid in _children() if pid not in programs]
-    for pid in children:
+    left: set[str | None] = set()
+    for pid in children():
+        if pid in programs:
+            continue
         home = _home(pid)
-        if home is not None and home not in places:
+        left.add(home)
+        if home not in running if home is not None else not _has_older(pid, running):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    return bool(children)
-
-
-def _children() -> list[int]:
-    """Of this process, which has one thread. None, where the kernel does not tell."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
+    return left
 
 
 def _home(pid: int) -> str | None:
-    """None: it is over, or its variables are not those it was started with; then nobody knows whose it is."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
-    except OSError:
-        return None
-    homes = [variable for variable in variables if variable.startswith(b"HOME=")]
+    """None: it is a zombie, or started with an environment of its own."""
+    homes = [variable for variable in environment_of(pid) if variable.startswith(b"HOME=")]
     return os.fsdecode(homes[0][len(b"HOME=") :]) if homes else None
+
+
+def _has_older(pid: int, running: Mapping[str, float]) -> bool:
+    """Whether a program runs that was started before this process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:  # it is gone
+        return True
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - (int(fields[19]) + 1) / _TICKS_PER_SECOND
+    return any(started <= time.monotonic() - age for started in running.values())

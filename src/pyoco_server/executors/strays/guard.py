@@ -1,0 +1,100 @@
+"""The process between a worker and one of its hosts. It exits last, after killing everything the host has started.
+
+A host cannot do that itself when it is killed, stopped, or stuck in code that never returns to the interpreter. The
+guard runs no foreign code. It kills when its host has exited, when the worker says so, and when the worker has exited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+from typing import NoReturn
+
+from pyoco_server.executors.descriptors import close_inherited
+from pyoco_server.executors.strays.reaper import adopt_orphans, children, die_with_parent, end_children, reap
+
+__all__ = ["DONE", "END", "TERMINATE", "guarded"]
+
+#: What the worker writes on the lifeline: send SIGTERM to the host's process group; kill everything. EOF means END.
+TERMINATE, END = b"t", b"k"
+#: What the guard writes before it exits: no process is left below it.
+DONE = b"."
+
+
+def guarded(lifeline: int) -> None:
+    """Fork. The call returns in the child, which has its own session; this process becomes its guard.
+
+    The process must have one thread. The guard exits with the child's status once no process below it is left.
+    """
+    adopt_orphans()
+    guard = os.getpid()
+    awake, wakes = os.pipe()
+    host = os.fork()
+    if not host:
+        for fd in (lifeline, awake, wakes):
+            os.close(fd)
+        os.setsid()
+        adopt_orphans()  # orphans of a run come to its host, which finds them before the next run
+        die_with_parent(guard, signal.SIGKILL)
+        return
+    try:
+        close_inherited(lifeline, awake, wakes)
+        os.set_blocking(wakes, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        _watch(host, lifeline, awake)
+        status = _end(host)
+        with contextlib.suppress(OSError):  # the worker has exited
+            os.write(lifeline, DONE)
+        _end_like(status)
+    finally:  # after any error: the kernel kills the host with this process
+        os._exit(1)
+
+
+def _watch(host: int, lifeline: int, awake: int) -> None:
+    """Returns when everything is to be ended."""
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    poll.register(awake, select.POLLIN)
+    while os.waitid(os.P_PID, host, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        for fd, _ in poll.poll():
+            try:
+                word = os.read(fd, 4096)
+            except ConnectionResetError:
+                word = b""
+            if fd == awake:
+                reap([pid for pid in children() if pid != host])
+            elif not word or END in word:
+                return
+            else:
+                _signal(host, signal.SIGTERM)
+
+
+def _end(host: int) -> int:
+    """The status of the host. It is reaped last of its group, so that the group's number cannot be another's."""
+    _signal(host, signal.SIGKILL)
+    _, status = os.waitpid(host, 0)
+    end_children()
+    return os.waitstatus_to_exitcode(status)
+
+
+def _signal(host: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            os.killpg(host, number)
+        except ProcessLookupError:  # it was just forked and has no group yet
+            os.kill(host, number)
+
+
+def _end_like(status: int) -> NoReturn:
+    """The worker takes the end of this process for that of the host."""
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(-status, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {-status})
+        os.kill(os.getpid(), -status)
+    os._exit(status if status >= 0 else 128 - status)

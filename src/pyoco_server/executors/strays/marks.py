@@ -1,0 +1,99 @@
+"""Find strays whose reaper was killed, by a variable in the environment they were started with.
+
+No state is stored per process, and a reused process id cannot match.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from pyoco_server.executors.strays.owners import is_gone, own_text
+
+__all__ = ["end_abandoned", "end_marked", "end_matching", "environment_of", "new_mark", "with_mark"]
+
+#: Set in every host and pack process, and so in what they start: `<owner>.<n>`, n being counted by the worker.
+_MARK = "_PYOCO_STARTED_BY"
+#: A process that is killed may have started another in the meantime.
+_ROUNDS_MAX = 10
+_ROUND_SECONDS = 0.05
+_counter = itertools.count(1)
+
+
+def new_mark() -> str:
+    """The mark of one more child process of this worker."""
+    return f"{own_text()}.{next(_counter)}"
+
+
+def with_mark(variables: Mapping[str, str], mark: str) -> dict[str, str]:
+    return {**variables, _MARK: mark}
+
+
+def end_marked(mark: str) -> None:
+    """Kill what was started below the process with this mark. O(processes of the machine)."""
+    variable = os.fsencode(f"{_MARK}={mark}")
+    end_matching(lambda environment: variable in environment)
+
+
+def end_abandoned() -> None:
+    """Kill what was started below host and pack processes of dead workers of this machine. O(its processes)."""
+    prefix = os.fsencode(f"{_MARK}=")
+    known: dict[str, bool] = {}
+
+    def is_abandoned(environment: Collection[bytes]) -> bool:
+        for variable in environment:
+            if variable.startswith(prefix):
+                owner = os.fsdecode(variable[len(prefix) :]).partition(".")[0]
+                if owner not in known:
+                    known[owner] = is_gone(owner, time.time())
+                return known[owner]
+        return False
+
+    end_matching(is_abandoned)
+
+
+def end_matching(is_one: Callable[[Collection[bytes]], bool]) -> None:
+    """Kill each process that was started with such variables, `NAME=value` each. O(processes), ten times at most."""
+    for _ in range(_ROUNDS_MAX):
+        found = False
+        for pid in _processes():
+            found |= _end(pid, is_one)
+        if not found:
+            return
+        time.sleep(_ROUND_SECONDS)
+
+
+def _end(pid: int, is_one: Callable[[Collection[bytes]], bool]) -> bool:
+    """Kill it if it is one of those. The descriptor names the process, even when its id is reused."""
+    if not is_one(environment_of(pid)):
+        return False
+    with contextlib.suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            if not is_one(environment_of(pid)):
+                return False
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)
+        return True
+    return False
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """Its initial environment; empty if it has exited or belongs to another user."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def _processes() -> Iterator[int]:
+    own = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != own:
+            yield int(name)
