@@ -12,13 +12,16 @@ PYTEST_ARGS ?= $(PARALLEL) -m "not thorough"
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up setup dev test thorough proofs chaos simulate check jscheck programs format lock bench site screenshots peers clean help
+.PHONY: up up-priced setup dev test thorough proofs chaos simulate check jscheck programs format lock bench site screenshots peers clean help
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 up: setup ## Start everything on this machine; ARGS="--port 9000" is passed on to pyoco-server up
 	@exec $(BIN)/pyoco-server up --with-examples $(ARGS)
+
+up-priced: dev ## Start priced runs on PostgreSQL, Valkey and an emulator of S3 and SQS; ARGS="--port 9000"
+	@exec $(BIN)/python tools/up_priced.py $(ARGS)
 
 setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 
@@ -84,6 +87,7 @@ lock: dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group build -o requirements/runtime.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt
 	echo 'psycopg[binary]' | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet - -c requirements/dev.txt -o requirements/postgres.txt
+	printf '%s\n' 'redis[hiredis]' aiobotocore | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet - -c requirements/dev.txt -o requirements/stores.txt
 	for peer in bench/peers/requirements/*.in; do $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --quiet $$peer -o $${peer%.in}.txt || exit 1; done
 
 clean:

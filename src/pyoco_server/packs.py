@@ -10,7 +10,7 @@ from pyoco_server.core.packs.prices import Prices
 from pyoco_server.core.packs.spec import Check, Here, Member, Members, PackSpec, choice, flag, is_pack_name, text, whole
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.errors import Problem
-from pyoco_server.executors.packs.port import Context, PackError
+from pyoco_server.executors.packs.port import Context, PackError, PackUnavailable
 
 __all__ = [
     "Artifact",
@@ -22,6 +22,7 @@ __all__ = [
     "PackError",
     "PackResult",
     "PackSpec",
+    "PackUnavailable",
     "Prices",
     "Problem",
     "choice",

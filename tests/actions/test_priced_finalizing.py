@@ -15,6 +15,7 @@ from pyoco_server.actions.priced.patience import NO_PATIENCE, Patience
 from pyoco_server.actions.priced.settle_answer import AGAIN, Again, Charged, Contradiction, judge
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
+from pyoco_server.core.priced.projection import project
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
 from pyoco_server.core.states.priced import Actor, Basis, Money, Stage, Status
@@ -186,6 +187,24 @@ async def test_a_failure_is_charged_the_minimum_fee(stack: Stack) -> None:
     assert (ended.run.actual_cost_usd_micros, ended.run.reason_code) == (5_000, "PACK_FAILED")
     assert ended.run.result is None
     assert await stack.balance() == 995_000
+    await stack.check_money()
+
+
+async def test_a_failure_by_the_operators_fault_is_refunded(stack: Stack) -> None:
+    """SAFE-3: T14 of a run that was started, in both modes; what is shown of it agrees"""
+    run = await stack.started(await stack.submitted())
+    intent = intents.unavailable("NO_OCR_ENGINE: it is gone")
+    claimed = await claim_end(stack.priced, run, Basis.LEASE, Actor.WORKER, intent, run.lease_token)
+    assert isinstance(claimed, PricedRun)
+    ended = await finish(stack.priced, claimed, Actor.WORKER)
+    assert isinstance(ended, Finished)
+    assert (ended.run.status, ended.run.money) == (Status.FAILED, Money.REFUNDED)
+    assert (ended.run.actual_cost_usd_micros, ended.run.reason_code) == (0, "PACK_UNAVAILABLE")
+    assert await stack.balance() == 1_000_000
+    shown = project(ended.run)
+    assert shown is not None
+    assert shown.error == "PACK_UNAVAILABLE: NO_OCR_ENGINE: it is gone"
+    assert (shown.extra["money_state"], shown.extra["cost"]["used_usd"]) == ("REFUNDED", "0.0000")
     await stack.check_money()
 
 

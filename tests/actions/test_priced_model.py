@@ -213,7 +213,7 @@ class PricedRuns(RuleBasedStateMachine):
                 assert charge == min(row.minimum_fee_usd_micros, row.reserved_usd_micros)
             case Status.FAILED, Money.REFUNDED:
                 assert charge == 0
-                assert known.started is None, "a refunded run was never started"
+                assert known.started is None, "the packs of this model lack nothing, so a refunded run never started"
             case _:
                 raise AssertionError(row.at)
 

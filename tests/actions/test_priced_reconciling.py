@@ -247,6 +247,20 @@ async def test_a_part_that_fails_keeps_nobody_from_the_rest(split: Stack) -> Non
     assert "queue.depth" in trouble.calls
 
 
+async def test_a_refund_of_a_started_run_is_finished_as_it_was_intended(stack: Stack) -> None:
+    """SAFE-3: its worker died between the claim and the commit"""
+    run = await stack.started(await stack.submitted())
+    intent = intents.unavailable("the model is away")
+    claimed = await claim_end(stack.priced, run, Basis.LEASE, Actor.WORKER, intent, run.lease_token)
+    assert isinstance(claimed, PricedRun)
+    stack.skew.move(301)
+    ended = await reconcile(stack.priced, claimed, NO_PATIENCE)
+    assert isinstance(ended, Finished)
+    assert (ended.run.status, ended.run.money, ended.run.actual_cost_usd_micros) == (Status.FAILED, Money.REFUNDED, 0)
+    assert await stack.balance() == DOLLAR
+    await stack.check_money()
+
+
 async def test_a_claim_of_a_queued_run_is_finished_too(stack: Stack) -> None:
     """PRICED-159, D-36"""
     run = await stack.submitted()

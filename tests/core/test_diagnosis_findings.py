@@ -235,6 +235,7 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("a pack of gateways alone", packs(offered=("decision", "ocr", "words")), "packs.executed", WARNING),
     ("a pack that is left out there", worker(packs=("decision",)), "packs.executed", WARNING),
     ("no pack at all there", worker(packs=()), "packs.executed", WARNING),
+    ("no engine there", worker(packs=("decision",), packs_missing={"ocr": "no engine"}), "packs.executed", WARNING),
     ("a file of packs", packs(bad_files=("PYOCO_URL_PACK_CA_FILE: no file",)), "packs.files", DANGER),
     ("no Korean", packs(ocr_languages=("eng",)), "packs.ocr", NOTE),
     ("silent engine", packs(ocr_languages=Unknown("no answer")), "packs.ocr", NOTE),

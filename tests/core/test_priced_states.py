@@ -23,6 +23,7 @@ TABLE: dict[str, dict[str, set[str]]] = {
     "T14": {
         "QUEUED/NONE/CLAIMED": {"FAILED/REFUNDED/COMMITTED"},
         "QUEUED/RESERVED/CLAIMED": {"FAILED/REFUNDED/COMMITTED"},
+        "PROCESSING/RESERVED/CLAIMED": {"FAILED/REFUNDED/COMMITTED"},
     },
     "T15": {
         "QUEUED/NONE/CLAIMED": {"QUEUED/NONE/CLAIMED"},
@@ -101,11 +102,12 @@ def test_a_run_that_has_ended_has_its_money_closed_and_its_end_committed() -> No
         assert at.status not in ENDS or at.money in (Money.SETTLED, Money.REFUNDED)
 
 
-def test_a_refund_is_only_for_what_was_never_started() -> None:
-    """PRICED-11: but for an operator's word"""
+def test_one_step_refunds_what_was_not_started_or_could_not_be_executed() -> None:
+    """PRICED-11, SAFE-3: but for an operator's word"""
     refunding = {name for name, source, to in ARRIVALS if to.money is Money.REFUNDED is not source.money}
     assert refunding == {"T14", "T18"}
-    assert all(source.status is Status.QUEUED for source in STEPS["T14"].sources)
+    started = {str(source) for source in STEPS["T14"].sources if source.status is Status.PROCESSING}
+    assert started == {"PROCESSING/RESERVED/CLAIMED"}
 
 
 def test_only_an_operator_leads_out_of_a_dispute() -> None:

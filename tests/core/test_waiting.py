@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from pyoco_server.core.outcome import Cancelled
 from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, hand_back
-from pyoco_server.core.waiting import STARTING_SECONDS_MAX, Queueing, WaitReason, tell, waits, why
+from pyoco_server.core.waiting import (
+    STARTING_SECONDS_MAX,
+    PackQueueing,
+    Queueing,
+    WaitReason,
+    tell,
+    tell_pack,
+    waits,
+    why,
+    why_pack,
+)
 
 ALONE = Queueing(
     tag="gpu",
@@ -115,3 +125,21 @@ def test_a_run_waits_while_nobody_has_it_and_it_has_not_ended() -> None:
         (conclude(cancelled_early, Cancelled(), 4.0), False),
     ]
     assert [waits(run) for run, _ in table] == [waiting for _, waiting in table]
+
+
+def test_a_pack_that_every_worker_lacks_something_for_waits_for_that() -> None:
+    """SAFE-3"""
+    facts = PackQueueing(
+        pack_type="ocr",
+        waited_seconds=1.0,
+        ahead=0,
+        ahead_capped=False,
+        workers_alive=2,
+        workers_gone=0,
+        workers_serving=0,
+        missing=("no engine", "no language data"),
+    )
+    assert why_pack(facts) is WaitReason.NO_WORKER
+    english, japanese = tell_pack(WaitReason.NO_WORKER, facts)
+    assert "Missing: no engine; no language data." in english
+    assert "no engine; no language data" in japanese

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import logging
+import os
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -18,19 +21,21 @@ from starlette.types import Receive, Scope, Send
 
 from pyoco_server.actions.priced.tenants import limit_tenant
 from pyoco_server.core.priced.reasons import Reason
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.mcp.tools import TOOLS
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.ports.inputs.scratch import Scratch
 from support.agents import CONTRACT, Mode, Said, agent_over_http, call
+from support.doctor_commands import a_worker
 from support.gateways import listening
 from support.priced.gateways import Payer, PricedDoor, check_problem
 from support.priced.pack_scenes import TESTS, naughty_hosts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DECISION, GET = "dpp_decision_run_submit", "dpp_run_get"
+DECISION, GET, OCR = "dpp_decision_run_submit", "dpp_run_get", "dpp_ocr_run_submit"
 ASK: dict[str, Any] = {"question": "Ship on Friday?", "max_cost_usd": 0.25}
 MODES: list[Mode] = ["legacy", "auto"]
 INITIALIZE: dict[str, Any] = {
@@ -100,6 +105,52 @@ async def test_an_agent_finds_the_tools_with_the_forms_of_the_contract(hatch: Ha
     hints = tools[GET].annotations
     assert hints is not None
     assert hints.read_only_hint
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_agent_uploads_a_file_and_names_it_to_ocr(hatch: Hatch, mode: Mode) -> None:
+    """SAFE-3: of the largest size; the same bytes again are the same file"""
+    payer = await hatch.door.payer()
+    content = os.urandom(8 * 1_048_576)
+    file = {"name": "scan.png", "content_base64": base64.b64encode(content).decode(), "content_type": "image/png"}
+    async with agent_over_http(hatch.url, payer.headers, mode) as agent:
+        stored = await call(agent, "dpp_input_upload", **file)
+        assert not stored.is_error
+        assert (stored["sha256"], stored["bytes"]) == (hashlib.sha256(content).hexdigest(), len(content))
+        assert stored["content_type"] == "image/png"
+        assert (await call(agent, "dpp_input_upload", **file))["input_file"] == stored["input_file"]
+        receipt = await call(agent, OCR, input_files=[stored["input_file"]], max_cost_usd=0.25)
+        assert receipt["status"] == "QUEUED"
+    bucket, _, key = stored["input_file"].removeprefix("s3://").partition("/")
+    assert bucket == hatch.door.priced.inputs.bucket
+    head = await hatch.door.priced.inputs.head(key)
+    assert head is not None
+    assert head.size_bytes == len(content)
+
+
+async def test_an_agent_is_told_what_is_missing_for_a_pack(hatch: Hatch) -> None:
+    """SAFE-3: over MCP as over HTTP, and in the list of packs"""
+    payer = await hatch.door.payer()
+    lacking = a_worker(packs=("decision",), packs_missing={"ocr": "no OCR engine"})
+
+    async def living() -> list[WorkerRecord]:
+        return [lacking]
+
+    bucket, key = hatch.door.priced.config.pack_input_bucket, f"dpp/{payer.tenant_id}/{uuid.uuid4()}/a.png"
+    object.__setattr__(hatch.door.priced, "living_workers", living)  # the bundle is frozen, and shared by the module
+    try:
+        async with agent_over_http(hatch.url, payer.headers, "auto") as agent:
+            refused = await call(agent, OCR, input_files=[f"s3://{bucket}/{key}"], max_cost_usd=0.25)
+        listed = await hatch.door.client.get("/v1/packs", headers=payer.headers)
+    finally:
+        object.__setattr__(hatch.door.priced, "living_workers", None)
+    problem(refused, Reason.VALIDATION_FAILED, 422)
+    assert refused["errors"] == [{"pointer": "/pack_type", "message": "ocr cannot be executed now: no OCR engine"}]
+    packs = {each["pack_type"]: each for each in listed.json()["items"]}
+    assert packs["ocr"] == {"pack_type": "ocr", "available": False, "missing": ["no OCR engine"], "provides": None}
+    assert packs["decision"]["available"]
+    nobody = (await hatch.door.client.get("/v1/packs", headers=payer.headers)).json()["items"]
+    assert {each["available"] for each in nobody} == {None}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, title_of
 from pyoco_server.doors.mcp.calls import Reply, ToolResult, Unreachable, call_tool
+from pyoco_server.doors.mcp.forms import FILE_BASE64_LENGTH_MAX
 from pyoco_server.doors.mcp.tools import TOOLS, Ask
 from support.agents import CONTRACT
 
@@ -22,6 +23,7 @@ VALID: dict[str, dict[str, Any]] = {
     "dpp_url_run_submit": {"urls": ["https://example.org"], "max_cost_usd": 0.1},
     "dpp_ocr_run_submit": {"input_files": ["s3://dpp-inputs/team/a b.png"], "max_cost_usd": 0.1},
     "dpp_decision_run_submit": {"question": "Ship on Friday?", "max_cost_usd": 0.1},
+    "dpp_input_upload": {"name": "scan 1.png", "content_base64": "aGVsbG8="},
     "dpp_run_get": {"run_id": "5b0c8a52-6d0e-4c5e-9d8f-0d4f3c1b2a19"},
 }
 DECISION = "dpp_decision_run_submit"
@@ -69,9 +71,9 @@ def test_a_form_is_the_one_of_the_contract(name: str) -> None:
     assert TOOLS[name].input_form == CONTRACT[name] | {"additionalProperties": False}
 
 
-def test_there_are_four_tools_and_their_forms_are_json_schema() -> None:
-    """Section 22"""
-    assert set(TOOLS) == {*CONTRACT, "dpp_run_get"}
+def test_there_are_five_tools_and_their_forms_are_json_schema() -> None:
+    """Section 22, SAFE-3"""
+    assert set(TOOLS) == {*CONTRACT, "dpp_input_upload", "dpp_run_get"}
     for tool in TOOLS.values():
         Draft202012Validator.check_schema(tool.input_form)
         Draft202012Validator.check_schema(tool.output_form)
@@ -106,6 +108,43 @@ def test_addresses_and_files_become_inputs() -> None:
     assert (told["inputs"]["ocr_profile"], told["inputs"]["language"]) == ("P2A", "jpn")
     assert told["artifacts"] == {"include_docx": True}
     assert told["reservation"]["min_reliability_score"] == 0.8
+
+
+def test_a_file_is_sent_as_it_is_and_named_as_input_files_want_it() -> None:
+    """SAFE-3"""
+    tool = TOOLS["dpp_input_upload"]
+    ask = tool.ask(VALID["dpp_input_upload"] | {"content_type": "image/png"})
+    assert ask == Ask("POST", "/v1/inputs", b"hello", content_type="image/png", query="name=scan+1.png")
+    assert tool.ask(VALID["dpp_input_upload"]).content_type == "application/octet-stream"
+    told = {"sha256": "0" * 64, "bytes": 5, "content_type": "image/png", "expires_at": "2026-12-01T00:00:00Z"}
+    stored = {"kind": "s3", "bucket": "dpp-inputs", "key": "dpp/t/1/scan.png", "image": {}} | told
+    assert tool.read(stored) == {"input_file": "s3://dpp-inputs/dpp/t/1/scan.png"} | told
+    body = body_of("dpp_ocr_run_submit", input_files=["s3://dpp-inputs/dpp/t/1/scan.png"])
+    assert body["inputs"]["images"] == [{"kind": "s3", "bucket": "dpp-inputs", "key": "dpp/t/1/scan.png"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer"),
+    [
+        ({"content_base64": "aGVsbG8"}, "/content_base64"),
+        ({"content_base64": "aGVs\nbG8="}, "/content_base64"),
+        ({"content_base64": "é"}, "/content_base64"),
+        ({"content_base64": ""}, "/content_base64"),
+        ({"content_base64": "A" * (FILE_BASE64_LENGTH_MAX + 4)}, "/content_base64"),
+        ({"content_type": "image/png\r\nX-API-Key: other"}, "/content_type"),
+        ({"name": ""}, "/name"),
+        ({"folder": "x"}, "/folder"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_file_that_cannot_be_sent_is_refused_by_the_tool(arguments: dict[str, Any], pointer: str) -> None:
+    """SAFE-3"""
+    script = Script()
+    tool, given = TOOLS["dpp_input_upload"], VALID["dpp_input_upload"] | arguments
+    answer = await call_tool(tool, given, script, "t_1")
+    assert (answer.is_error, script.asked) == (True, [])
+    assert (answer.document["instance"], answer.document["reason_code"]) == ("/v1/inputs", "VALIDATION_FAILED")
+    assert [each["pointer"] for each in answer.document["errors"]] == [pointer]
 
 
 def test_whether_there_is_a_run_is_for_the_server_to_say() -> None:

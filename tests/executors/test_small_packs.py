@@ -22,9 +22,9 @@ from pyoco_server.core.packs.spec import Here
 from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs import decision
 from pyoco_server.executors.packs.pool import PackHosts
-from pyoco_server.executors.packs.port import Context, PackError
+from pyoco_server.executors.packs.port import Context, PackError, PackUnavailable
 from pyoco_server.loops.priced.pack_worker import PackWorker
-from pyoco_server.ports.answerer.port import NoAnswer
+from pyoco_server.ports.answerer.port import AnswererUnavailable, NoAnswer
 from pyoco_server.wiring.packs import LOADER, executors
 from support.priced.pack_scenes import Scene
 from support.priced.stacks import POSTGRES, SQLITE, an_ask, open_stack
@@ -243,3 +243,11 @@ async def test_from_submission_to_envelope_also_with_characters_that_databases_m
     assert data["eval"]["results"] == [{"id": "\x00", "passed": True}]
     costs = {pack: run.actual_cost_usd_micros for pack, run in ended.items()}
     assert costs == {"decision": 50_000, "compliance": 20_000, "eval": 5_100}
+
+
+def test_an_answerer_that_is_away_is_the_operators_fault() -> None:
+    """SAFE-3"""
+    away = AnswererUnavailable("it is away", is_operators_fault=True)
+    with pytest.raises(PackUnavailable) as caught:
+        decision.executor(Told(away))({"question": "q"}, CONTEXT)
+    assert caught.value.code == "ANSWERER_UNAVAILABLE"

@@ -26,7 +26,7 @@ from pyoco_server.errors import NoRoom
 from pyoco_server.executors.packs.port import Call, Executed, Outcome, Stopped
 from pyoco_server.loops.priced.pack_worker import PackWorker
 from pyoco_server.ports.inputs.scratch import Scratch
-from support.priced.pack_scenes import FOR_EVER, LEASE_SECONDS, QUICK, Scene, check_failed, open_scene
+from support.priced.pack_scenes import FOR_EVER, LEASE_SECONDS, QUICK, Scene, check_failed, check_refunded, open_scene
 from support.priced.stacks import ACME, an_ask
 from support.waiting import eventually
 
@@ -203,14 +203,14 @@ async def test_a_store_that_comes_back_in_time_costs_nothing(scene: Scene) -> No
         assert (await scene.ended(run)).status is Status.COMPLETED
 
 
-async def test_a_store_that_stays_away_ends_the_run_for_the_minimum_fee(scene: Scene) -> None:
-    """PRICED-118: it was started, and starts no second time"""
+async def test_a_store_that_stays_away_ends_the_run_at_no_cost(scene: Scene) -> None:
+    """SAFE-3: it was started, and starts no second time"""
     await store(scene, MINE, b"one")
     scene.inputs.down["fetch"] = FOR_EVER
     run = await submit(scene, MINE)
     async with Working(scene, Reader(reads)):
         ended = await scene.ended(run)
-    check_failed(ended, "PACK_FAILED", "INPUT_UNAVAILABLE: file 1 of 1 could not be read from its store")
+    check_refunded(ended, "INPUT_UNAVAILABLE: file 1 of 1 could not be read from its store")
 
 
 async def test_a_worker_without_room_ends_the_run_and_goes_on(scene: Scene) -> None:
@@ -220,7 +220,7 @@ async def test_a_worker_without_room_ends_the_run_and_goes_on(scene: Scene) -> N
     async with Working(scene, Reader(reads)):
         ended = await scene.ended(run)
         assert (await scene.ended(other)).status is Status.COMPLETED
-    check_failed(ended, "PACK_FAILED", "INPUT_UNAVAILABLE: the worker has no room for the files of the run")
+    check_refunded(ended, "INPUT_UNAVAILABLE: the worker has no room for the files of the run")
 
 
 async def test_a_lease_is_kept_while_files_are_fetched(scene: Scene) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from pyoco_server.actions.priced.audit import audit
 from pyoco_server.core.priced.message import encode
 from pyoco_server.core.states.priced import Money, Stage, Status
 from pyoco_server.executors.packs import host as host_module
-from support.priced.pack_scenes import CREDIT, FOR_EVER, Scene, check_failed, is_gone, open_scene
+from support.priced.pack_scenes import CREDIT, FOR_EVER, Scene, check_failed, check_refunded, is_gone, open_scene
 from support.priced.stacks import an_ask, message_of
 from support.waiting import eventually
 
@@ -120,6 +121,18 @@ class TestARunFails:
         assert (envelope["status"], envelope["data"]) == ("FAILED", {})
         assert envelope["cost"]["used_usd"] == "0.0050"
 
+    async def test_for_nothing_when_its_operator_is_at_fault(self, scene: Scene) -> None:
+        """SAFE-3"""
+        run = await scene.submit("lacks_a_model")
+        async with scene.worker():
+            check_refunded(await scene.ended(run), "MODEL_MISSING: the model is not there")
+            await scene.settled()
+        assert await scene.stack.balance() == CREDIT
+        envelope = await scene.envelope(run)
+        assert envelope is not None
+        assert (envelope["status"], envelope["cost"]["used_usd"]) == ("FAILED", "0.0000")
+        assert (await audit(scene.stack.priced)).differences == ()
+
     async def test_when_its_result_cannot_be_sealed(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         """PRICED-132"""
         monkeypatch.setattr("pyoco_server.core.priced.envelope.ENVELOPE_MAX_BYTES", 100)
@@ -148,11 +161,11 @@ class TestARunFails:
             await scene.settled()
 
     async def test_when_its_result_cannot_be_stored(self, scene: Scene) -> None:
-        """PRICED-115: after three tries"""
+        """PRICED-115, SAFE-3: after three tries, and at no cost"""
         scene.results.down["put"] = FOR_EVER
         run = await scene.submit()
         async with scene.worker():
-            check_failed(await scene.ended(run), "RESULT_STORE_FAILED", "the result could not be stored")
+            check_refunded(await scene.ended(run), "the result could not be stored")
             await scene.settled()
         assert len(scene.results.asked("put")) == 3 + 1  # and one for the envelope of the failure
         assert await scene.envelope(run) is None

@@ -18,8 +18,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from pyoco_server.actions.priced.credit import credit
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.actions.priced.unserved import living
+from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.config.priced import AwsSettings, PricedConfig
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.cli import worker as worker_command
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.ports.budget.memory import BUDGETS
@@ -36,6 +38,7 @@ from pyoco_server.wiring import backend as wiring
 from pyoco_server.wiring import offer as wiring_offer
 from pyoco_server.wiring import priced as wiring_priced
 from pyoco_server.wiring.priced import PricedSettings, open_money, open_priced
+from support.doctor_commands import a_worker
 from support.priced.ledgers import open_ledger, sqlite_url
 from support.servers import unique
 from support.waiting import eventually
@@ -369,3 +372,24 @@ def test_a_gateway_has_more_connections_than_a_worker_or_a_keeper(signs: bool, t
         signs=signs,
     )
     assert wiring_priced._ledger(known)._threads == threads
+
+
+async def test_a_gateway_knows_the_workers_that_are_alive(tmp_path: Path) -> None:
+    """SAFE-3: what they say about packs reaches it by the registry, wherever they run"""
+    settings = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_NATS_URL": "memory://living", "PYOCO_DATA_DIR": str(tmp_path)}
+    stores = {"PYOCO_LEDGER_URL": "memory://living", "PYOCO_BUDGET_URL": "memory://living"}
+    config = NatsBackendConfig.from_env(settings)
+    async with wiring.open_gateway_backend(config, priced_from_env(settings | stores)) as backend:
+        priced = backend.priced
+        assert priced is not None
+        here = a_worker(packs=("decision",), packs_missing={"ocr": "no engine"}, packs_provide={"decision": ["x"]})
+        for record in (here, a_worker(worker_id="gone", last_seen_at=1.0)):
+            await backend.registry.announce(record)
+        found: list[WorkerRecord] = []
+
+        async def is_known() -> bool:
+            found[:] = await living(priced)
+            return len(await backend.registry.all()) == 2
+
+        await eventually(is_known)
+    assert [(each.worker_id, each.packs_missing) for each in found] == [("anna", {"ocr": "no engine"})]

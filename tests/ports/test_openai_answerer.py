@@ -15,6 +15,7 @@ import pytest
 
 from pyoco_server.core.answers.answer import ANSWER_LENGTH_MAX, Answer, Ask
 from pyoco_server.errors import SettingError
+from pyoco_server.ports.answerer import openai as openai_module
 from pyoco_server.ports.answerer.chat import read_answer, write_request
 from pyoco_server.ports.answerer.openai import ANSWER_BYTES_MAX, OpenAiAnswerer
 from pyoco_server.ports.answerer.port import AnswererRefused, AnswererUnavailable, BadAnswer, NoAnswer, NobodyWaits
@@ -441,3 +442,38 @@ def test_settings_that_cannot_work_are_named_and_not_quoted(url: str, key: str, 
     with pytest.raises(SettingError, match=variable) as caught:
         OpenAiAnswerer(url, "some-model", key)
     assert MARKER not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("play", "seconds", "is_operators_fault"),
+    [
+        (plays(401), 60.0, True),
+        (plays(404), 60.0, True),
+        (plays(307, b"", Location="/elsewhere"), 60.0, True),
+        (plays(503), 60.0, True),
+        (hangs_up, 60.0, True),
+        (plays(400), 60.0, False),
+        (plays(413), 60.0, False),
+        (plays(body=b"no JSON"), 60.0, False),
+    ],
+    ids=["401", "404", "307", "503", "gone", "400", "413", "no answer"],
+)
+def test_the_fault_is_the_operators_where_the_question_does_not_matter(
+    play: Play, seconds: float, is_operators_fault: bool
+) -> None:
+    """SAFE-3"""
+    with serving(play) as server, pytest.raises(NoAnswer) as caught:
+        ask(server.url, seconds)
+    assert caught.value.is_operators_fault is is_operators_fault
+
+
+@pytest.mark.parametrize(("patience", "is_operators_fault"), [(0.5, True), (10.0, False)])
+def test_a_silent_model_is_away_unless_the_caller_gave_it_little_time(
+    monkeypatch: pytest.MonkeyPatch, patience: float, is_operators_fault: bool
+) -> None:
+    """SAFE-3: whoever gives it less than ten seconds pays for the try"""
+    monkeypatch.setattr(openai_module, "_PATIENCE_SECONDS", patience)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NoAnswer) as caught:
+        ask(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", 1.0)
+    assert str(caught.value) == "the answerer did not answer in time"
+    assert caught.value.is_operators_fault is is_operators_fault

@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -42,6 +43,9 @@ DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PRICED_COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.priced.yaml").read_text())
+PRICED: dict[str, dict[str, Any]] = PRICED_COMPOSE["services"]
+OURS_PRICED = [name for name, service in PRICED.items() if service["image"] == "pyoco-server"]
 NATS_SERVER = Path(sysconfig.get_path("scripts")) / "nats-server"
 COMMANDS: dict[str, click.Command] = {
     "pyoco-server": server,
@@ -179,6 +183,66 @@ def test_a_container_finds_what_it_is_told_to_read(name: str) -> None:
         assert file.removeprefix("./private/") in made or (DEPLOY / file).is_file(), file
 
 
+class TestPricedCompose:
+    """`compose.priced.yaml`: everything that priced runs need, on one machine."""
+
+    @pytest.mark.parametrize("name", OURS_PRICED)
+    def test_starts_a_program_with_options_that_it_has(self, name: str) -> None:
+        command = [str(word) for word in PRICED[name]["command"]]
+        commands = [command]
+        if command[0] == "sh":
+            script = DEPLOY / Path(command[1]).name
+            subprocess.run(["sh", "-n", script], check=True)
+            lines = re.findall(r"^ *(pyoco-server-admin [^>\n]+)", script.read_text(), re.MULTILINE)
+            assert len(lines) == 2
+            commands = [shlex.split(line) for line in lines]
+        for each in commands:
+            check_command(each)
+
+    @pytest.mark.parametrize("name", sorted(set(OURS_PRICED) - {"nats"}))
+    def test_has_settings_that_there_are_and_the_same_stores(self, name: str) -> None:
+        variables = PRICED[name]["environment"]
+        foreign = {"PGPASSWORD", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+        assert set(variables) <= KNOWN | foreign
+        shared = PRICED_COMPOSE["x-settings"]
+        assert {key: variables[key] for key in shared} == shared
+        own = {key: re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", value) for key, value in variables.items()}
+        settings, aws = config.priced_from_env({"PYOCO_LOAD_DOTENV": "0", **own})
+        assert (settings.is_split, settings.pack_queue_url, settings.results_url) == (
+            True,
+            "sqs://dpp-runs",
+            "s3://dpp-results",
+        )
+        assert aws.endpoint_url == "http://127.0.0.1:5000"
+        assert PRICED[name]["network_mode"] == "service:aws", "there that address leads to the emulator"
+
+    def test_an_address_leads_to_a_service_and_its_port(self) -> None:
+        shared = PRICED_COMPOSE["x-settings"]
+        hosts = {name: urlsplit(shared[name]) for name in ("PYOCO_NATS_URL", "PYOCO_LEDGER_URL", "PYOCO_BUDGET_URL")}
+        assert {each.hostname for each in hosts.values()} <= set(PRICED)
+        emulator, address = PRICED["aws"], urlsplit(shared["AWS_ENDPOINT_URL"])
+        assert f"{address.hostname}:{address.port}:{address.port}" in emulator["ports"]
+        assert PRICED["postgres"]["environment"]["POSTGRES_PASSWORD"] == shared["PGPASSWORD"]
+        assert urlsplit(shared["PYOCO_LEDGER_URL"]).username == PRICED["postgres"]["environment"]["POSTGRES_USER"]
+
+    @pytest.mark.parametrize("name", PRICED)
+    def test_is_watched_comes_after_what_it_needs_and_is_open_to_this_machine_alone(self, name: str) -> None:
+        service = PRICED[name]
+        assert set(service.get("depends_on", {})) <= set(PRICED)
+        assert "healthcheck" in service or service["restart"] == "no"
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        volumes = {each.partition(":")[0] for each in service.get("volumes", [])}
+        assert volumes <= set(PRICED_COMPOSE["volumes"])
+        for each in service.get("configs", []):
+            assert (DEPLOY / PRICED_COMPOSE["configs"][each["source"]]["file"]).is_file()
+
+    def test_redis_keeps_budgets_and_the_emulator_is_the_one_of_the_tests(self) -> None:
+        """PRICED-42"""
+        assert PRICED["valkey"]["command"][1:] == ["--appendonly", "yes", "--maxmemory-policy", "noeviction"]
+        (version,) = re.findall(r"^moto==(\S+)", (ROOT / "requirements" / "dev.txt").read_text(), re.MULTILINE)
+        assert PRICED["aws"]["image"] == f"motoserver/moto:{version}"
+
+
 def test_nodes_are_called_by_the_names_in_their_certificates() -> None:
     nodes = {name for name, service in SERVICES.items() if service["command"][0] == "nats-server"}
     for name in nodes:
@@ -205,10 +269,14 @@ def test_the_image_is_made_of_what_is_here() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     names = [re.split(r"[<>=\[; ]", each)[0].lower() for each in needed]
     assert [name for name in names if f"{name}==" not in locked] == []
-    driver = (ROOT / "requirements" / "postgres.txt").read_text()
-    assert "psycopg-binary==" in driver
     tested = (ROOT / "requirements" / "dev.txt").read_text()  # the same versions, the same files
-    assert [line for line in driver.splitlines() if line.rstrip(" \\") not in tested] == []
+    for file, packages in {
+        "postgres.txt": ("psycopg-binary",),
+        "stores.txt": ("redis", "hiredis", "aiobotocore"),
+    }.items():
+        pinned = (ROOT / "requirements" / file).read_text()
+        assert [name for name in packages if f"\n{name}==" not in f"\n{pinned}"] == []
+        assert [line for line in pinned.splitlines() if line.rstrip(" \\") not in tested] == []
 
 
 def test_no_page_shows_a_secret_on_a_command_line_or_in_a_file_for_all() -> None:
@@ -388,8 +456,9 @@ def test_the_guide_shows_the_examples_as_they_are(name: str) -> None:
 
 
 def test_the_guide_tells_of_every_file() -> None:
-    guide = (ROOT / "docs" / "guides" / "three-machines.md").read_text()
-    named = set(re.findall(r"`((?:nats|systemd)/[\w.*-]+|[\w-]+\.(?:sh|yaml)|Dockerfile)`", guide))
+    pages = ("three-machines.md", "priced-stack.md")
+    guide = "".join((ROOT / "docs" / "guides" / page).read_text() for page in pages)
+    named = set(re.findall(r"`((?:nats|systemd)/[\w.*-]+|[\w.-]+\.(?:sh|yaml)|Dockerfile)`", guide))
     told = {path for pattern in named for path in DEPLOY.glob(pattern)}
     there = {path for path in DEPLOY.rglob("*") if path.is_file()}
     assert {path.name for path in there - told} <= {"worker.env.example"}

@@ -49,7 +49,7 @@ _END_SECONDS = 60.0
 _TOLD_MAX = 12
 #: For which a pack may fail here: its worker was lost or its clock or the keeper's was wrong; NATS was away for as long
 #: as a worker insists on storing a result; it was away when the job was put, and a repeat had been told yes meanwhile.
-_EXPLAINED = frozenset({Reason.WORKER_TIMEOUT, Reason.RESULT_STORE_FAILED, Reason.QUEUE_ENQUEUE_FAILED})
+_EXPLAINED = frozenset({Reason.WORKER_TIMEOUT, Reason.PACK_UNAVAILABLE, Reason.QUEUE_ENQUEUE_FAILED})
 #: An orderly end, and one for a reason that was told, as without NATS.
 _FAIR_CODES = frozenset({0, 1})
 

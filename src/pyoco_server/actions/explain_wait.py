@@ -7,6 +7,7 @@ import asyncio
 from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.actions.programs.explain_wait import explain_program_wait
 from pyoco_server.actions.wait import AHEAD_MAX, SECONDS_MAX, OldestAhead, Wait, oldest_of
+from pyoco_server.core.packs.ability import offer_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import (
@@ -21,6 +22,7 @@ from pyoco_server.core.waiting import (
     why,
     why_pack,
 )
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -64,11 +66,10 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
         return None
     now = backend.clock()
     crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec)
-    serving = (
-        [each for each in workers if each.packs is None or run.flow_name in each.packs] if run.is_pack else workers
-    )
-    fit = crowd_of(serving, now, backend.config.worker_disconnect_timeout_sec)
-    reason, (message, message_ja) = _judge(run, ahead, crowd, fit, now - run.updated_at)
+    if run.is_pack:
+        reason, (message, message_ja) = _judge_pack(backend, run, ahead, workers, now)
+    else:
+        reason, (message, message_ja) = _judge(run, ahead, crowd, now - run.updated_at)
     return Wait(
         reason=reason,
         message=message,
@@ -82,20 +83,26 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
     )
 
 
-def _judge(
-    run: Run, ahead: Ahead, crowd: Crowd, fit: Crowd, waited_seconds: float
+def _judge_pack(
+    backend: GatewayBackend, run: Run, ahead: Ahead, workers: list[WorkerRecord], now: float
 ) -> tuple[WaitReason, tuple[str, str]]:
-    if run.is_pack:
-        pack = PackQueueing(
-            pack_type=run.flow_name,
-            waited_seconds=waited_seconds,
-            ahead=ahead.count,
-            ahead_capped=ahead.count >= AHEAD_MAX,
-            workers_alive=crowd.alive,
-            workers_gone=crowd.gone,
-            workers_serving=fit.alive,
-        )
-        return why_pack(pack), tell_pack(why_pack(pack), pack)
+    silence, pack = backend.config.worker_disconnect_timeout_sec, run.flow_name
+    crowd = crowd_of(workers, now, silence)
+    serving = [each for each in workers if each.packs is None or pack in each.packs]
+    facts = PackQueueing(
+        pack_type=pack,
+        waited_seconds=now - run.updated_at,
+        ahead=ahead.count,
+        ahead_capped=ahead.count >= AHEAD_MAX,
+        workers_alive=crowd.alive,
+        workers_gone=crowd.gone,
+        workers_serving=crowd_of(serving, now, silence).alive,
+        missing=offer_of(pack, [each for each in workers if each.is_alive(now, silence)]).missing,
+    )
+    return why_pack(facts), tell_pack(why_pack(facts), facts)
+
+
+def _judge(run: Run, ahead: Ahead, crowd: Crowd, waited_seconds: float) -> tuple[WaitReason, tuple[str, str]]:
     facts = Queueing(
         tag=run.tag,
         waited_seconds=waited_seconds,

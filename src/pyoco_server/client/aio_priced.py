@@ -24,6 +24,7 @@ from pyoco_server.client.priced_results import (
     PackEnvelope,
     PackFile,
     PackInput,
+    PackOffer,
     PackReceipt,
     PackRun,
     PricedReady,
@@ -81,6 +82,10 @@ class AsyncPricedRuns:
             meta={"trace_id": trace_id},
         )
         return await self._wire.call(priced_calls.submit_pack(submission, idempotency_key))
+
+    async def list_packs(self) -> list[PackOffer]:
+        """The packs that are offered, and what is missing where no worker can execute one."""
+        return (await self._wire.call(priced_calls.list_packs()))["items"]
 
     async def get_pack_run(self, run_id: str) -> PackRun:
         """A priced run as it is now: its state, its cost, and where its result can be read for the next ten minutes."""

@@ -16,6 +16,7 @@ from pyoco_server.client.priced_results import (
     BudgetSpend,
     PackEnvelope,
     PackInput,
+    PackList,
     PackReceipt,
     PackRun,
     PricedReady,
@@ -30,6 +31,7 @@ __all__ = [
     "get_pack_run",
     "healthz",
     "list_budgets",
+    "list_packs",
     "pack_submission",
     "readyz",
     "submit_pack",
@@ -78,6 +80,10 @@ def submit_pack(submission: Mapping[str, Any], key: str | None) -> Call[PackRece
 
 def get_pack_run(run_id: str) -> Call[PackRun]:
     return Call(method="GET", path=path_to("v1", "runs", run_id))
+
+
+def list_packs() -> Call[PackList]:
+    return Call(method="GET", path="/v1/packs")
 
 
 def get_envelope(run_id: str) -> Call[PackEnvelope]:

@@ -24,6 +24,8 @@ __all__ = [
     "PackImage",
     "PackInline",
     "PackInput",
+    "PackList",
+    "PackOffer",
     "PackPoll",
     "PackProblemBody",
     "PackProblemPlace",
@@ -139,6 +141,23 @@ class PackImage(TypedDict):
     kind: str
     bucket: str
     key: str
+
+
+class PackOffer(TypedDict):
+    """A pack, and whether workers can execute it now; `available` is None where nobody can tell."""
+
+    pack_type: str
+    available: bool | None
+    #: What workers lack for it, with what to do about it.
+    missing: list[str]
+    #: What inputs may ask for, such as languages; None: anything.
+    provides: list[str] | None
+
+
+class PackList(TypedDict):
+    """The packs of a deployment."""
+
+    items: list[PackOffer]
 
 
 class PackInput(PackImage):

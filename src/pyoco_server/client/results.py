@@ -168,6 +168,8 @@ class WorkerRecord(TypedDict):
     stop_reason: NotRequired[str | None]
     host_restarts: NotRequired[int]
     packs: NotRequired[list[str] | None]
+    packs_missing: NotRequired[dict[str, str] | None]
+    packs_provide: NotRequired[dict[str, list[str]] | None]
     versions: NotRequired[dict[str, str]]
     wheel_sync: NotRequired[dict[str, Any] | None]
 

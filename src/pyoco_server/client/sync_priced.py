@@ -24,6 +24,7 @@ from pyoco_server.client.priced_results import (
     PackEnvelope,
     PackFile,
     PackInput,
+    PackOffer,
     PackReceipt,
     PackRun,
     PricedReady,
@@ -82,6 +83,10 @@ class PricedRuns:
             meta={"trace_id": trace_id},
         )
         return self._wire.call(priced_calls.submit_pack(submission, idempotency_key))
+
+    def list_packs(self) -> list[PackOffer]:
+        """The packs that are offered, and what is missing where no worker can execute one."""
+        return (self._wire.call(priced_calls.list_packs()))["items"]
 
     def get_pack_run(self, run_id: str) -> PackRun:
         """A priced run as it is now: its state, its cost, and where its result can be read for the next ten minutes."""

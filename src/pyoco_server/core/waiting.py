@@ -87,6 +87,8 @@ class PackQueueing:
     workers_gone: int
     #: Of those alive: who executes this pack, or does not tell.
     workers_serving: int
+    #: What those alive lack for it, by their own word.
+    missing: tuple[str, ...] = ()
 
 
 def waits(run: Run) -> bool:
@@ -193,6 +195,14 @@ _NOT_SERVED = (
     "実行するパックと、除外されたパックの理由はworkerのログに記録されています",
 )
 
+#: The same, where workers say why (SAFE-3).
+_LACKING = (
+    "No worker that is there now can execute the pack {pack}. Workers alive: {alive}. Missing: {missing}. The run "
+    "starts once that is there, and is refunded if it waits too long.",
+    "パック {pack} を実行できるworkerが現在いません。稼働中のworker: {alive}。不足しているもの: {missing}。"
+    "用意できれば開始され、長く待った場合は返金されます",
+)
+
 _DISPUTED = (
     "What is known of its money contradicts itself: nobody goes on with it until an operator decides. It is listed by "
     "`pyoco-server-admin budget disputes`, and ended by `pyoco-server-admin budget resolve`.",
@@ -239,5 +249,8 @@ def tell_pack(reason: WaitReason, facts: PackQueueing) -> tuple[str, str]:
         "waited": int(facts.waited_seconds),
     }
     is_unserved = reason is WaitReason.NO_WORKER and facts.workers_alive > 0
-    english, japanese = _NOT_SERVED if is_unserved else _PACK_TEXTS[reason]
+    words["missing"] = "; ".join(facts.missing)
+    english, japanese = _PACK_TEXTS[reason]
+    if is_unserved:
+        english, japanese = _LACKING if facts.missing else _NOT_SERVED
     return english.format(**words), japanese.format(**words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -47,6 +47,10 @@ class WorkerRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     #: The packs it executes; none as long as it takes no priced runs. None: its version does not tell.
     packs: tuple[str, ...] | None = None
+    #: What keeps it from executing packs that it would take otherwise, by pack, and what it provides for others, such
+    #: as languages. None: nothing to tell.
+    packs_missing: Mapping[str, str] | None = None
+    packs_provide: Mapping[str, Sequence[str]] | None = None
     #: `exec-tcp` or `exec-native`: a worker of programs, at a door or at the queue itself. None: one of flows.
     kind: str | None = None
     #: Of a worker of programs: which ones it takes, how many more it takes now, and how many at once.
@@ -136,6 +140,10 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _is_mapping_to(is_right: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
+
+
 #: One record that is not what it says would spoil every list it is in.
 _FORMS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("worker_id", "instance_id", "current_run_id", "last_run_status", "stop_reason"), _is_text),
@@ -145,6 +153,8 @@ _FORMS: dict[str, Callable[[object], bool]] = {
     "cpu": _is_instant,
     **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
     **dict.fromkeys(("tags", "running", "packs", "patterns"), _are_texts),
+    "packs_missing": _is_mapping_to(_is_text),
+    "packs_provide": _is_mapping_to(_are_texts),
     "state": lambda value: value in WorkerState.__members__,
     "hidden": lambda value: isinstance(value, bool),
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyoco_server.config.priced import PricedConfig
 from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.priced.run import PricedRun
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks
 from pyoco_server.ports.inputs.port import Inputs
@@ -41,6 +42,9 @@ class Priced:
     idempotency_locks: IdempotencyLocks | None
     #: The packs that are offered here, by name.
     packs: Mapping[str, PackSpec] = field(default_factory=lambda: PACKS)
+    #: The workers that are alive, as the registry tells; without a round trip. None: this process does not know them.
+    #: Raises Unavailable.
+    living_workers: Callable[[], Awaitable[Sequence[WorkerRecord]]] | None = None
     #: A fresh UUID (version 4) as text.
     new_id: Callable[[], str]
     #: A row has changed: show it in the lists, soon. Never waits, never raises.

@@ -6,6 +6,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from pyoco_server.config import (
     priced_from_env,
     secret_variables,
 )
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.host.limits import memory_bytes
@@ -234,6 +236,12 @@ async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> 
             await backend.registry.stop()
 
 
+async def _living(registry: JetStreamRegistry, clock: StoreClock, config: NatsBackendConfig) -> list[WorkerRecord]:
+    """Raises Unavailable."""
+    now, silence = clock(), config.worker_disconnect_timeout_sec
+    return [record for record in await registry.all() if record.is_alive(now, silence)]
+
+
 @contextlib.asynccontextmanager
 async def open_gateway_backend(
     config: NatsBackendConfig,
@@ -253,17 +261,19 @@ async def open_gateway_backend(
         ):
             runs, new_id = _runs(link, config), _Ids()
             own, aws = priced or priced_from_env()
+            registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
             stores = None
             if own.priced_enabled:
                 from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - as above
 
                 known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
                 stores = await more.enter_async_context(open_priced(known, link, runs))
+                stores = replace(stores, living_workers=lambda: _living(registry, clock, config))
             backend = GatewayBackend(
                 config=config,
                 runs=runs,
                 queue=JetStreamQueue(link, config),
-                registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+                registry=registry,
                 keys=JetStreamKeys(link, config.auth_kv_bucket),
                 index=index,
                 dead_letters=JetStreamDeadLetters(link, config),

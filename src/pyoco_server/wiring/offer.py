@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.config.settings import written
 from pyoco_server.core.diagnosis.facts import Packs, Unknown
 from pyoco_server.core.packs import PackSpec
+from pyoco_server.core.packs.ability import Ability
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.host.limits import memory_bytes
 from pyoco_server.executors.packs.plugins import installed_packs, known_names
@@ -22,7 +23,7 @@ from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ocr.port import EngineFailed
 from pyoco_server.ports.ocr.present import engine_here
 from pyoco_server.ports.priced import Priced
-from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages
+from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages, snapshot_queue
 
 __all__ = ["offered_packs", "pack_worker", "packs_here"]
 
@@ -77,4 +78,12 @@ async def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:
         )
     memory = config.host_memory_max_bytes or memory_bytes() * 8 // 10
     hosts = PackHosts(slots, memory, known.packs.values(), settings.pack, LOADER)
-    return PackWorker(known, hosts, slots, files=Files(Scratch(Path(config.data_dir) / "tmp" / "pack-files")))
+    files = Files(Scratch(Path(config.data_dir) / "tmp" / "pack-files"))
+
+    def look(packs: Collection[str]) -> Mapping[str, Ability]:
+        lost = {name: Ability(missing=why) for name, why in hosts.left_out.items()}
+        return lost | snapshot_queue(packs, settings.pack)
+
+    worker = PackWorker(known, hosts, slots, files=files)
+    worker.look = look
+    return worker

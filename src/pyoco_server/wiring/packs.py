@@ -7,10 +7,11 @@ A process imports what its own packs need and no more: one that answers decision
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyoco_server.config.packs import PackConfig
+from pyoco_server.core.packs.ability import ABLE, Ability
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.port import Execute
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import PricedConfig
     from pyoco_server.ports.ocr.port import Engine
 
-__all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages"]
+__all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages", "snapshot_queue"]
 
 #: What a pack process is told to call.
 LOADER: Final = "pyoco_server.wiring.packs:executors"
@@ -69,6 +70,11 @@ def ocr_languages(engine: str) -> tuple[str, ...]:
     from pyoco_server.ports.ocr.rapidocr import RapidOcr  # noqa: PLC0415
 
     return RapidOcr().languages
+
+
+def snapshot_queue(packs: Collection[str], config: PackConfig) -> dict[str, Ability]:
+    """What this machine can do with these packs, now (SAFE-3). Blocks, for some seconds at most."""
+    return {name: _ABILITIES[name](config) for name in packs if name in _ABILITIES}
 
 
 # ---- Ours: one function each, which imports what it needs. ----
@@ -141,6 +147,33 @@ def _ocr_files(config: PackConfig) -> None:
 
         read_profiles(config.ocr_profiles_file)
 
+
+def _ocr_ability(config: PackConfig) -> Ability:
+    from pyoco_server.core.ocr.engines import NO_ENGINE  # noqa: PLC0415
+    from pyoco_server.ports.ocr.port import EngineFailed  # noqa: PLC0415
+    from pyoco_server.ports.ocr.present import engine_here  # noqa: PLC0415
+
+    engine = engine_here(config.ocr_engine)
+    if engine is None:
+        return Ability(missing=NO_ENGINE[config.ocr_engine])
+    try:
+        languages = ocr_languages(engine)
+    except EngineFailed as error:
+        return Ability(missing=str(error))
+    return Ability(provides=languages) if languages else Ability(missing=f"{engine} has no language data")
+
+
+def _decision_ability(config: PackConfig) -> Ability:
+    if config.decision_answerer != "openai":
+        return ABLE
+    from pyoco_server.ports.answerer.reach import why_not_reached  # noqa: PLC0415 - not without a model
+
+    why = why_not_reached(config.decision_url)
+    return ABLE if why is None else Ability(missing=f"the model at PYOCO_DECISION_URL cannot be reached: {why}")
+
+
+#: Of those that need more than the package.
+_ABILITIES: Final[dict[str, Callable[[PackConfig], Ability]]] = {"decision": _decision_ability, "ocr": _ocr_ability}
 
 #: Of those that read files which the settings name.
 _FILES: Final[dict[str, Callable[[PackConfig], None]]] = {"url": _url_files, "ocr": _ocr_files}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyoco_server.core.priced.journal import REVENUE, available, held
 from pyoco_server.core.priced.message import decode
 from pyoco_server.core.priced.projection import version_of
+from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import NewRun, PricedRun
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import read_snapshot
@@ -191,7 +192,11 @@ class PackJudge:
                 self.blame("a run is completed whose work was not done", run_id)
             if row.actual_cost_usd_micros != min(work["cost"], ask.reserved_usd_micros):
                 self.blame(f"work of {work['cost']} was charged with {row.actual_cost_usd_micros}", run_id)
-        elif row.at.money is Money.REFUNDED and run_id in self._executed:
+        elif (
+            row.at.money is Money.REFUNDED
+            and run_id in self._executed
+            and row.last_error_reason_code != Reason.PACK_UNAVAILABLE
+        ):
             self.blame("a run was refunded that was executed", run_id)
 
     def _post(self, fact: Fact) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pyoco_server.core.priced.instants import SECOND_US
+from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.states.priced import STEPS, At, Money, Stage, Status
 from pyoco_server.ports.ledger.port import Spans
 from simulation.packs.books import Row
@@ -132,13 +133,20 @@ def _commit(before: Row, after: Row, now_us: int, spans: Spans) -> Iterator[str]
     yield from _end_problems(after)
 
 
+def _is_operators_fault(row: Row) -> bool:
+    """SAFE-3"""
+    return bool(row.last_error_reason_code == Reason.PACK_UNAVAILABLE)
+
+
 def _end_problems(row: Row) -> Iterator[str]:
     """PRICED-8, PRICED-11 to PRICED-13."""
     charge, reserved = row.actual_cost_usd_micros, row.reservation_max_cost_usd_micros
     if charge is None or not 0 <= charge <= reserved:
         yield f"a charge of {charge} for a reservation of {reserved}"
-    elif row.at.money is Money.REFUNDED and (charge or row.started_at is not None):
-        yield "a run was refunded that was charged or started"
+    elif row.at.money is Money.REFUNDED and charge:
+        yield "a run was refunded that was charged"
+    elif row.at.money is Money.REFUNDED and row.started_at is not None and not _is_operators_fault(row):
+        yield "a run was refunded that was started"
     elif row.at.money is Money.SETTLED and row.started_at is None:
         yield "a run was charged that was never started"
     elif (row.at.status, row.at.money) == (Status.FAILED, Money.SETTLED) and charge != min(

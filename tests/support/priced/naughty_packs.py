@@ -21,7 +21,7 @@ from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.executors.host.inside import Channel
 from pyoco_server.executors.packs import wire
-from pyoco_server.executors.packs.port import Context, Execute, Executed, PackError
+from pyoco_server.executors.packs.port import Context, Execute, Executed, PackError, PackUnavailable
 from pyoco_server.wiring import packs as wiring_packs
 from support.strays import inherited_descriptors, strays
 
@@ -85,6 +85,10 @@ def answers_late(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
 
 def refuses(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
     raise PackError("PAGE_UNREADABLE", "page 3 cannot be read")
+
+
+def lacks_a_model(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
+    raise PackUnavailable("MODEL_MISSING", "the model is not there")
 
 
 def refuses_oddly(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
@@ -273,7 +277,7 @@ def returns_wrong(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
 EXECUTORS: dict[str, Execute] = {
     each.__name__: each
     for each in (
-        tells, sleeps, ignores_cancel, answers_late, refuses, refuses_oddly, raises, exits, leaves, is_killed, crashes,
+        tells, sleeps, ignores_cancel, answers_late, refuses, lacks_a_model, refuses_oddly, raises, exits, leaves, is_killed, crashes,
         leaves_a_child, leaves_strays, closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib, eats_memory,
         returns_wrong, keeps_much, finds, goes_away, sets_an_alarm, rounds, captures_its_streams,
         diverts_its_streams, closes_its_streams, returns_32_mib, tells_descriptors,

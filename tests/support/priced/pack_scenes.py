@@ -40,6 +40,7 @@ __all__ = [
     "Scene",
     "Watched",
     "check_failed",
+    "check_refunded",
     "is_gone",
     "naughty_hosts",
     "open_scene",
@@ -177,6 +178,15 @@ def check_failed(run: PricedRun, reason: str, detail: str | None) -> None:
     assert (run.status, run.money, run.stage) == (Status.FAILED, Money.SETTLED, Stage.COMMITTED)
     assert (run.reason_code, run.error_detail) == (reason, detail)
     assert run.actual_cost_usd_micros == FEE
+    assert run.result is None
+
+
+def check_refunded(run: PricedRun, detail: str) -> None:
+    """SAFE-3: it was started, failed by the operator's fault, and costs nothing."""
+    assert (run.status, run.money, run.stage) == (Status.FAILED, Money.REFUNDED, Stage.COMMITTED)
+    assert (run.reason_code, run.error_detail) == ("PACK_UNAVAILABLE", detail)
+    assert run.actual_cost_usd_micros == 0
+    assert run.started_at is not None
     assert run.result is None
 
 

@@ -7,26 +7,28 @@ from pyoco_server.actions.priced.same_key import SameKey, look_at_same_key
 from pyoco_server.core.packs.prices import RESERVATION_MIN_USD_MICROS
 from pyoco_server.core.priced.money import usd_up
 from pyoco_server.core.priced.run import NewRun
-from pyoco_server.errors import BelowPrice, KeyReused
+from pyoco_server.errors import BelowPrice, KeyReused, PyocoError
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["accepted_before", "is_below_price"]
+__all__ = ["accepted_before", "below_price"]
 
 
-def is_below_price(priced: Priced, ask: NewRun) -> bool:
-    return ask.reserved_usd_micros < _least(priced, ask)
+def below_price(priced: Priced, ask: NewRun) -> BelowPrice | None:
+    """The error; None: the reservation covers the price."""
+    least = _least(priced, ask)
+    return BelowPrice(usd_up(least)) if ask.reserved_usd_micros < least else None
 
 
-async def accepted_before(priced: Priced, ask: NewRun) -> Placed:
-    """The run of the same submission that was accepted at another price, or by a version without this rule.
+async def accepted_before(priced: Priced, ask: NewRun, refused: PyocoError) -> Placed:
+    """The run of the same submission that was accepted earlier: at another price, while a worker could execute it, or
+    by a version without these rules.
 
-    One read of the ledger, and one of the balance if there is such a run; nothing is written. Raises BelowPrice: there
+    One read of the ledger, and one of the balance if there is such a run; nothing is written. Raises `refused`: there
     is none, and the key stays free. KeyBusy, DependencyUnavailable.
     """
     row, now_us = await priced.ledger.read(
         lambda tx: (tx.runs.find_by_key(ask.tenant_id, ask.idempotency_key), tx.now_us())
     )
-    refused = BelowPrice(usd_up(_least(priced, ask)))
     if row is None:
         raise refused
     try:

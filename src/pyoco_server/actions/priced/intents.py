@@ -7,7 +7,7 @@ from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun, ResultPointer
 from pyoco_server.core.states.priced import Status
 
-__all__ = ["failure", "refund", "success"]
+__all__ = ["failure", "refund", "success", "unavailable"]
 
 
 def success(run: PricedRun, cost_usd_micros: int, result: ResultPointer, tokens_consumed: int = 0) -> Intent:
@@ -36,3 +36,14 @@ def failure(run: PricedRun, reason: Reason, detail: str | None = None, tokens_co
 def refund(reason: Reason) -> Intent:
     """FAILED without ever having been started: everything goes back (PRICED-11)."""
     return Intent(status=Status.FAILED, money_op=MoneyOp.REFUND, charge_usd_micros=0, reason_code=reason.value)
+
+
+def unavailable(detail: str) -> Intent:
+    """FAILED after it was started, by the operator's fault: everything goes back (SAFE-3)."""
+    return Intent(
+        status=Status.FAILED,
+        money_op=MoneyOp.REFUND,
+        charge_usd_micros=0,
+        reason_code=Reason.PACK_UNAVAILABLE.value,
+        error_detail=detail,
+    )

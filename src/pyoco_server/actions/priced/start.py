@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["PutBack", "Skip", "Started", "start_run"]
+__all__ = ["NotHere", "PutBack", "Skip", "Started", "start_run"]
 
 log = get_logger(__name__)
 
@@ -52,11 +53,21 @@ class PutBack:
     is_outage: bool = False
 
 
+class NotHere(Exception):
+    """This worker lacks what the inputs need; another may have it. Also raised within the start, to undo it."""
+
+
 class _Strange(Exception):
     """The message and the row do not agree; whatever was begun is rolled back."""
 
 
-async def start_run(priced: Priced, message: PackMessage, delivery: Delivery) -> Started | Skip | PutBack:
+#: Whether this worker has what the inputs of the run need.
+Covers = Callable[[PricedRun, Mapping[str, Any]], bool]
+
+
+async def start_run(
+    priced: Priced, message: PackMessage, delivery: Delivery, covers: Covers = lambda _, __: True
+) -> Started | Skip | PutBack | NotHere:
     """T4, and the inputs in the same transaction. A run is started at most once, whatever the queue does (PRICED-108).
 
     Raises nothing of a store: an outage is `PutBack`. If the start took effect all the same and only its answer was
@@ -64,7 +75,9 @@ async def start_run(priced: Priced, message: PackMessage, delivery: Delivery) ->
     """
     lease_token = priced.new_id()
     try:
-        started = await priced.ledger.transact(lambda tx: _start(tx, message, lease_token))
+        started = await priced.ledger.transact(lambda tx: _start(tx, message, lease_token, covers))
+    except NotHere as error:
+        return error
     except (_Strange, Corrupt) as strange:  # PRICED-106
         log.error(
             "a message does not fit its run; it is not acknowledged",
@@ -88,7 +101,8 @@ async def start_run(priced: Priced, message: PackMessage, delivery: Delivery) ->
     return started
 
 
-def _start(tx: LedgerTx, message: PackMessage, lease_token: str) -> Started | Skip:
+def _start(tx: LedgerTx, message: PackMessage, lease_token: str, covers: Covers) -> Started | Skip:
+    """Raises _Strange and NotHere, which undo it."""
     row = tx.runs.get(message.run_id)
     if row is None:
         raise _Strange("the ledger has no such run")
@@ -100,6 +114,8 @@ def _start(tx: LedgerTx, message: PackMessage, lease_token: str) -> Started | Sk
     inputs = tx.runs.inputs(run.run_id)
     if inputs is None:
         raise _Strange("the run has no inputs")
+    if not covers(run, inputs):
+        raise NotHere
     return Started(run, inputs)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyoco_server.actions.priced import facts
-from pyoco_server.actions.priced.below_price import accepted_before, is_below_price
+from pyoco_server.actions.priced.below_price import accepted_before, below_price
 from pyoco_server.actions.priced.finalize import Finished, claim_end, finish
 from pyoco_server.actions.priced.intents import refund
 from pyoco_server.actions.priced.patience import BRIEF
 from pyoco_server.actions.priced.place_joint import place_joint
 from pyoco_server.actions.priced.place_split import place_split
 from pyoco_server.actions.priced.send import send
+from pyoco_server.actions.priced.unserved import unserved
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import NewRun, PricedRun
 from pyoco_server.core.states.priced import Actor, Basis
@@ -46,14 +47,15 @@ async def submit(priced: Priced, ask: NewRun) -> Accepted:
       after the send               it runs; perhaps it is sent twice, and started once.
     The same holds for a caller that goes away: this may be cancelled anywhere.
 
-    A reservation below the price is refused before anything is written or the balance is read, unless the same
-    submission was accepted before.
+    What no worker can execute and a reservation below the price are refused before anything is written or the balance
+    is read, unless the same submission was accepted before.
 
-    Raises BelowPrice and OverBudget (nothing changed), KeyReused, KeyBusy, SendFailed (ended and refunded, the key is
-    free), DependencyUnavailable (unknown; the same key again is safe).
+    Raises Refused, BelowPrice and OverBudget (nothing changed), KeyReused, KeyBusy, SendFailed (ended and refunded, the
+    key is free), DependencyUnavailable (unknown; the same key again is safe).
     """
-    if is_below_price(priced, ask):
-        placed = await accepted_before(priced, ask)
+    refused = await unserved(priced, ask) or below_price(priced, ask)
+    if refused is not None:
+        placed = await accepted_before(priced, ask, refused)
         return Accepted(placed.run, placed.balance_usd_micros, placed.is_replayed)
     placing = place_joint if priced.idempotency_locks is None else place_split
     async with placing(priced, ask) as placed:

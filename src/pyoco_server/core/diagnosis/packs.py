@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyoco_server.core.diagnosis.facts import Facts, Packs, Unknown, Workers
 from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, some, warning
 from pyoco_server.core.diagnosis.priced_facts import Absent, PricedFacts
+from pyoco_server.core.packs.ability import is_pack_worker
 from pyoco_server.core.packs.ocr import LANGUAGE
+from pyoco_server.core.worker_record import WorkerRecord
 
 __all__ = ["executed", "files", "installed", "reads_images", "test_allow", "unexecuted"]
 
@@ -52,15 +54,35 @@ def unexecuted(
     return tuple(name for name in packs.offered if name not in served)
 
 
+def _lacking(living: Sequence[WorkerRecord]) -> Iterator[Remark]:
+    """SAFE-3: by the workers' own word."""
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for record in living:
+        for pack, why in (record.packs_missing or {}).items():
+            lacking.setdefault((pack, why), []).append(record.worker_id)
+    for (pack, why), workers in sorted(lacking.items()):
+        yield warning(
+            f"{pack} cannot be executed by {some(tuple(workers), 5)}: {why}",
+            "the pack is offered only while another worker executes it",
+            "install or repair what is missing; workers notice it within half a minute",
+            about=pack,
+        )
+
+
 def executed(facts: Facts) -> Iterator[Remark]:
     if not isinstance(facts.workers, Workers):
         return
     seconds = facts.wishes.disconnect_seconds
     missing = unexecuted(facts.machine.packs, facts.priced, facts.workers, facts.now, seconds)
+    living = [record for record in facts.workers.records if record.is_alive(facts.now, seconds)]
+    yield from _lacking(living)
     if missing:
+        are_refused = any(map(is_pack_worker, living))
         yield warning(
             f"packs that are offered, and executed by no worker: {', '.join(missing)}",
-            "their runs wait until they are given up and refunded",
+            "submissions of them are refused with 422"
+            if are_refused
+            else "their runs wait until they are given up and refunded",
             "give workers what the gateways have: the same packages, PYOCO_PACKS and PYOCO_LEDGER_URL; "
             "the log of a worker says what it leaves out, and why",
         )
@@ -82,7 +104,7 @@ def reads_images(facts: Facts) -> Iterator[Remark]:
     if packs.ocr_engine is None:
         yield note(
             "the pack ocr has nothing here that reads images",
-            "on a worker, each of its runs fails; a gateway needs none",
+            "a worker on this machine does not execute it; a gateway needs none",
             "install tesseract-ocr with the data of its languages, or: pip install 'pyoco-server[ocr]'; "
             "or leave ocr out by PYOCO_PACKS",
         )
@@ -91,7 +113,7 @@ def reads_images(facts: Facts) -> Iterator[Remark]:
     if isinstance(there, Unknown):
         yield note(
             f"{engine} does not say what it can read: {there.why}",
-            "on a worker, runs of ocr may fail; a gateway needs no engine",
+            "a worker on this machine does not execute ocr; a gateway needs no engine",
             f"install {engine} anew",
         )
         return
@@ -99,7 +121,7 @@ def reads_images(facts: Facts) -> Iterator[Remark]:
     if missing := [code for code in LANGUAGE.split("+") if code not in there]:
         yield note(
             f"{reads}; missing: {', '.join(missing)}",
-            f"on a worker, runs of ocr that name no language are read as {LANGUAGE}, and fail; a gateway needs none",
+            f"runs of ocr that name no language are read as {LANGUAGE}, which no worker like this one can execute",
             f"apt-get install tesseract-ocr {' '.join(f'tesseract-ocr-{code}' for code in missing)}, or name the "
             "language in each request",
         )

@@ -10,7 +10,7 @@ from pyoco_server.core.packs.spec import Here, Member, Members, PackSpec, choice
 from pyoco_server.core.priced.input_key import KEY_LENGTH_MAX, input_prefix, is_own_key
 from pyoco_server.errors import Problem
 
-__all__ = ["IMAGES_MAX", "LANGUAGE", "OCR", "PAGES_MAX", "PROFILES"]
+__all__ = ["IMAGES_MAX", "LANGUAGE", "OCR", "PAGES_MAX", "PROFILES", "languages_of"]
 
 IMAGES_MAX: Final = 10
 #: Unless said; no run reads more.
@@ -62,6 +62,11 @@ def _keys(inputs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image["key"] for image in inputs["images"]))
 
 
+def languages_of(inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Each once, in the order in which they were named."""
+    return tuple(dict.fromkeys(inputs.get("language", LANGUAGE).split("+")))
+
+
 OCR: Final = PackSpec(
     name="ocr",
     has_own_process=True,
@@ -75,6 +80,8 @@ OCR: Final = PackSpec(
     ),
     beyond=_own_files_alone,
     files=_keys,
+    needs=languages_of,
+    needs_member="language",
     # How many pages the images have is known when they are read.
     price=lambda _, prices: prices.ocr.of(1),
 )

@@ -40,6 +40,10 @@ def _no_files(_: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+def _no_needs(_: Mapping[str, Any]) -> tuple[str, ...]:
+    return ()
+
+
 def _unknown_price(_: Mapping[str, Any], __: Prices) -> int:
     return 0
 
@@ -62,6 +66,11 @@ class PackSpec:
     has_own_process: bool = True
     #: What valid inputs cost at least, in micros of a US dollar, as far as it is known before the pack is executed.
     price: Callable[[Mapping[str, Any], Prices], int] = _unknown_price
+
+    #: What these valid inputs need of the worker beside the pack itself: names out of what workers announce for it.
+    needs: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_needs
+    #: The member of the inputs that `needs` are read from.
+    needs_member: str | None = None
 
     def check(self, inputs: object, here: Here) -> tuple[Problem, ...]:
         """What is wrong with these inputs, all of it; the places are paths within them. O(size)."""

@@ -37,6 +37,8 @@ class Reason(StrEnum):
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"
     TIMEBOX_EXCEEDED = "TIMEBOX_EXCEEDED"
     PACK_FAILED = "PACK_FAILED"
+    #: The operator's fault: an engine, a model, language data or a store is missing or unreachable. It costs nothing.
+    PACK_UNAVAILABLE = "PACK_UNAVAILABLE"
     RESULT_STORE_FAILED = "RESULT_STORE_FAILED"
     RESULT_MISSING = "RESULT_MISSING"
     SUBMIT_ABANDONED = "SUBMIT_ABANDONED"
@@ -72,6 +74,7 @@ RUN_FAILURES: Final = frozenset(
         Reason.QUEUE_ENQUEUE_FAILED,
         Reason.TIMEBOX_EXCEEDED,
         Reason.PACK_FAILED,
+        Reason.PACK_UNAVAILABLE,
         Reason.RESULT_STORE_FAILED,
         Reason.RESULT_MISSING,
         Reason.SUBMIT_ABANDONED,
@@ -97,6 +100,7 @@ _TITLES: Final[dict[Reason, str]] = {
     Reason.RESERVATION_EXPIRED: "The run waited too long to be started",
     Reason.TIMEBOX_EXCEEDED: "The pack took longer than its timebox",
     Reason.PACK_FAILED: "The pack failed",
+    Reason.PACK_UNAVAILABLE: "The service lacks what the pack needs",
     Reason.RESULT_STORE_FAILED: "The result could not be stored",
     Reason.RESULT_MISSING: "The stored result is missing or was changed",
     Reason.SUBMIT_ABANDONED: "The submission was not finished",

@@ -142,7 +142,7 @@ STEPS: dict[str, Step] = {
     "T11": Step(_READY, (_CLAIM,)),  # queued too long: sweeper
     "T12": Step(_NEW, (_CLAIM,)),  # the submit died half-way: sweeper
     "T13": Step(_READY, (_CLAIM,)),  # the send failed: api
-    "T14": Step(_at((_S.QUEUED,), (_M.NONE, _M.RESERVED), _G.CLAIMED), (_REFUNDED,)),  # refund commits
+    "T14": Step(_HELD, (_REFUNDED,)),  # refund commits; of a started run for PACK_UNAVAILABLE alone
     "T15": Step(_HELD, (Change(),)),  # a stale claim changes hands: reconcile
     "T16": Step(
         _at((_S.COMPLETED, _S.FAILED), (_M.SETTLED, _M.REFUNDED), _G.COMMITTED)

@@ -46,7 +46,7 @@ from pyoco_server.doors.http.guard import Guard
 from pyoco_server.doors.http.operations import Operation, openapi_paths
 from pyoco_server.doors.http.requests import Malformed, MalformedQuery
 from pyoco_server.doors.http.state import State
-from pyoco_server.doors.http.v1 import documents, envelopes, inputs, results
+from pyoco_server.doors.http.v1 import documents, envelopes, inputs, packs, results
 from pyoco_server.doors.http.v1 import runs as priced_runs
 from pyoco_server.doors.http.v1.problems import answer_error
 from pyoco_server.doors.http.v1.visit import is_of_payers
@@ -63,7 +63,7 @@ log = get_logger(__name__)
 
 _RUNS = (runs, lists, cancel_many, repeat, watch)
 _PROGRAMS = (jobs, artifacts, exec_state, exec_events, exec_clients, exec_acl)
-_PRICED = (priced_runs, inputs, envelopes, results, budgets, agents)
+_PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
 _OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
 _MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_OTHERS)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)

@@ -117,11 +117,14 @@ def _shown(seen: SeenWorker) -> dict[str, Any]:
         "stop_reason": record.stop_reason,
         "host_restarts": record.host_restarts,
         "packs": record.packs,
+        **{name: told for name in _PACKS if (told := getattr(record, name)) is not None},
         "versions": record.versions,
         "wheel_sync": record.wheel_sync,
     }
 
 
+#: Told by workers that look for what their packs need.
+_PACKS = ("packs_missing", "packs_provide")
 _OR_TEXT, _OR_NUMBER = schemas.or_null(schemas.TEXT), schemas.or_null(schemas.NUMBER)
 _STATE = {"type": "string", "enum": list(WorkerState)}
 _WORKER = {
@@ -143,6 +146,8 @@ _WORKER = {
     "stop_reason": _OR_TEXT,
     "host_restarts": schemas.COUNT,
     "packs": schemas.or_null(schemas.TEXTS),
+    "packs_missing": schemas.or_null(schemas.OBJECT),
+    "packs_provide": schemas.or_null(schemas.OBJECT),
     "versions": schemas.OBJECT,
     "wheel_sync": schemas.or_null(schemas.OBJECT),
 }

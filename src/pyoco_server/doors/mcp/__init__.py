@@ -1,1 +1,1 @@
-"""The door for agents: four tools over `/v1`, on the gateway at `/mcp/` and as the command `pyoco-mcp`."""
+"""The door for agents: tools over `/v1`, on the gateway at `/mcp/` and as the command `pyoco-mcp`."""

@@ -95,12 +95,13 @@ async def call_tool(
         log.warning("a tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
         return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
     document, is_ok = _document(reply.body), 200 <= reply.status < 300
-    if document is None or is_ok == ("reason_code" in document):
+    if document is None or is_ok == ("reason_code" in document) or (is_ok and not tool.needs <= document.keys()):
         log.warning("the answer to a tool was not understood", tool=tool.name, trace_id=trace_id, status=reply.status)
         return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
     if not is_ok:
         return _no(ask, document)
-    return ToolResult(document if ask.idempotency_key is None else {**document, "idempotency_key": ask.idempotency_key})
+    told = tool.read(document)
+    return ToolResult(told if ask.idempotency_key is None else {**told, "idempotency_key": ask.idempotency_key})
 
 
 def given_up(ask: Ask, trace_id: str) -> ToolResult:

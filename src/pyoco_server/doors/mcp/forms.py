@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyoco_server.errors import Problem
 
-__all__ = ["DECISION", "GET", "OCR", "RECEIPT", "RUN", "URL", "misfits"]
+__all__ = ["DECISION", "FILE", "FILE_BASE64_LENGTH_MAX", "GET", "OCR", "RECEIPT", "RUN", "STORED", "URL", "misfits"]
 
 Schema = dict[str, Any]
 Loc = tuple[str | int, ...]
@@ -69,6 +69,19 @@ GET: Final[Schema] = {
     "additionalProperties": False,
 }
 
+#: Of a file of 8 MiB, which a tool call holds in memory whole. Larger ones are uploaded without a tool.
+FILE_BASE64_LENGTH_MAX: Final = 4 * -(-8 * 1_048_576 // 3)
+FILE: Final[Schema] = {
+    "type": "object",
+    "required": ["name", "content_base64"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 255},
+        "content_base64": {"type": "string", "minLength": 1, "maxLength": FILE_BASE64_LENGTH_MAX},
+        "content_type": {"type": "string", "minLength": 1, "maxLength": 255},
+    },
+    "additionalProperties": False,
+}
+
 _TEXT: Final[Schema] = {"type": "string"}
 _PROBLEM: Final[Schema] = {
     "type": "object",
@@ -114,6 +127,20 @@ RECEIPT: Final[Schema] = _or_problem(
             "poll": {"type": "object"},
             "meta": {"type": "object"},
             "idempotency_key": _TEXT,
+        },
+    }
+)
+STORED: Final[Schema] = _or_problem(
+    {
+        "type": "object",
+        "description": "The file is stored. input_file is what dpp_ocr_run_submit takes in input_files.",
+        "required": ["input_file", "sha256", "bytes", "content_type", "expires_at"],
+        "properties": {
+            "input_file": _TEXT,
+            "sha256": _TEXT,
+            "bytes": {"type": "integer"},
+            "content_type": _TEXT,
+            "expires_at": _TEXT,
         },
     }
 )

@@ -21,7 +21,8 @@ from pyoco_server.doors.http.v1.visit import MCP
 from pyoco_server.doors.mcp.calls import given_up
 from pyoco_server.doors.mcp.inside import asked_in, is_stopping
 from pyoco_server.doors.mcp.messages import ID_LENGTH_MAX, ID_MAX, INVALID_REQUEST, METHOD_LENGTH_MAX, misfit
-from pyoco_server.doors.mcp.sessions import Sessions
+from pyoco_server.doors.mcp.sessions import BODY_BYTES_MAX, Sessions
+from pyoco_server.doors.mcp.tools import UPLOAD
 from pyoco_server.errors import TooLarge
 from pyoco_server.logs import get_logger
 
@@ -38,14 +39,26 @@ async def call_tools(request: Request) -> Response:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
         return _no(415, INVALID_REQUEST, "the header Content-Type must be application/json")
     try:
-        body = await read_body(request, REQUEST_BODY_MAX_BYTES)
+        body = await read_body(request, BODY_BYTES_MAX)
     except TooLarge:
-        return Lingering(_no(413, INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes"))
+        return Lingering(_no(413, INVALID_REQUEST, f"the body has more than {BODY_BYTES_MAX} bytes"))
+    if len(body) > REQUEST_BODY_MAX_BYTES and not _is_upload(body):
+        return _no(413, INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes")
     wrong = misfit(body)
     if wrong is not None:
         return _no(400, *wrong)
     sessions: Sessions = request.app.state.agent_sessions
     return await _answered(request, body, sessions)
+
+
+def _is_upload(body: bytes) -> bool:
+    """Only a call that brings a file may be so large."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    params = message.get("params") if isinstance(message, dict) else None
+    return isinstance(params, dict) and message.get("method") == "tools/call" and params.get("name") == UPLOAD
 
 
 async def call_tools_without_slash(request: Request) -> Response:
@@ -160,8 +173,8 @@ def _operation(path: str, endpoint: Any, more: str) -> Operation:
         summary="Tools for agents (MCP)",
         description=(
             "The Model Context Protocol over streamable HTTP, without sessions and with JSON answers: `initialize`, "
-            "`tools/list` and `tools/call` of `dpp_url_run_submit`, `dpp_ocr_run_submit`, `dpp_decision_run_submit` "
-            f"and `dpp_run_get`. A tool asks `/v1` with the key of this request.{more}"
+            "`tools/list` and `tools/call` of `dpp_url_run_submit`, `dpp_input_upload`, `dpp_ocr_run_submit`, "
+            f"`dpp_decision_run_submit` and `dpp_run_get`. A tool asks `/v1` with the key of this request.{more}"
         ),
         body={"required": True, "content": {_JSON: {"schema": schemas.ref("AgentMessage")}}},
         answer=schemas.json_response(_ANSWER, "The answer to the message; also when a tool was refused."),

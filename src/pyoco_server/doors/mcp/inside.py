@@ -53,7 +53,8 @@ class Inside:
         headers.append((b"x-trace-id", trace_id.encode("ascii")))
         if ask.idempotency_key is not None:
             headers.append((b"idempotency-key", ask.idempotency_key.encode("ascii")))
-            headers.append((b"content-type", b"application/json"))
+        if ask.body:
+            headers.append((b"content-type", ask.content_type.encode("ascii")))
             headers.append((b"content-length", b"%d" % len(ask.body)))
         named = ("type", "asgi", "http_version", "scheme", "client", "server", "root_path")
         return {
@@ -61,7 +62,7 @@ class Inside:
             "method": ask.method,
             "path": unquote(ask.path),
             "raw_path": ask.path.encode("ascii"),
-            "query_string": b"",
+            "query_string": ask.query.encode("ascii"),
             "headers": headers,
         }
 

@@ -87,9 +87,12 @@ class Outside:
     async def __call__(self, ask: Ask, trace_id: str) -> Reply:
         headers = {"X-Trace-Id": trace_id}
         if ask.idempotency_key is not None:
-            headers |= {"Idempotency-Key": ask.idempotency_key, "Content-Type": "application/json"}
+            headers["Idempotency-Key"] = ask.idempotency_key
+        if ask.body:
+            headers["Content-Type"] = ask.content_type
+        path = f"{ask.path}?{ask.query}" if ask.query else ask.path
         try:
-            return await self._sent(self._client.build_request(ask.method, ask.path, content=ask.body, headers=headers))
+            return await self._sent(self._client.build_request(ask.method, path, content=ask.body, headers=headers))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
             raise Unreachable(
                 f"The gateway at {self._where} cannot be reached. Is it running, and is PYOCO_SERVER_URL right?",

@@ -8,10 +8,12 @@ from typing import Any
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, problem_type, title_of
 from pyoco_server.errors import Problem
 
-__all__ = ["RUNS", "ArgumentsRefused", "RunUnknown", "problem", "refusal"]
+__all__ = ["INPUTS", "RUNS", "ArgumentsRefused", "RunUnknown", "problem", "refusal"]
 
 #: Where runs are submitted.
 RUNS = "/v1/runs"
+#: Where files are uploaded.
+INPUTS = "/v1/inputs"
 
 #: As many as somebody can read.
 _PROBLEMS_MAX = 20
@@ -20,9 +22,9 @@ _PROBLEMS_MAX = 20
 class ArgumentsRefused(Exception):
     """The arguments of a tool are not what it asks for; nothing was sent."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], path: str = RUNS) -> None:
         super().__init__("the arguments are not valid")
-        self.problems = tuple(problems)
+        self.problems, self.path = tuple(problems), path
 
 
 class RunUnknown(Exception):
@@ -47,7 +49,9 @@ def problem(reason: Reason, detail: str, trace_id: str, instance: str = RUNS) ->
 
 def refusal(error: ArgumentsRefused, trace_id: str) -> dict[str, Any]:
     """What is wrong with the arguments, and where; never what they were."""
-    document = problem(Reason.VALIDATION_FAILED, "The arguments are not valid. Nothing was submitted.", trace_id)
+    document = problem(
+        Reason.VALIDATION_FAILED, "The arguments are not valid. Nothing was submitted.", trace_id, error.path
+    )
     document["errors"] = [
         {"pointer": _pointer(each.loc), "message": each.msg} for each in error.problems[:_PROBLEMS_MAX]
     ]

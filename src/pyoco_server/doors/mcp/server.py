@@ -26,7 +26,7 @@ WayOf = Callable[[ServerRequestContext[Any, Any]], AbstractContextManager[tuple[
 
 
 def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
-    """A server with the four tools and nothing else. It takes no handler of the log away, and adds none."""
+    """A server with the tools and nothing else. It takes no handler of the log away, and adds none."""
     logging.getLogger("mcp").setLevel(logging.WARNING)  # the SDK has a line for every request
 
     async def list_tools(
@@ -72,7 +72,7 @@ def _shown(tool: Tool) -> types.Tool:
             read_only_hint=tool.is_reading,
             destructive_hint=False,
             # A submission is one only with an idempotency_key of the caller's.
-            idempotent_hint=tool.is_reading,
+            idempotent_hint=tool.is_reading or tool.is_repeatable,
             open_world_hint=tool.is_of_the_world,
         ),
     )

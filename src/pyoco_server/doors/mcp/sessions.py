@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import ASGIApp
+
+from pyoco_server.core.priced.constants import REQUEST_BODY_MAX_BYTES
+from pyoco_server.doors.mcp.forms import FILE_BASE64_LENGTH_MAX
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from pyoco_server.doors.mcp.calls import Send
 
-__all__ = ["Sessions"]
+__all__ = ["BODY_BYTES_MAX", "Sessions"]
+
+#: A call that brings a file, and what is said of the file.
+BODY_BYTES_MAX: Final = FILE_BASE64_LENGTH_MAX + REQUEST_BODY_MAX_BYTES
 
 
 class Sessions:
@@ -54,7 +60,9 @@ class Sessions:
         from pyoco_server.doors.mcp.server import build_server  # noqa: PLC0415
 
         # Who may ask, from which page and how much is decided before: by the guard, and in `http.py`.
-        manager = StreamableHTTPSessionManager(build_server(_way_of), json_response=True, stateless=True)
+        manager = StreamableHTTPSessionManager(
+            build_server(_way_of), json_response=True, stateless=True, max_request_body_size=BODY_BYTES_MAX
+        )
         async with manager.run():
             begun.set_result(manager.handle_request)
             await self._stopping.wait()

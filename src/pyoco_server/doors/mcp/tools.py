@@ -1,4 +1,4 @@
-"""The four tools: one table for both transports (contract section 22).
+"""The tools: one table for both transports (contract section 22).
 
 A tool turns its arguments into one request to `/v1`. What the server checks anyway is left to the server; what would be
 lost or changed on the way to it is checked here, before anything is sent.
@@ -6,27 +6,33 @@ lost or changed on the way to it is checked here, before anything is sent.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pyoco_server.core.names import is_run_id
 from pyoco_server.core.priced.constants import TIMEBOX_SEC_DEFAULT
 from pyoco_server.core.priced.usd_number import usd_of_number
 from pyoco_server.doors.mcp import forms
-from pyoco_server.doors.mcp.problems import RUNS, ArgumentsRefused, RunUnknown
+from pyoco_server.doors.mcp.problems import INPUTS, RUNS, ArgumentsRefused, RunUnknown
 from pyoco_server.errors import Problem
 
-__all__ = ["INSTRUCTIONS", "TOOLS", "Ask", "Tool"]
+__all__ = ["INSTRUCTIONS", "TOOLS", "UPLOAD", "Ask", "Tool"]
+
+#: The tool whose calls bring a file.
+UPLOAD = "dpp_input_upload"
 
 Arguments = dict[str, Any]
 
 _SCORE_DEFAULT = 0.8
 _KEY = re.compile(r"[!-~]+", re.ASCII)
+_VISIBLE = re.compile(r"[ -~]+", re.ASCII)
+_ANY_TYPE = "application/octet-stream"
 #: PRICED-218. What a key may be is known to the store; a bucket has no slash and no blank.
 _S3 = re.compile(r"s3://(?P<bucket>[A-Za-z0-9._-]{1,255})/(?P<key>.+)", re.ASCII | re.DOTALL)
 
@@ -47,6 +53,9 @@ class Ask:
     path: str
     body: bytes = b""
     idempotency_key: str | None = None
+    content_type: str = "application/json"
+    #: As it is written after the question mark.
+    query: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +71,20 @@ class Tool:
     #: What it touches lies outside the service.
     is_of_the_world: bool = False
     write: Callable[[Arguments], Ask]
+    #: What the agent is told of an answer that is no problem.
+    read: Callable[[Arguments], Arguments] = lambda document: document
+    #: What `read` needs of it.
+    needs: frozenset[str] = frozenset()
+    #: The same call again changes nothing.
+    is_repeatable: bool = False
+    #: Where it asks, for what is told of arguments that are refused.
+    path: str = RUNS
 
     def ask(self, arguments: Arguments) -> Ask:
         """The request for these arguments. Raises ArgumentsRefused with everything that is wrong, RunUnknown."""
         problems = tuple(forms.misfits(arguments, self.input_form))
         if problems:
-            raise ArgumentsRefused(problems)
+            raise ArgumentsRefused(problems, self.path)
         return self.write(arguments)
 
 
@@ -130,6 +147,29 @@ def _images(files: list[str], problems: list[Problem]) -> Iterator[dict[str, str
             yield {"kind": "s3", "bucket": match["bucket"], "key": match["key"]}
 
 
+def _file(arguments: Arguments) -> Ask:
+    """Raises ArgumentsRefused."""
+    problems: list[Problem] = []
+    content_type = arguments.get("content_type", _ANY_TYPE)
+    if not _VISIBLE.fullmatch(content_type):  # it becomes a header
+        problems.append(Problem(("content_type",), "must be a content type such as image/png"))
+    content = b""
+    try:
+        content = base64.b64decode(arguments["content_base64"], validate=True)
+    except ValueError:
+        problems.append(Problem(("content_base64",), "must be base64 (RFC 4648, with padding and without line breaks)"))
+    if problems:
+        raise ArgumentsRefused(problems, INPUTS)
+    query = urlencode({"name": arguments["name"]}, errors="replace")
+    return Ask("POST", INPUTS, content, content_type=content_type, query=query)
+
+
+def _stored(document: Arguments) -> Arguments:
+    """With the form of a name that `dpp_ocr_run_submit` takes."""
+    told = _given(document, "sha256", "bytes", "content_type", "expires_at")
+    return {"input_file": f"s3://{document['bucket']}/{document['key']}", **told}
+
+
 def _get(arguments: Arguments) -> Ask:
     """What is no id is not found (PRICED-79); sent on, it could lead to something else. Raises RunUnknown."""
     run_id = arguments["run_id"]
@@ -163,11 +203,27 @@ TOOLS: dict[str, Tool] = {
             write=_url,
         ),
         Tool(
+            name=UPLOAD,
+            title="Upload a file",
+            description=(
+                "Stores a file of at most 8 MiB for dpp_ocr_run_submit: name, its bytes as base64, and perhaps "
+                "content_type. Returns input_file, which goes into input_files as it is. Free; the same bytes again "
+                "are the same file. A larger file goes to POST /v1/inputs. Afterwards submit the run; poll dpp_run_get."
+            ),
+            input_form=forms.FILE,
+            output_form=forms.STORED,
+            write=_file,
+            read=_stored,
+            needs=frozenset({"bucket", "key"}),
+            is_repeatable=True,
+            path=INPUTS,
+        ),
+        Tool(
             name="dpp_ocr_run_submit",
             title="Read text in images",
             description=(
-                "Reads the text in 1 to 10 images. input_files are s3://bucket/key, as the upload of inputs "
-                "(POST /v1/inputs) returns them; language is for example eng, jpn or kor+eng (the default); artifacts "
+                "Reads the text in 1 to 10 images. input_files are s3://bucket/key, as dpp_input_upload or "
+                "POST /v1/inputs returns them; language is for example eng, jpn or kor+eng (the default); artifacts "
                 "asks for Markdown or DOCX files besides." + _PAYING + _AFTERWARDS
             ),
             input_form=forms.OCR,
@@ -178,9 +234,8 @@ TOOLS: dict[str, Tool] = {
             name="dpp_decision_run_submit",
             title="Answer a question",
             description=(
-                "Answers a question, from the text in context if it is given, with a confidence."
-                + _PAYING
-                + _AFTERWARDS
+                "Answers a question from the text in context, with a confidence. Give the context: without one only a "
+                "deployment with a model has an answer." + _PAYING + _AFTERWARDS
             ),
             input_form=forms.DECISION,
             output_form=forms.RECEIPT,

@@ -19,7 +19,7 @@ from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, l
 from pyoco_server.executors.host.scene import Scene
 from pyoco_server.executors.host.wire import CANCEL, FAULT, LAST, MORE, number
 from pyoco_server.executors.packs import wire
-from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError
+from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError, PackUnavailable
 
 _SCORE_UNIT = 10_000
 
@@ -104,7 +104,7 @@ def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading
     try:
         return Executed(executors[call.pack_type](call.inputs, context))
     except PackError as error:
-        return Faulted(f"{error.code}: {error.detail}")
+        return Faulted(f"{error.code}: {error.detail}", is_unavailable=isinstance(error, PackUnavailable))
     except BaseException as error:  # noqa: BLE001  (the door of somebody else's code; its message may quote inputs)
         return Faulted(f"the pack raised {type(error).__name__}", _place(error))
 

@@ -10,7 +10,7 @@ from pyoco_server.core.answers.answer import Answer, Ask
 from pyoco_server.core.packs.decision import MODES
 from pyoco_server.core.packs.prices import DECISION_COST_USD_MICROS
 from pyoco_server.core.priced.envelope import PackResult
-from pyoco_server.executors.packs.port import Context, Execute, PackError
+from pyoco_server.executors.packs.port import Context, Execute, PackError, PackUnavailable
 from pyoco_server.ports.answerer.port import (
     Answerer,
     AnswererRefused,
@@ -51,7 +51,8 @@ def _asked(answerer: Answerer, ask: Ask, ctx: Context) -> Answer:
     try:
         return answerer.answer(ask, ctx.seconds_left, ctx.cancelled)
     except NoAnswer as error:
-        raise PackError(CODES[type(error)], str(error)) from error
+        kind = PackUnavailable if error.is_operators_fault else PackError
+        raise kind(CODES[type(error)], str(error)) from error
 
 
 def _result(answer: Answer) -> PackResult:

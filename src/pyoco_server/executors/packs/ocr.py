@@ -12,12 +12,21 @@ from pyoco_server.core.ocr.documents import DOCX_TYPE, MARKDOWN_TYPE, PageText, 
 from pyoco_server.core.ocr.marking import blocks_of, mean_confidence, readings_to_verify
 from pyoco_server.core.ocr.page import Line
 from pyoco_server.core.ocr.profiles import Profile
-from pyoco_server.core.packs.ocr import LANGUAGE, PAGES_MAX, PROFILES
+from pyoco_server.core.packs.ocr import PAGES_MAX, PROFILES, languages_of
 from pyoco_server.core.priced.envelope import Artifact, PackResult
 from pyoco_server.executors.packs.ocr_page import PageRead, Reader
 from pyoco_server.executors.packs.ocr_profiles import read_profiles
-from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
-from pyoco_server.ports.ocr.port import Book, Engine, EngineFailed, ImageRefused, Images, LanguageMissing, OutOfTime
+from pyoco_server.executors.packs.port import Context, Execute, PackError, PackUnavailable, stopped_by_budget
+from pyoco_server.ports.ocr.port import (
+    Book,
+    Engine,
+    EngineAbsent,
+    EngineFailed,
+    ImageRefused,
+    Images,
+    LanguageMissing,
+    OutOfTime,
+)
 
 __all__ = ["executor"]
 
@@ -39,7 +48,7 @@ def executor(config: PackConfig, images: Images, find_engine: Callable[[], Engin
             with _told("the OCR engine"):
                 answer = find_engine()
             if isinstance(answer, str):
-                raise PackError("NO_OCR_ENGINE", answer)
+                raise PackUnavailable("NO_OCR_ENGINE", answer)
             found.append(answer)
         return found[0]
 
@@ -52,7 +61,7 @@ def executor(config: PackConfig, images: Images, find_engine: Callable[[], Engin
             inputs=inputs,
             ctx=ctx,
             reserve_seconds=min(_RESERVE_SECONDS_MAX, ctx.seconds_left * _RESERVE_SHARE),
-            languages=tuple(dict.fromkeys(inputs.get("language", LANGUAGE).split("+"))),
+            languages=languages_of(inputs),
         ).result()
 
     return execute
@@ -66,7 +75,9 @@ def _told(which: str) -> Iterator[None]:
     except ImageRefused as error:
         raise PackError(error.code, f"{which} {error.what}") from error
     except LanguageMissing as error:
-        raise PackError("LANGUAGE_MISSING", str(error)) from error
+        raise PackUnavailable("LANGUAGE_MISSING", str(error)) from error
+    except EngineAbsent as error:
+        raise PackUnavailable("NO_OCR_ENGINE", str(error)) from error
     except EngineFailed as error:
         raise PackError("OCR_ENGINE_FAILED", f"{which}: {error}") from error
     except OSError as error:

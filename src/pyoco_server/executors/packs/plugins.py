@@ -192,7 +192,14 @@ def _kept_in(spec: PackSpec) -> PackSpec:
             problems = (Problem((), "names a file that is not one of this tenant's", "value"),)
         return problems
 
-    return replace(spec, has_own_process=True, inputs=_guarded(spec.inputs, Problem), beyond=check, files=files)
+    return replace(
+        spec,
+        has_own_process=True,
+        inputs=_guarded(spec.inputs, Problem),
+        beyond=check,
+        files=files,
+        needs=_guarded(spec.needs, str),
+    )
 
 
 def _guarded(asked: Callable[..., Any], kind: type) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ one costs nobody a start-up. What is heavy, or somebody else's, has processes of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from pyoco_server.config.packs import PackConfig
@@ -91,6 +91,12 @@ class PackHosts:
         self._gate = asyncio.Lock()
         self._is_running = False
         self._by_pack: dict[str, HostGroup] = {}
+        self._left_out: dict[str, str] = {}
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Packs that could not be loaded, and why; known once it has started."""
+        return self._left_out
 
     @property
     def restarts(self) -> int:
@@ -119,7 +125,7 @@ class PackHosts:
         await asyncio.to_thread(end_abandoned)
         groups = self._groups()
         started = await asyncio.gather(*(_started(group) for group in groups))
-        self._by_pack = {}
+        self._by_pack, self._left_out = {}, {}
         for group, error in zip(groups, started, strict=True):
             if error is None:
                 self._by_pack.update(dict.fromkeys(group.greeting.packs, group))
@@ -129,6 +135,7 @@ class PackHosts:
                 log.error(
                     "a pack cannot be executed here; it is left out", packs=sorted(group.greeting.packs), error=error
                 )
+                self._left_out |= dict.fromkeys(group.greeting.packs, "its code cannot be loaded by the worker")
 
     async def stop(self) -> None:
         async with self._gate:

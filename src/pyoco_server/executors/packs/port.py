@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "PackError",
     "PackExecutor",
+    "PackUnavailable",
     "Stopped",
     "TimedOut",
     "WarmProcess",
@@ -40,6 +41,10 @@ class PackError(Exception):
             raise ValueError("the code of a PackError has a form such as PAGE_UNREADABLE")
         super().__init__(code)
         self.code, self.detail = code, detail
+
+
+class PackUnavailable(PackError):
+    """A pack lacks something that its operator provides: an engine, a model, data, a service. The run costs nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +114,8 @@ class Faulted:
 
     detail: str
     where: str | None = None
+    #: By the operator's fault: the run is refunded (SAFE-3).
+    is_unavailable: bool = False
 
 
 @dataclass(frozen=True)

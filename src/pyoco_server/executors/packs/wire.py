@@ -95,7 +95,8 @@ def pack_answer(answer: Executed | Faulted) -> bytes:
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
             detail = str(error) if isinstance(error, _TooLarge) else "the pack returned what cannot be stored"
             answer = Faulted(detail)
-    head = json.dumps({"fault": plain(answer.detail, DETAIL_LENGTH_MAX), "where": answer.where}).encode()
+    fault = {"fault": plain(answer.detail, DETAIL_LENGTH_MAX), "where": answer.where}
+    head = json.dumps(fault | {"is_unavailable": answer.is_unavailable}).encode()
     return _HEAD.pack(len(head)) + head
 
 
@@ -165,10 +166,11 @@ def unpack_answer(body: bytes) -> Executed | Faulted:
 
 
 def _fault_of(head: Mapping[str, Any]) -> Faulted:
-    detail, where = head["fault"], head.get("where")
-    if not isinstance(detail, str) or not isinstance(where, str | None):
+    detail, where, is_unavailable = head["fault"], head.get("where"), head.get("is_unavailable", False)
+    if not isinstance(detail, str) or not isinstance(where, str | None) or not isinstance(is_unavailable, bool):
         raise ValueError("no fault of a pack")  # noqa: TRY004  (what is wrong is the text)
-    return Faulted(plain(detail, DETAIL_LENGTH_MAX), where if where is None else plain(where, DETAIL_LENGTH_MAX))
+    where = where if where is None else plain(where, DETAIL_LENGTH_MAX)
+    return Faulted(plain(detail, DETAIL_LENGTH_MAX), where, is_unavailable)
 
 
 def _files_of(head: Mapping[str, Any], body: bytes, at: int) -> list[tuple[Mapping[str, Any], bytes]]:

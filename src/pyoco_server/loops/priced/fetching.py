@@ -41,7 +41,7 @@ class Unfetched(Exception):
     def __init__(self, code: str, detail: str, *, is_outage: bool = False) -> None:
         super().__init__(code)
         #: As of a pack that failed by itself: the owner reads it, so it names no key.
-        self.fault = Faulted(f"{code}: {detail}")
+        self.fault = Faulted(f"{code}: {detail}", is_unavailable=is_outage)
         #: The store did not answer.
         self.is_outage = is_outage
 

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyoco_server.actions.priced import facts, intents
 from pyoco_server.actions.priced.finalize import Finished, Unfinished, claim_end, finish
 from pyoco_server.actions.priced.patience import PATIENT, Patience
 from pyoco_server.actions.priced.send import send
-from pyoco_server.actions.priced.start import PutBack, Skip, Started, start_run
+from pyoco_server.actions.priced.start import NotHere, PutBack, Skip, Started, start_run
 from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, Sealed, seal, seal_failed
 from pyoco_server.core.priced.instants import SECOND_US, iso
@@ -32,6 +33,7 @@ from pyoco_server.executors.packs.port import (
     WarmProcess,
 )
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.abilities import Abilities
 from pyoco_server.loops.priced.fetching import Files, Unfetched, fetch_files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.heartbeat import Heartbeat
@@ -88,7 +90,7 @@ class PackProcessor:
     def __init__(
         self,
         priced: Priced,
-        packs: frozenset[str],
+        abilities: Abilities,
         fitness: Fitness,
         *,
         files: Files,
@@ -96,7 +98,7 @@ class PackProcessor:
         patience: Patience = PATIENT,
         now_us: Callable[[], int] = _now_us,
     ) -> None:
-        self._priced, self._packs, self._fitness = priced, packs, fitness
+        self._priced, self._abilities, self._fitness = priced, abilities, fitness
         self._files, self._tries, self._patience, self._now_us = files, tries, patience, now_us
 
     async def work(self, delivery: Delivery, seat: WarmProcess, live: Live) -> Status | None:
@@ -129,14 +131,16 @@ class PackProcessor:
             log.error("a message nobody can act on was received", count=delivery.count, why=str(error))
             await self._put_back(delivery, _BAD_SECONDS)
             return None
-        if message.pack_type not in self._packs:
+        if message.pack_type not in self._abilities.packs:
             await self._pass_on(message, delivery)
             return None
         if not await self._fitness.is_well_now():  # rather a receive too many than a run that cannot be ended
             await self._put_back(delivery, _LATER_SECONDS)
             return None
-        started = await start_run(self._priced, message, delivery)
-        if isinstance(started, PutBack):
+        started = await start_run(self._priced, message, delivery, self._covers)
+        if isinstance(started, NotHere):
+            await self._pass_on(message, delivery)
+        elif isinstance(started, PutBack):
             # Not for a strange message: a doubt ends the receives of all lanes, and each may burn one of a good run.
             if started.is_outage:
                 self._fitness.doubt()
@@ -144,6 +148,16 @@ class PackProcessor:
         elif isinstance(started, Skip):
             await self._ack(delivery)
         return started if isinstance(started, Started) else None
+
+    def _covers(self, run: PricedRun, inputs: Mapping[str, Any]) -> bool:
+        """Whether this worker has what the inputs need, such as data for their language (SAFE-3)."""
+        spec = self._priced.packs.get(run.pack_type)
+        try:
+            needs = spec.needs(inputs) if spec is not None else ()
+        except Exception as error:  # noqa: BLE001 - a plug-in's own code: it fails in the pack, where it is told
+            log.error("a pack cannot tell what it needs", **facts.about(run), cause=type(error).__name__)
+            return True
+        return self._abilities.covers(run.pack_type, needs)
 
     async def _end(self, run: PricedRun, intent: Intent, delivery: Delivery) -> Status | None:
         """PRICED-116, PRICED-117"""
@@ -169,6 +183,8 @@ class PackProcessor:
         intent = await self._success(started.run, outcome) if isinstance(outcome, Executed) else None
         if intent is None:
             intent = _failure(started.run, outcome)
+            if intent.reason_code == Reason.PACK_UNAVAILABLE:
+                self._abilities.nudge()
         if intent.status is Status.FAILED:
             await self._store_failed(started.run, intent)
         await self._priced.reached("worker.after_upload")
@@ -195,7 +211,7 @@ class PackProcessor:
             return error.fault
         except NoRoom as error:
             log.error("the files of a run have no place", **facts.about(started.run), error=error)
-            return Faulted("INPUT_UNAVAILABLE: the worker has no room for the files of the run")
+            return Faulted("INPUT_UNAVAILABLE: the worker has no room for the files of the run", is_unavailable=True)
 
     async def _execute_with(self, files: Mapping[str, str], started: Started, seat: WarmProcess, live: Live) -> Outcome:
         run = started.run
@@ -215,7 +231,7 @@ class PackProcessor:
             async with asyncio.timeout(_BEGIN_SECONDS):
                 live.execution = await seat.begin(call)
         except TimeoutError:
-            return Faulted("no process could be started for the pack")
+            return Faulted("no process could be started for the pack", is_unavailable=True)
         began = time.monotonic()
         outcome = await live.execution.outcome()
         log.info(
@@ -240,6 +256,7 @@ class PackProcessor:
         if isinstance(pointer, NotStaged):
             if pointer.is_outage:
                 self._fitness.doubt()
+                return intents.unavailable(pointer.why)
             return intents.failure(run, Reason.RESULT_STORE_FAILED, pointer.why)
         return intents.success(run, result.actual_cost_usd_micros, pointer, result.tokens_consumed)
 
@@ -297,8 +314,10 @@ class PackProcessor:
 
 
 def _failure(run: PricedRun, outcome: Outcome) -> Intent:
-    """PRICED-118: the minimum fee."""
+    """PRICED-118: the minimum fee; nothing where the operator is at fault (SAFE-3)."""
     assert isinstance(outcome, Faulted | TimedOut)
     if isinstance(outcome, TimedOut):
         return intents.failure(run, Reason.TIMEBOX_EXCEEDED, f"the pack took longer than {run.timebox_sec} s")
+    if outcome.is_unavailable:
+        return intents.unavailable(outcome.detail)
     return intents.failure(run, Reason.PACK_FAILED, outcome.detail)

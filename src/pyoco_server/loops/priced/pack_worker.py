@@ -12,6 +12,7 @@ from pyoco_server.core.priced.constants import RECEIVE_WAIT_SECONDS
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.port import PackExecutor, WarmProcess
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.priced.abilities import Abilities, Look
 from pyoco_server.loops.priced.cancelling import cancelled, unless
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
@@ -58,20 +59,30 @@ class PackWorker:
         self._priced, self._executor, self._slots, self._packs = priced, executor, slots, frozenset(packs)
         self._files, self._tries, self._patience = files, tries or Tries(), patience
         self._fitness = Fitness(priced)
+        #: Tells what is missing for its packs; None: nothing ever is. Set it before the start.
+        self.look: Look | None = None
+        self._abilities: Abilities | None = None
         self._gate = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._lanes: set[asyncio.Task[None]] = set()
         self._lives: dict[Live, None] = {}
         #: How the run that was ended here last has ended.
         self.last_status: str | None = None
-        #: Those it really executes: all that could be loaded, of those it takes. None while it does not run.
-        self.packs: tuple[str, ...] = ()
         #: Called whenever `running`, `packs` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
     @property
+    def packs(self) -> tuple[str, ...]:
+        """Those it executes: all that could be loaded, of those it takes, and lack nothing. None while it does not
+        run."""
+        return () if self._abilities is None else tuple(sorted(self._abilities.packs))
+
+    @property
     def facts(self) -> Mapping[str, Any]:
-        return {"packs": self.packs}
+        abilities = self._abilities
+        if abilities is None:
+            return {"packs": ()}
+        return {"packs": self.packs, "packs_missing": abilities.missing, "packs_provide": abilities.provides}
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -94,9 +105,10 @@ class PackWorker:
             if not served:  # it could only pass on what it receives
                 log.warning("none of the packs is known here: no priced run is taken", packs=sorted(self._packs))
                 return
+            abilities = await self._looked(served)
             processor = PackProcessor(
                 self._priced,
-                served,
+                abilities,
                 self._fitness,
                 files=self._files,
                 tries=self._tries,
@@ -105,16 +117,28 @@ class PackWorker:
             await self._files.scratch.start()
             await self._fitness.start()
             self._lanes = {asyncio.create_task(self._lane(processor), name=f"packs {n}") for n in range(self._slots)}
-            self.packs = tuple(sorted(served))
+            self._abilities = abilities
             self._tell()
             log.info("priced runs are taken", packs=self.packs, slots=self._slots)
+
+    async def _looked(self, served: frozenset[str]) -> Abilities:
+        """What it can execute, by a first look."""
+        look = self.look
+        abilities = Abilities(served, look or (lambda _: {}))
+        if look is not None:
+            abilities.when_changed = self._tell
+            await abilities.start()
+            await abilities.looked.wait()
+        return abilities
 
     async def stop(self, drain_seconds: float = 0.0) -> None:
         """Receive nothing more, and let what runs finish. What has not after `drain_seconds` (0: no limit) is killed
         and left as it is, without a claim: the reaper ends it (PRICED-125)."""
         async with self._gate:
             self._stopping.set()
-            self.packs = ()
+            abilities, self._abilities = self._abilities, None
+            if abilities is not None:
+                await abilities.stop()
             if self._lanes:
                 if self.running:
                     log.info("finishing priced runs", running=len(self.running))

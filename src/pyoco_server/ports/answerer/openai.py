@@ -24,11 +24,17 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 #: Kept back from the timebox, so that the pack can say what happened; of a short one it is half.
 _RESERVE_SECONDS: Final = 1.0
 _CONNECT_SECONDS_MAX: Final = 10.0
+#: An answerer that had at least so long and did not answer is taken for one that is away. A caller that gives it less
+#: pays for the try.
+_PATIENCE_SECONDS: Final = 10.0
 #: How soon a cancel is heard.
 _LISTEN_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 0.5
 #: Who wants to be asked again later than this is not asked again.
 _PAUSE_SECONDS_MAX: Final = 5.0
+
+#: What a wrong key, address or model is answered with. Other 4xx are about the question.
+_MISUSES: Final = frozenset({401, 402, 403, 404, 405, 410})
 
 _KEY = re.compile(r"[!-~]*", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{1,4}", re.ASCII)
@@ -40,6 +46,14 @@ class _Later(Exception):
     def __init__(self, detail: str, pause_seconds: float = _PAUSE_SECONDS) -> None:
         super().__init__(detail)
         self.pause_seconds = pause_seconds
+
+
+class _TooSlow(Exception):
+    """The time was over before there was an answer."""
+
+    def __init__(self, *, is_operators_fault: bool = False) -> None:
+        super().__init__("the answerer did not answer in time")
+        self.is_operators_fault = is_operators_fault
 
 
 class OpenAiAnswerer:
@@ -73,18 +87,25 @@ class OpenAiAnswerer:
 
     def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
         deadline = time.monotonic() + seconds - min(_RESERVE_SECONDS, seconds / 2)
+        try:
+            return self._twice(ask, deadline, cancelled)
+        except _TooSlow as slow:
+            is_away = slow.is_operators_fault or seconds >= _PATIENCE_SECONDS
+            raise AnswererUnavailable(str(slow), is_operators_fault=is_away) from slow
+
+    def _twice(self, ask: Ask, deadline: float, cancelled: threading.Event) -> Answer:
         body = write_request(ask, self._model)
         try:
             return self._asked(body, deadline, cancelled)
         except _Later as later:
             if later.pause_seconds > _PAUSE_SECONDS_MAX or time.monotonic() + 2 * later.pause_seconds >= deadline:
-                raise AnswererUnavailable(str(later)) from later
+                raise AnswererUnavailable(str(later), is_operators_fault=True) from later
             if cancelled.wait(later.pause_seconds):
                 raise NobodyWaits("nobody waits for the answer any more") from later
         try:
             return self._asked(body, deadline, cancelled)
         except _Later as later:
-            raise AnswererUnavailable(f"{later}; it was asked twice") from later
+            raise AnswererUnavailable(f"{later}; it was asked twice", is_operators_fault=True) from later
 
     def _asked(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
         """In a thread of its own: nothing else bounds a server that sends a byte now and then, or hears a cancel. Who
@@ -110,7 +131,7 @@ class OpenAiAnswerer:
                 if cancelled.is_set():
                     raise NobodyWaits("nobody waits for the answer any more")
                 if left <= 0:
-                    raise AnswererUnavailable("the answerer did not answer in time")
+                    raise _TooSlow(is_operators_fault=not line.is_connected)
         finally:
             line.cut()
 
@@ -146,6 +167,11 @@ class _Line:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._is_cut = False
+
+    @property
+    def is_connected(self) -> bool:
+        with self._lock:
+            return self._socket is not None
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Called by httpx2 at every step."""
@@ -188,10 +214,12 @@ def _check_status(response: httpx2.Response) -> None:
     if 200 <= status < 300:
         return
     if 300 <= status < 400:
-        raise AnswererRefused(f"the answerer sends elsewhere (HTTP {status}), and redirects are not followed")
+        detail = f"the answerer sends elsewhere (HTTP {status}), and redirects are not followed"
+        raise AnswererRefused(detail, is_operators_fault=True)
     if status in {408, 429} or status >= 500:
         raise _Later(f"the answerer cannot answer now (HTTP {status})", _pause(response.headers.get("Retry-After")))
-    raise AnswererRefused(f"the answerer refused the question (HTTP {status})")
+    detail = f"the answerer refused the question (HTTP {status})"
+    raise AnswererRefused(detail, is_operators_fault=status in _MISUSES)
 
 
 def _pause(retry_after: str | None) -> float:
@@ -207,7 +235,7 @@ def _http_errors() -> Iterator[None]:
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise _Later("the answerer cannot be reached") from error
     except httpx2.TimeoutException as error:
-        raise AnswererUnavailable("the answerer did not answer in time") from error
+        raise _TooSlow from error
     except httpx2.TransportError as error:
         raise _Later("the connection to the answerer failed") from error
     except (httpx2.HTTPError, httpx2.StreamError) as error:

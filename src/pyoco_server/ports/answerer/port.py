@@ -13,6 +13,11 @@ __all__ = ["Answerer", "AnswererRefused", "AnswererUnavailable", "BadAnswer", "N
 class NoAnswer(Exception):
     """There is none. The owner of the run reads the text: no key, no address, no question and no answer is in it."""
 
+    def __init__(self, text: str, *, is_operators_fault: bool = False) -> None:
+        super().__init__(text)
+        #: The answerer is away, or does not take our key, address or model: the run costs nothing (SAFE-3).
+        self.is_operators_fault = is_operators_fault
+
 
 class AnswererUnavailable(NoAnswer):
     """Nobody answered, or not in time. The same question may be answered later."""

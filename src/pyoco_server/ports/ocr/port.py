@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pyoco_server.core.ocr.page import Box, Facts, Line, Raster
 
-__all__ = ["Book", "Engine", "EngineFailed", "ImageRefused", "Images", "LanguageMissing", "OutOfTime"]
+__all__ = ["Book", "Engine", "EngineAbsent", "EngineFailed", "ImageRefused", "Images", "LanguageMissing", "OutOfTime"]
 
 
 class ImageRefused(Exception):
@@ -26,6 +26,10 @@ class LanguageMissing(Exception):
 
 class EngineFailed(Exception):
     """The engine ended without an answer. The text says how, and quotes nothing that it read."""
+
+
+class EngineAbsent(EngineFailed):
+    """There is no engine, or it cannot be started."""
 
 
 class OutOfTime(EngineFailed):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyoco_server.core.ocr.page import Box, Line, Raster, Word, bounds
-from pyoco_server.ports.ocr.port import EngineFailed, LanguageMissing, OutOfTime
+from pyoco_server.ports.ocr.port import EngineAbsent, EngineFailed, LanguageMissing, OutOfTime
 
 __all__ = ["RapidOcr"]
 
@@ -43,7 +43,7 @@ class RapidOcr:
         self.version = importlib.metadata.version("rapidocr")
         self._models = {part: _folder() / name for part, name in _MODELS.items()}
         if not all(path.is_file() for path in self._models.values()):
-            raise EngineFailed(
+            raise EngineAbsent(
                 f"this rapidocr ({self.version}) does not bring its models; pip install 'pyoco-server[ocr]'"
             )
         self._read: Any = None
@@ -96,7 +96,7 @@ class RapidOcr:
 def _folder() -> Path:
     found = importlib.util.find_spec("rapidocr")
     if found is None or found.origin is None:
-        raise EngineFailed("rapidocr is not installed; pip install 'pyoco-server[ocr]'")
+        raise EngineAbsent("rapidocr is not installed; pip install 'pyoco-server[ocr]'")
     return Path(found.origin).parent / "models"
 
 

@@ -15,7 +15,7 @@ from typing import IO, Final
 
 from pyoco_server.core.ocr.merging import with_language
 from pyoco_server.core.ocr.page import Box, Line, Raster, Word, bounds
-from pyoco_server.ports.ocr.port import EngineFailed, LanguageMissing, OutOfTime
+from pyoco_server.ports.ocr.port import EngineAbsent, EngineFailed, LanguageMissing, OutOfTime
 
 __all__ = ["Tesseract", "read_tsv"]
 
@@ -48,11 +48,19 @@ class Tesseract:
         self._command = command or shutil.which("tesseract") or "tesseract"
         found = _VERSION.search(self._run(["--version"], None, ask_seconds))
         self.version = found[1].decode() if found else "unknown"
-        listed = self._run(["--list-langs"], None, ask_seconds).decode("utf-8", "replace").split("\n")[1:]
-        self.languages = tuple(sorted({line.strip() for line in listed} - _NO_LANGUAGES - {""}))
+        self._ask_seconds = ask_seconds
+        self.languages = self._listed()
+
+    def _listed(self) -> tuple[str, ...]:
+        """With our own names for some. Raises EngineFailed."""
+        listed = self._run(["--list-langs"], None, self._ask_seconds).decode("utf-8", "replace").split("\n")[1:]
+        there = {line.strip() for line in listed} - _NO_LANGUAGES - {""}
+        return tuple(sorted(there | {alias for alias, name in _ALIASES.items() if name in there}))
 
     def check(self, languages: Sequence[str]) -> None:
-        missing = [_ALIASES.get(code, code) for code in languages if _ALIASES.get(code, code) not in self.languages]
+        if not set(languages) <= set(self.languages):
+            self.languages = self._listed()  # data may have been installed since
+        missing = [_ALIASES.get(code, code) for code in languages if code not in self.languages]
         if missing:
             packages = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in missing)
             raise LanguageMissing(
@@ -88,7 +96,7 @@ class Tesseract:
                 bufsize=0,
             )
         except OSError as error:
-            raise EngineFailed(f"tesseract cannot be started: {error.strerror}") from error
+            raise EngineAbsent(f"tesseract cannot be started: {error.strerror}") from error
         with process:
             try:
                 assert process.stdout is not None

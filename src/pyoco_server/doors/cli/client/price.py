@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KEY_LENGTH_MIN, KEY_LENGTH_MAX = 8, 64
 _KEY = re.compile(rf"[\x21-\x7e]{{{KEY_LENGTH_MIN},{KEY_LENGTH_MAX}}}")
+_PACK_COLUMNS = ("pack_type", "available", "missing")
 _COLUMNS = ("run_id", "status", "money_state", "reserved_usd", "used_usd", "budget_remaining_usd", "reason")
 
 
@@ -63,7 +64,11 @@ def _wait_options(function: F) -> F:
 
 
 @click.group(
-    "price", cls=Group, example="pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500"
+    "price",
+    cls=Group,
+    example="""\
+pyoco-client price packs
+pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500""",
 )
 def price() -> None:
     """Run packs that are paid for from a budget.
@@ -79,9 +84,9 @@ price.add_command(upload_command)
 @price.command(
     "submit",
     example="""\
-pyoco-client price submit decision --input question="Ship on Friday?" --max-cost-usd 0.2500
+pyoco-client price submit decision --input question="When?" --input context="We ship on Friday." --max-cost-usd 0.2500
 pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500 --wait
-pyoco-client price submit decision --input question=Why --max-cost-usd 0.2500 --result
+pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500 --result
 pyoco-client price submit ocr --inputs-file images.json --artifact markdown --artifact docx --max-cost-usd 0.2500""",
 )
 @click.argument("pack")
@@ -153,6 +158,22 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
             return 0
         note(f"run {receipt['run_id']} is submitted; {receipt['reservation']['max_cost_usd']} USD are reserved for it")
         return _conclude(client, _end_of(client, receipt["run_id"], timeout_sec), output, has_result=result)
+
+
+@price.command("packs", example="pyoco-client price packs\npyoco-client price packs --output json")
+@arguments.output_by_terminal
+@click.pass_obj
+def packs(asked: Asked, output: str) -> int:
+    """List the packs, and what is missing where no worker can execute one."""
+    with calling(asked) as client:
+        found = client.list_packs()
+    if output == "json":
+        print_json(found)
+    else:
+        told = {True: "yes", False: "no", None: "unknown"}
+        rows = [{**each, "available": told[each["available"]], "missing": "; ".join(each["missing"])} for each in found]
+        print_table(rows, _PACK_COLUMNS)
+    return 0
 
 
 @price.command("get", example="pyoco-client price get RUN_ID\npyoco-client price get RUN_ID --result")

@@ -1,0 +1,46 @@
+"""Refuse a submission that no worker can execute, because something is missing on all of them (SAFE-3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from pyoco_server.core.packs.ability import shortfall
+from pyoco_server.core.priced.run import NewRun
+from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.errors import Problem, Refused, Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.priced import Priced
+
+__all__ = ["living", "unserved"]
+
+log = get_logger(__name__)
+
+#: The registry is at hand; when it has to ask, nobody waits longer for it.
+_SECONDS_MAX: Final = 0.5
+
+
+async def unserved(priced: Priced, ask: NewRun) -> Refused | None:
+    """The error, with what is missing. None: some worker can execute it, or no worker takes priced runs yet, or nobody
+    can tell. Then the run waits for a worker, and is refunded if none comes. O(workers), no round trip."""
+    spec = priced.packs.get(ask.pack_type)
+    workers = await living(priced)
+    found = shortfall(spec, ask.inputs, workers) if spec is not None and workers else None
+    if found is None:
+        return None
+    place = ("pack_type",) if found.member is None else ("inputs", found.member)
+    log.info("a submission that no worker can execute was refused", pack=ask.pack_type, why=found.text)
+    return Refused(found.text, problems=(Problem(place, found.text, "unavailable"),))
+
+
+async def living(priced: Priced) -> Sequence[WorkerRecord]:
+    """None of them where they are not known at this moment."""
+    if priced.living_workers is None:
+        return ()
+    try:
+        async with asyncio.timeout(_SECONDS_MAX):
+            return await priced.living_workers()
+    except (Unavailable, TimeoutError) as error:
+        log.debug("the registry of workers did not answer", cause=error)
+        return ()

@@ -1,0 +1,69 @@
+"""`/v1/packs`: which packs can be asked for, and what is missing for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.priced.list_packs import list_packs
+from pyoco_server.core.packs.ability import Offer
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.v1.documents import TRACE_PARAMETER
+from pyoco_server.doors.http.v1.limits import admit, priced_of
+
+__all__ = ["OPERATIONS", "SCHEMAS"]
+
+
+async def get_packs(request: Request) -> Response:
+    visit = await admit(request, "get")
+    found = await list_packs(priced_of(request))
+    return json_answer({"items": [_shown(name, offer) for name, offer in found]}, headers=visit.headers())
+
+
+def _shown(name: str, offer: Offer) -> dict[str, Any]:
+    return {
+        "pack_type": name,
+        "available": offer.is_executed,
+        "missing": list(offer.missing),
+        "provides": None if offer.provides is None else list(offer.provides),
+    }
+
+
+_PACK: dict[str, Any] = {
+    "pack_type": schemas.TEXT,
+    "available": schemas.or_null({"type": "boolean"}),
+    "missing": schemas.TEXTS,
+    "provides": schemas.or_null(schemas.TEXTS),
+}
+
+SCHEMAS: dict[str, Any] = {
+    "PricedPack": schemas.object_of(
+        _PACK,
+        list(_PACK),
+        "A pack that is offered here. `available` false: no worker can execute it now, a submission is refused with "
+        "422, and `missing` says why. Null: no worker that takes priced runs is there, so nobody can tell; a run waits "
+        "for one. `missing` may name what single workers lack while others execute the pack. `provides`: what inputs "
+        "may ask for, such as the languages of ocr; null: anything.",
+    ),
+    "PricedPacks": schemas.object_of(
+        {"items": schemas.array_of(schemas.ref("PricedPack"))}, ["items"], "The packs that are offered here."
+    ),
+}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/v1/packs",
+        endpoint=get_packs,
+        summary="List the packs, and what is missing for them",
+        description="By the word of the workers that are alive now.",
+        parameters=(TRACE_PARAMETER,),
+        answer=schemas.json_response(schemas.ref("PricedPacks"), "The packs that are offered here."),
+        problems=True,
+        tags=("priced",),
+    ),
+)

@@ -1,0 +1,26 @@
+"""Whether a model's server takes connections. Nothing is sent to it, so that a look costs nothing there."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+from urllib.parse import urlsplit
+
+__all__ = ["why_not_reached"]
+
+_SECONDS: Final = 3.0
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def why_not_reached(url: str, seconds: float = _SECONDS) -> str | None:
+    """None: somebody listens there. The text does not quote the address, which may be a secret. Blocks."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or _PORTS[parts.scheme]), timeout=seconds).close()
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except socket.gaierror:
+        return "its name is not known"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
