@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from pyoco_server import logs
+from pyoco_server import logs, outages
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
 from pyoco_server.ports.nats.link import Link, open_link
@@ -103,6 +103,12 @@ def pytest_unconfigure() -> None:
 def cold_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """For who looks at the memory of a process, at its variables from outside, or at how a command starts."""
     monkeypatch.setattr(warm_processes, "is_cold", True)
+
+
+@pytest.fixture(autouse=True)
+def no_open_outages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that one test has caused must not keep that of another from the log."""
+    monkeypatch.setattr(outages, "_open", {})
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.core import attention
 from pyoco_server.core.attention import Facts, Kind, Level, LostWorker, QueueFacts, findings
+from pyoco_server.core.holds import Holds
 from pyoco_server.core.trend import FlowEnds, Trend
 
 NOW = 1_700_000_000.0
@@ -112,6 +113,11 @@ D, W = Level.DANGER, Level.WARNING
             (Kind.DISPUTED_RUNS, D, 2, {"run_ids": ["a", "b"], "oldest_at": NOW - 60}),
         ),
         (replace(WELL, silent_stores=("queue",)), (Kind.PRICED_STORES_SILENT, D, 1, {"stores": ["queue"]})),
+        (
+            replace(WELL, gone=(("OBJ_pyoco_wheels", Holds.WHEELS),)),  # SAFE-15
+            (Kind.RESOURCE_LOST, D, 1, {"resource": "OBJ_pyoco_wheels", "lost": "registered wheels"}),
+        ),
+        (replace(WELL, unreadable=("a", "b")), (Kind.RECORD_UNREADABLE, D, 2, {"run_ids": ["a", "b"]})),  # SAFE-16
         (replace(WELL, stale=("a", "b")), (Kind.STALE_RUNS, W, 2, {"run_ids": ["a", "b"]})),
         (replace(WELL, wheel_failures=("w",)), (Kind.WHEEL_FAILURES, W, 1, {"worker_ids": ["w"]})),
     ],
@@ -144,6 +150,9 @@ EVERYTHING = Facts(
     disputed_capped=True,
     disputed_oldest_at=NOW - 7_199,
     pack_letters=5,
+    gone=(("PYOCO_DLQ", Holds.LETTERS),),
+    unreadable=("u1", "u2"),
+    unreadable_capped=True,
 )
 
 
@@ -158,6 +167,18 @@ def test_every_kind_is_told_in_both_languages() -> None:
         "store_full": (
             "NATS has no room to store anything: submissions are refused. Make room, and restart NATS.",
             "NATSの保存領域に空きがなく、runの投入は拒否されます。空きを作り、NATSを再起動してください",
+        ),
+        "resource_lost": (
+            "PYOCO_DLQ is missing in NATS. Lost: dead letters. Restore a backup with: pyoco-server-admin restore "
+            "--from DIR --only PYOCO_DLQ; or create it empty with: pyoco-server-admin prepare",
+            "NATSの PYOCO_DLQ がありません。失われたもの: dead letter。バックアップから復元してください: "
+            "pyoco-server-admin restore --from DIR --only PYOCO_DLQ。空で作り直す場合: pyoco-server-admin prepare",
+        ),
+        "record_unreadable": (
+            "Run records cannot be read: 2 or more. The first: u1. Restore a backup, or remove it with: "
+            "pyoco-server-admin run discard u1",
+            "読み取れないrunの記録があります: 2件以上。最初のもの: u1。バックアップから復元するか、"
+            "次のコマンドで削除してください: pyoco-server-admin run discard u1",
         ),
         "index_behind": (
             "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too "
@@ -243,9 +264,11 @@ def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
     found = findings(replace(EVERYTHING, flows=(FlowEnds("main", 100, 30), FlowEnds("other", 6, 6))))
     assert [(each.level, each.kind) for each in found] == [
         (D, Kind.STORE_FULL),
+        (D, Kind.RESOURCE_LOST),
         (D, Kind.PRICED_STORES_SILENT),
         (D, Kind.MONEY_DIFFERS),
         (D, Kind.DISPUTED_RUNS),
+        (D, Kind.RECORD_UNREADABLE),
         (D, Kind.TAG_WITHOUT_WORKER),
         (D, Kind.PACKS_WITHOUT_WORKER),
         (D, Kind.WORKERS_LOST),
@@ -274,7 +297,7 @@ def test_no_kind_pushes_out_the_others() -> None:
     found = findings(many)
     assert len(found) <= 50
     assert {each.kind for each in found} == set(Kind) - {Kind.NATS_DOWN}
-    assert [each.facts["flow"] for each in found if each.kind is Kind.FAILING_FLOW] == [f"f{99 - n}" for n in range(10)]
+    assert [each.facts["flow"] for each in found if each.kind is Kind.FAILING_FLOW] == [f"f{99 - n}" for n in range(7)]
     assert next(each.facts["tag"] for each in found if "tag" in each.facts) == "b499"
 
 

@@ -16,6 +16,7 @@ from pyoco_server.core.diagnosis.facts import (
     Trouble,
     Unknown,
     Unreachable,
+    Unreadable,
     Workers,
 )
 from pyoco_server.core.diagnosis.priced_facts import Absent, Redis, Sqs
@@ -200,6 +201,7 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("never a keeper", of("keeper", is_listening=False, was_here=False), "keeper.alive", DANGER),
     ("keeper unseen", given(keeper=Unknown("no answer")), "keeper.alive", DANGER),
     ("notices wait", of("keeper", notices=3, oldest_at=NOW - 900), "keeper.notices", DANGER),
+    ("damaged record", given(unreadable=Unreadable((RUN.run_id,), 5)), "runs.readable", DANGER),  # SAFE-16
     ("stuck", given(left_behind=(RUN,)), "runs.stuck", DANGER),
     ("stuck cancel", given(left_behind=(replace(RUN, status=RunState.CANCELLING),)), "runs.stuck", DANGER),
     ("left behind unseen", given(left_behind=Unknown("no answer")), "runs.stuck", DANGER),

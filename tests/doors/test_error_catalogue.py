@@ -114,6 +114,21 @@ async def _watches_where_there_is_no_room(gateway: Gateway) -> httpx.Response:
     return await gateway.client.get(f"/runs/{made.run.run_id}/watch")
 
 
+async def _spoils_a_record(gateway: Gateway) -> httpx.Response:
+    """SAFE-16"""
+    made, _ = await recorded(gateway.backend)
+    link: Link = gateway.backend.runs._link  # type: ignore[attr-defined]
+    await link.store(f"$KV.{gateway.config.runs_kv_bucket}.{made.run.run_id}", b"{", {})
+    return await gateway.client.get(f"/runs/{made.run.run_id}")
+
+
+async def _finds_no_store_of_wheels(gateway: Gateway) -> httpx.Response:
+    """SAFE-14"""
+    link: Link = gateway.backend.runs._link  # type: ignore[attr-defined]
+    await link.api(f"STREAM.DELETE.OBJ_{gateway.config.wheel_object_store_bucket}", {}, dict[str, Any])
+    return await gateway.client.get("/wheels")
+
+
 async def _meets_a_defect(gateway: Gateway) -> httpx.Response:
     """One that only we can have made."""
     with mock.patch.object(gateway.backend.runs, "find", side_effect=ZeroDivisionError):
@@ -249,7 +264,9 @@ OPEN = [
     Provoked(35, 403, "dashboard is read-only", _acts_where_it_may_only_look, "POST /runs"),
     Provoked(2, 404, "not found", sends("GET", "/static/none.js"), "GET /static/{path}"),
     Provoked(36, 503, "dependency unavailable", _asks_where_no_ledger_is, "GET /budgets"),
+    Provoked(75, 503, "record unreadable", _spoils_a_record, "GET /runs/{run_id}"),
     Provoked(42, 409, "not for runs of this kind", _cancels_a_priced_run, "POST /runs/{run_id}/cancel"),
+    Provoked(50, 503, "resource missing", _finds_no_store_of_wheels, "GET /wheels"),  # last: the store is gone then
 ]
 
 

@@ -292,6 +292,8 @@ def made(cls: type[PyocoError], problems: tuple[Problem, ...]) -> list[PyocoErro
         all_errors.OverBudget: [all_errors.OverBudget(5)],
         all_errors.BelowPrice: [all_errors.BelowPrice("0.0500")],
         all_errors.SendFailed: [all_errors.SendFailed("run-1")],
+        all_errors.ResourceMissing: [all_errors.ResourceMissing("PYOCO_WORK")],
+        all_errors.RecordUnreadable: [all_errors.RecordUnreadable("run-1", "not JSON")],
         all_errors.RunExpired: [all_errors.RunExpired("run-1")],
         all_errors.JobInDoubt: [all_errors.JobInDoubt(str(uuid.uuid4()), "run-1", all_errors.Unavailable())],
     }

@@ -120,7 +120,7 @@ async def test_an_outage_is_a_warning_and_no_error(caplog: pytest.LogCaptureFixt
     await eventually(lambda: loop.turns >= 2)
     await loop.stop()
     told = {(record.levelname, record.message) for record in caplog.records}
-    assert told == {("WARNING", "a store is away; the next turn tries again")}
+    assert told == {("WARNING", "a store is not available; retrying")}
 
 
 async def test_a_turn_that_hangs_is_cut_off() -> None:

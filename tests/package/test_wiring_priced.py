@@ -30,7 +30,7 @@ from pyoco_server.ports.ledger import connect, migrate
 from pyoco_server.ports.ledger.memory import forget_database
 from pyoco_server.ports.ledger.port import BudgetMode
 from pyoco_server.ports.ledger.sql import SqlLedger
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Missing
 from pyoco_server.ports.nats.resources import priced_resources
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
@@ -75,7 +75,7 @@ class Deployment:
                 yield priced
         finally:
             for resource in priced_resources(self.config, settings.priced):
-                with contextlib.suppress(Rejected):  # never made
+                with contextlib.suppress(Missing):  # never made
                     await self.link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
 
     @property

@@ -17,7 +17,7 @@ from pyoco_server.config import PricedConfig
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.port import Inputs
-from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, Patience, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from support.faults import FaultyLink, open_faulty_link
 from support.servers import NatsServer, unique
@@ -36,7 +36,7 @@ def store(link: Link, config: PricedConfig) -> JetStreamInputs:
 async def priced(link: Link) -> AsyncIterator[PricedConfig]:
     config = PricedConfig(pack_input_bucket=unique("inputs"))
     yield config
-    with contextlib.suppress(Rejected):  # never made
+    with contextlib.suppress(Missing):  # never made
         await link.api(f"STREAM.DELETE.OBJ_{config.pack_input_bucket}", {}, dict[str, Any])
 
 

@@ -23,7 +23,7 @@ from pyoco_server.logs import _Json, get_logger
 from pyoco_server.ports.aws.client import aws_errors, open_s3
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
-from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, Patience, Rejected, open_link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.meta import key_of
 from support.faults import open_faulty_link
@@ -142,7 +142,7 @@ async def bucket(link: Link) -> AsyncIterator[str]:
     name = unique("inputs")
     await store(link, name).start()
     yield name
-    with contextlib.suppress(Rejected):  # gone
+    with contextlib.suppress(Missing, Rejected):  # gone
         await link.api(f"STREAM.DELETE.OBJ_{name}", {}, dict[str, Any])
 
 

@@ -24,7 +24,7 @@ from contracts.pack_queue import (
 )
 from pyoco_server.config import PricedConfig
 from pyoco_server.errors import DependencyUnavailable
-from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, Patience, open_link
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.queue.puller import JetStreamDelivery
@@ -60,7 +60,7 @@ async def priced(link: Link, visibility_seconds: int) -> AsyncIterator[PricedCon
     config = settings(priced_lease_ttl_sec=visibility_seconds)
     yield config
     for name in (config.pack_stream, f"{config.pack_stream}_DLQ"):
-        with contextlib.suppress(Rejected):  # never made
+        with contextlib.suppress(Missing):  # never made
             await link.api(f"STREAM.DELETE.{name}", {}, dict[str, Any])
 
 

@@ -54,7 +54,13 @@ def test_every_stream_is_somebodys() -> None:
 def test_nobody_who_serves_may_do_what_the_operator_does(role: Role) -> None:
     rights = rights_of(role, CONFIG, PRICED, GRID)
     acts = {subject.split(".")[3] for subject in rights.publish if subject.startswith("$JS.API.STREAM.")}
-    assert acts <= {"INFO", "MSG", "PURGE"}
+    # SAFE-14, SAFE-15: names of streams, and queues and registries that a keeper creates again when they are missing.
+    assert acts - {"INFO", "MSG", "PURGE"} == {
+        Role.GATEWAY: {"NAMES"},
+        Role.KEEPER: {"NAMES", "CREATE"},
+    }.get(role, set())
+    created = {subject.rpartition(".")[2] for subject in rights.publish if ".STREAM.CREATE." in subject}
+    assert not any(name.startswith("OBJ_") or name in {"KV_pyoco_runs", "KV_pyoco_auth"} for name in created)
     purged = {subject.rpartition(".")[2] for subject in rights.publish if ".PURGE." in subject}
     assert all(name.startswith("OBJ_") for name in purged)
     assert role is not Role.WORKER or not purged

@@ -293,10 +293,10 @@ class TestFull:
     def once_silent(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
         store, calls = link.store, itertools.count()
 
-        async def silent(subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> int:
+        async def silent(subject: str, payload: bytes, headers: Mapping[str, str] | None = None, **more: Any) -> int:
             if next(calls) == 0:
                 raise Unavailable("no answer")
-            return await store(subject, payload, headers)
+            return await store(subject, payload, headers, **more)
 
         monkeypatch.setattr(link, "store", silent)
 
@@ -313,8 +313,8 @@ class TestUnclear:
     ) -> None:
         store, calls = queue._link.store, itertools.count()
 
-        async def deaf(subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> int:
-            sequence = await store(subject, payload, headers)
+        async def deaf(subject: str, payload: bytes, headers: Mapping[str, str] | None = None, **more: Any) -> int:
+            sequence = await store(subject, payload, headers, **more)
             if next(calls) == 0:
                 raise Unavailable("no answer")
             return sequence

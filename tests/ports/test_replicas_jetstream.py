@@ -8,7 +8,7 @@ import pytest
 
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.errors import DeploymentRefused
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Missing
 from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
 
 _TRIAL = "PYOCO_REPLICAS_TRIAL"
@@ -36,14 +36,14 @@ async def test_a_server_that_is_alone_keeps_one_copy_and_refuses_three(link: Lin
     with pytest.raises(DeploymentRefused, match=f"NATS refused to keep 3 copies of {prepared.work_stream}"):
         await replicas.change(prepared.work_stream, 3)
     await replicas.change(prepared.work_stream, 1)
-    with pytest.raises(Rejected):
+    with pytest.raises(Missing):
         await link.api(f"STREAM.INFO.{_TRIAL}", {}, dict[str, Any])
 
 
 async def test_a_trial_that_somebody_left_is_removed(link: Link, prepared: NatsBackendConfig) -> None:
     await link.api(f"STREAM.CREATE.{_TRIAL}", {"name": _TRIAL, "subjects": [f"{_TRIAL}.old"]}, dict[str, Any])
     await JetStreamReplicas(link, prepared).try_count(1)
-    with pytest.raises(Rejected):
+    with pytest.raises(Missing):
         await link.api(f"STREAM.INFO.{_TRIAL}", {}, dict[str, Any])
 
 

@@ -15,7 +15,7 @@ from contracts.results import KEY, ResultsContract, put
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.errors import Corrupt, DependencyUnavailable
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, Patience, open_link
 from pyoco_server.ports.nats.resources import SECRETS_BUCKET, priced_resources
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.results.jetstream import JetStreamResults
@@ -43,7 +43,7 @@ async def stream_of(link: Link, bucket: str) -> dict[str, Any]:
 async def priced(link: Link) -> AsyncIterator[PricedConfig]:
     config = PricedConfig(results_bucket=unique("results"))
     yield config
-    with contextlib.suppress(Rejected):  # never made
+    with contextlib.suppress(Missing):  # never made
         await link.api(f"STREAM.DELETE.OBJ_{config.results_bucket}", {}, dict[str, Any])
 
 

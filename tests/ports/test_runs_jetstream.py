@@ -277,10 +277,10 @@ async def test_an_open_link_to_nowhere_says_so_in_time(unused_port: int) -> None
     assert time.monotonic() - began < 60
 
 
-async def test_a_refusal_carries_the_code_of_jetstream(link: Link) -> None:
+async def test_a_refusal_carries_the_code_of_jetstream(link: Link, prepared: NatsBackendConfig) -> None:
     with pytest.raises(Rejected) as raised:
-        await link.api("STREAM.INFO.nothing", {}, dict[str, Any])
-    assert raised.value.code == 10059
+        await link.api(f"CONSUMER.INFO.{prepared.work_stream}.nothing", {}, dict[str, Any])
+    assert raised.value.code == 10014
 
 
 async def test_a_terminal_record_leaves_after_its_retention_and_says_so(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, open_link
 from storm.faults.all import all_faults
 from storm.faults.clocks import MovedClock
 from storm.faults.disks import FullDisk, SlowDisk, SmallDisk, make_disk
@@ -344,5 +344,5 @@ async def test_a_site_without_queues_has_nothing_to_copy(own_link: Link, own_nat
     site = Site(nodes=1, processes=[], nats_url=own_nats_server.url)
     struck = await fault.strike(site, random.Random(1))
     await fault.heal(site, struck)
-    with pytest.raises(Rejected):
+    with pytest.raises(Missing):
         await count(own_link, "PYOCO_WORK")

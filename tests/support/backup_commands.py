@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
-from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, Rejected, open_link
 from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
 from support.servers import NatsServer
 from support.surroundings import variables_without
@@ -92,7 +92,7 @@ class Admin:
     async def keys(self) -> set[str]:
         try:
             info = await self.link.api("STREAM.INFO.KV_pyoco_runs", {"subjects_filter": ">"}, dict[str, Any])
-        except Rejected:
+        except (Missing, Rejected):
             return set()
         return {subject.rsplit(".", 1)[-1] for subject in info["state"].get("subjects") or {}}
 

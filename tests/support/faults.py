@@ -18,13 +18,15 @@ class FaultyLink(Link):
         super().__init__(patience)
         self.faults: deque[str] = deque()
 
-    async def store(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> int:
+    async def store(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, stream: str = ""
+    ) -> int:
         fault = self.faults.popleft() if self.faults else ""
         if fault == "unheard":
             raise NotStored("injected: nobody listens")
         if fault == "before":
             raise Unavailable("injected: the question got lost")
-        sequence = await super().store(subject, payload, headers)
+        sequence = await super().store(subject, payload, headers, stream=stream)
         if fault == "after":
             raise Unavailable("injected: the answer got lost")
         return sequence

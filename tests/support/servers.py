@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Missing, Rejected
 from pyoco_server.ports.nats.resources import resources_of
 
 __all__ = ["NatsServer", "config_for", "forget", "free_port", "quick_folder", "unique"]
@@ -201,7 +201,7 @@ async def forget(link: Link, config: NatsBackendConfig) -> None:
     """Delete whatever was made under these names."""
 
     async def delete(name: str) -> None:
-        with contextlib.suppress(Rejected):  # never made
+        with contextlib.suppress(Missing, Rejected):  # never made
             await link.api(f"STREAM.DELETE.{name}", {}, dict[str, Any])
 
     await asyncio.gather(*(delete(resource.name) for resource in resources_of(config)))

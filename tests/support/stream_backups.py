@@ -11,7 +11,7 @@ import pytest
 from contracts.backups import Store
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Missing, Rejected
 
 __all__ = ["JetStreamStore", "_job_id", "store", "streams"]
 
@@ -36,7 +36,7 @@ class JetStreamStore(Store):
             found = await self._link.api(
                 f"STREAM.MSG.GET.KV_{self._config.runs_kv_bucket}", {"last_by_subj": self._prefix + key}, dict[str, Any]
             )
-        except Rejected:
+        except (Missing, Rejected):
             return 0, None
         message = found["message"]
         gone = b"KV-Operation" in base64.b64decode(message.get("hdrs", ""))
@@ -67,7 +67,7 @@ class JetStreamStore(Store):
             request = {"seq": after + 1, "next_by_subj": ">"}
             try:
                 answer = await self._link.api(f"STREAM.MSG.GET.{self._config.work_stream}", request, dict[str, Any])
-            except Rejected:
+            except (Missing, Rejected):
                 return found
             found.append(answer["message"])
             after = answer["message"]["seq"]

@@ -14,13 +14,14 @@ from pyoco_server.actions.priced.look_for_trouble import DISPUTES_MAX, Trouble
 from pyoco_server.core.attention import Facts, Finding, LostWorker, QueueFacts, findings
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.run import Caller
-from pyoco_server.core.states import WorkerState
+from pyoco_server.core.states import UNKNOWN, WorkerState
 from pyoco_server.core.trend import NOT_KNOWN, Trend
 from pyoco_server.core.worker_record import ALIVE, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY, RunInProgress
+from pyoco_server.ports.index.port import EVERYBODY, RunFilter, RunInProgress
+from pyoco_server.ports.resources.port import StoreGone
 from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["attend"]
@@ -39,6 +40,7 @@ _QUEUES_MAX = 200
 _RUNS_MAX = 1_000
 #: Stale runs, and new dead letters, that are counted.
 _STALE_MAX = 100
+_UNREADABLE_MAX = 100
 _LETTERS_MAX = 1_000
 _LETTER_SECONDS = 3_600.0
 
@@ -51,9 +53,10 @@ async def attend(
     runs_listed: bool,
     letters_listed: bool,
     outlook: Callable[[], Awaitable[Trouble]] | None = None,
+    lost: Callable[[], Awaitable[Sequence[StoreGone]]] | None = None,
 ) -> list[Finding]:
     """The most urgent first, at most 50. No round trip but those of `outlook`, which looks at the stores of priced
-    runs; within a second. Never raises for an outage: it tells of it.
+    runs, and of `lost`, which looks for deleted streams; within a second. Never raises for an outage: it tells of it.
 
     `runs_listed` and `letters_listed`: whether the indexes are true now. What would be read from one that is not is
     left out, since nobody knows whether it is so; what cannot be read is left out, too, and the rest is told. With
@@ -77,6 +80,7 @@ async def attend(
     parts = [look.letters()] if letters_listed else []
     parts += [look.runs_and_workers()] if runs_listed else []
     parts += [_priced(outlook, caller)] if outlook is not None else []
+    parts += [look.gone(lost)] if lost is not None else []
     for told in await asyncio.gather(*parts):
         facts = replace(facts, **told)
     return findings(replace(facts, lists_true=facts.lists_true and not look.missed, is_up=backend.is_up()))
@@ -109,6 +113,14 @@ class _Look:
             self.missed = True
             return None
 
+    async def gone(self, lost: Callable[[], Awaitable[Sequence[StoreGone]]]) -> _Told:
+        """Not known is no reason to doubt the lists."""
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                return {"gone": tuple((each.name, each.holds) for each in await lost())}
+        except (Unavailable, TimeoutError):
+            return {}
+
     async def letters(self) -> _Told:
         return await self._part(self._letters()) or {}
 
@@ -122,10 +134,16 @@ class _Look:
         told = await asyncio.gather(
             self._part(self._lost_and_stale(silent)),
             self._part(self._queues(crowds_by_tag(workers, self.now, silence))),
+            self._part(self._unreadable()),
         )
         failures = (each.worker_id for each in workers if states[each.worker_id] in ALIVE and _has_wheel_failure(each))
         alive = sum(state in ALIVE for state in states.values())
-        return {"wheel_failures": tuple(sorted(failures)), "workers_alive": alive} | (told[0] or {}) | (told[1] or {})
+        return (
+            {"wheel_failures": tuple(sorted(failures)), "workers_alive": alive}
+            | (told[0] or {})
+            | (told[1] or {})
+            | (told[2] or {})
+        )
 
     async def _letters(self) -> _Told:
         tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.dead_letter_index
@@ -144,6 +162,13 @@ class _Look:
             "stale": stale,
             "stale_capped": len(stale) >= _STALE_MAX,
         }
+
+    async def _unreadable(self) -> _Told:
+        """SAFE-16. Newest first."""
+        wanted = RunFilter(tenant_id=self.caller.tenant_id or EVERYBODY, status=UNKNOWN)
+        page = await self.backend.index.page(wanted, _UNREADABLE_MAX)
+        run_ids = tuple(line.run_id for line in page.items)
+        return {"unreadable": run_ids, "unreadable_capped": page.next is not None}
 
     async def _stale(self, told: set[str]) -> tuple[str, ...]:
         """FLOW-30, for RUNNING runs that somebody has, by their record. Those of silent workers are told with their

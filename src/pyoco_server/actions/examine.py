@@ -59,8 +59,9 @@ async def examine(
     around: Surroundings,
     on_step: Callable[[str], None] = lambda word: None,
 ) -> Facts:
-    """Reads only; O(streams + tags + workers + files), whatever the number of runs. Each look is bounded, and one that
-    fails leaves an Unknown: the rest is looked at all the same. `on_step` hears what is looked at, for whoever waits.
+    """Reads only; O(streams + tags + workers + files); records of runs are read for three seconds at most. Each look
+    is bounded, and one that fails leaves an Unknown: the rest is looked at all the same. `on_step` hears what is looked
+    at, for whoever waits.
     """
     on_step("NATS")
     server = await deployment.reach()
@@ -68,13 +69,13 @@ async def examine(
     if not isinstance(account, Account):
         return _without_jetstream(config, around, server, account)
     on_step("streams, queues and workers")
-    streams, ahead, queue, keeper, orphans, workers = await asyncio.gather(
+    streams, ahead, queue, keeper, orphans, (workers, unreadable) = await asyncio.gather(
         deployment.streams(),
         deployment.clock_ahead(),
         deployment.queue(),
         deployment.keeper(),
         deployment.orphans(),
-        deployment.workers(),
+        asyncio.gather(deployment.workers(), deployment.unreadable()),
     )
     offset = ahead if isinstance(ahead, float) else 0.0
     if isinstance(workers, Workers) and _seems_sick(workers, time.time() - offset, config, around):
@@ -100,6 +101,7 @@ async def examine(
         gateway=around.gateway,
         priced=around.priced,
         remembered_ledger=await _remembered(deployment, around),
+        unreadable=unreadable,
     )
 
 

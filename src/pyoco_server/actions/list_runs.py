@@ -7,22 +7,20 @@ from dataclasses import dataclass, replace
 
 from pyoco_server.actions.read import may_list
 from pyoco_server.core.run import Caller, Run
-from pyoco_server.errors import Corrupt
-from pyoco_server.logs import get_logger
+from pyoco_server.core.states import UNKNOWN
+from pyoco_server.errors import RecordUnreadable
 from pyoco_server.ports.backend import GatewayBackend
-from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter
-from pyoco_server.ports.runs.port import ABSENT, Absent, Stored, Withdrawn
+from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter, Summary
+from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["WholePage", "list_runs", "list_whole_runs"]
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class WholePage:
-    """As a page of lines, with whole runs."""
+    """As a page of lines, with whole runs. A run whose record cannot be decoded is its line, as UNKNOWN (SAFE-16)."""
 
-    items: list[Run]
+    items: list[Run | Summary]
     next: ListPosition | None
 
 
@@ -40,15 +38,15 @@ async def list_whole_runs(
 ) -> WholePage:
     """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
     page = await list_runs(backend, caller, wanted, limit, after)
-    found = await asyncio.gather(*(_find(backend, line.run_id) for line in page.items))
-    runs = [item.run for item in found if isinstance(item, Stored) and may_list(caller, item.run)]
-    return WholePage(runs, page.next)
+    found = await asyncio.gather(*(_find(backend, line) for line in page.items))
+    items = [item for item in found if isinstance(item, Summary) or (item is not None and may_list(caller, item))]
+    return WholePage(items, page.next)
 
 
-async def _find(backend: GatewayBackend, run_id: str) -> Stored | Withdrawn | Absent:
-    """One record that cannot be read must not hide the others."""
+async def _find(backend: GatewayBackend, line: Summary) -> Run | Summary | None:
+    """None: the run has gone since. One record that cannot be decoded must not hide the others."""
     try:
-        return await backend.runs.find(run_id)
-    except Corrupt as error:
-        log.error("a stored run cannot be read; the list passes it over", run_id=run_id, error=error)
-        return ABSENT
+        found = await backend.runs.find(line.run_id)
+    except RecordUnreadable:  # reported when it was stored, or first read
+        return replace(line, status=UNKNOWN)
+    return found.run if isinstance(found, Stored) else None

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.actions.programs.requeue import rerun_job
 from pyoco_server.actions.read import read_run
+from pyoco_server.actions.read_workflow import not_repeatable, read_workflow
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.errors import (
-    Corrupt,
     NotOfThisKind,
-    NotRepeatable,
-    ObjectNotFound,
     Problem,
     Refused,
-    WorkflowTooLarge,
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -30,9 +26,6 @@ from pyoco_server.ports.runs.port import Stored
 __all__ = ["UNCHANGED", "Change", "rerun"]
 
 log = get_logger(__name__)
-
-#: An object that is replaced while it is read is read again: the same bytes lie under another id.
-_READS_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +81,14 @@ def _check_repeatable(old: Run, tag: str) -> None:
         message = "is a priced one, which cannot be run again: submit it anew, under another idempotency key"
         raise NotOfThisKind(f"the run {message}", problems=(Problem(("path", "run_id"), message, "kind"),))
     if old.kind != "flow":
-        raise _not_repeatable(f"is of kind {old.kind}: only flows and programs can be run again", "kind")
+        raise not_repeatable(f"is of kind {old.kind}: only flows and programs can be run again", "kind")
     if not old.flow_name or tag_problem(tag) is not None:
-        raise _not_repeatable("has no flow name or no tag that a worker could serve", "incomplete")
+        raise not_repeatable("has no flow name or no tag that a worker could serve", "incomplete")
 
 
 async def _named(backend: GatewayBackend, old: Run, change: Change, tag: str) -> Submission:
     if old.params_truncated and change.params is None:
-        raise _not_repeatable("was too large to keep its params: give all of them", "params_truncated")
+        raise not_repeatable("was too large to keep its params: give all of them", "params_truncated")
     # What was cut away cannot be laid under anything: then the new params are the whole.
     params = {**({} if old.params_truncated else old.params), **(change.params or {})}
     return Submission(
@@ -107,7 +100,7 @@ async def _uploaded(backend: GatewayBackend, old: Run, change: Change, tag: str)
     if change.params is not None:  # FLOW-85, FLOW-171
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise Refused(message, problems=(Problem(("body", "params"), message, "forbidden"),))
-    data = await _workflow(backend, old.workflow_yaml_sha256 or "")
+    data = await read_workflow(backend, old.workflow_yaml_sha256 or "")
     # Reading YAML is processor work of up to tens of milliseconds: not on the event loop.
     file = await asyncio.to_thread(backend.flow_files.read, data)
     return Submission(
@@ -127,33 +120,3 @@ def _labels(old: Run, change: Change, tag: str) -> tuple[str, ...]:
     if change.tags is not None:
         return change.tags
     return (tag,) if old.tags == (old.tag,) else old.tags
-
-
-async def _workflow(backend: GatewayBackend, sha256: str) -> bytes:
-    """The file as it was uploaded. Raises NotRepeatable when it is gone, or is not what it was."""
-    for _ in range(_READS_MAX):
-        try:
-            info = await backend.workflows.info(sha256)
-        except ObjectNotFound as error:
-            raise _not_repeatable("was submitted with a flow.yaml that is no longer kept", "workflow_gone") from error
-        if info.sha256_hex != sha256:
-            raise _damaged(sha256)
-        if info.size_bytes > backend.config.workflow_yaml_max_bytes:
-            raise WorkflowTooLarge
-        try:
-            async with aclosing(backend.workflows.read(info)) as chunks:
-                return b"".join([chunk async for chunk in chunks])
-        except ObjectNotFound:  # somebody has just stored it anew
-            continue
-        except Corrupt as error:
-            raise _damaged(sha256) from error
-    raise _not_repeatable("was submitted with a flow.yaml that cannot be read: it changes too fast", "workflow_gone")
-
-
-def _damaged(sha256: str) -> NotRepeatable:
-    log.error("a stored flow.yaml is damaged", workflow_yaml_sha256=sha256)
-    return _not_repeatable("was submitted with a flow.yaml whose stored bytes are damaged", "workflow_damaged")
-
-
-def _not_repeatable(message: str, kind: str) -> NotRepeatable:
-    return NotRepeatable(f"the run {message}", problems=(Problem(("path", "run_id"), message, kind),))

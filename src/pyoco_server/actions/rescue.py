@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from pyoco_server.actions.claim import alive_seconds
 from pyoco_server.actions.finish import write_terminal
+from pyoco_server.actions.queue_again import queue_again
 from pyoco_server.actions.read import worker_of
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.holds import Holds
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
 from pyoco_server.core.run import KEEPER, Run, conclude
 from pyoco_server.core.states import RunState
@@ -106,12 +108,15 @@ class QueueSnapshot:
 
     stock: Stock
     at: float
+    #: When the stream of jobs was created, by the clock of the store: it never had the job of a record that is older.
+    begun_at: float = 0.0
 
 
 async def snapshot_queue(backend: Backend, tag: str) -> QueueSnapshot:
     """Raises Unavailable."""
     now = backend.clock()
-    return QueueSnapshot(await backend.queue.stock(tag), now)
+    begun_at = await backend.resources.begun_at(Holds.JOBS)
+    return QueueSnapshot(await backend.queue.stock(tag), now, begun_at or 0.0)
 
 
 async def rescue(
@@ -123,7 +128,7 @@ async def rescue(
     submit_seconds: float = SUBMIT_SECONDS_MAX,
 ) -> Run | None:
     """End the run if it has been quiet for that long and has no job in the queue; a cancelled one as `end_cancelled`
-    does. None: it needs no rescue.
+    does. None: it needs no rescue, or its job was lost with the whole queue and was put again (SAFE-15).
 
     `look`: what the queue of its tag was found to hold, if somebody has looked a moment ago; one look serves many runs.
     When that was is what counts: while nobody has begun the run, its submission may be under way for `submit_seconds`
@@ -140,6 +145,8 @@ async def rescue(
     is_quiet = look.at - max(run.updated_at, run.heartbeat_at) >= quiet_seconds
     is_settled = run.attempt > 0 or look.at - max(run.updated_at, found.stored_at) >= submit_seconds
     if not (is_quiet and is_settled and has_no_job(found, look.stock)) or await life_seconds(backend, found) > 0:
+        return None
+    if found.stored_at < look.begun_at and await queue_again(backend, found):
         return None
     lost = Failed(message=NO_JOB, why=DeadReason.ABANDONED)
     ended = await write_terminal(backend, conclude(run, lost, backend.clock(), KEEPER), found.revision)

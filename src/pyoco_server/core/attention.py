@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pyoco_server.core.holds import LOST, Holds
 from pyoco_server.core.trend import FLOW_MINUTES, QUEUE_MINUTES, FlowEnds
 from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 
 __all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
 
 FINDINGS_MAX = 50
-#: Of one kind the worst are told. More would push out what else there is: fifteen kinds, of which eleven
-#: speak once, and the first of those alone.
-_OF_A_KIND_MAX = 10
+#: Of one kind the worst are told. More would push out what else there is: seventeen kinds, of which twelve
+#: have one finding at most, and the first of those stands alone.
+_OF_A_KIND_MAX = 7
 #: Run ids and worker ids that one finding names.
 NAMES_MAX = 10
 
@@ -50,6 +51,8 @@ class Kind(StrEnum):
     NATS_DOWN = "nats_down"
     #: NATS has refused to store something for want of room.
     STORE_FULL = "store_full"
+    #: A stream, bucket or object store was deleted in NATS, and its data with it.
+    RESOURCE_LOST = "resource_lost"
     #: Lists of this gateway are not true at the moment, or cannot be read.
     INDEX_BEHIND = "index_behind"
     #: A store of priced runs does not answer.
@@ -58,6 +61,8 @@ class Kind(StrEnum):
     MONEY_DIFFERS = "money_differs"
     #: Priced runs wait for an operator's word: what is known of their money contradicts itself.
     DISPUTED_RUNS = "disputed_runs"
+    #: Run records cannot be read.
+    RECORD_UNREADABLE = "record_unreadable"
     #: Runs wait for a tag that no live worker serves.
     TAG_WITHOUT_WORKER = "tag_without_worker"
     #: Priced runs wait, and no worker lives.
@@ -114,6 +119,12 @@ class Facts:
     store_full: bool = False
     #: It is full, and only a restart of NATS helps.
     store_stuck: bool = False
+    #: Resources that are missing in NATS, with what they held.
+    gone: tuple[tuple[str, Holds], ...] = ()
+    #: Runs whose records cannot be read.
+    unreadable: tuple[str, ...] = ()
+    #: There are more: counting was stopped there.
+    unreadable_capped: bool = False
     lists_true: bool = True
     queues: tuple[QueueFacts, ...] = ()
     #: Priced runs that wait, and since when the first of them does. Any worker may take them.
@@ -180,6 +191,12 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "NATS has no room to store anything: submissions are refused. {advice}",
         "NATSの保存領域に空きがなく、runの投入は拒否されます。{advice_ja}",
     ),
+    Kind.RESOURCE_LOST: (
+        "{resource} is missing in NATS. Lost: {lost}. Restore a backup with: pyoco-server-admin restore --from DIR "
+        "--only {resource}; or create it empty with: pyoco-server-admin prepare",
+        "NATSの {resource} がありません。失われたもの: {lost_ja}。バックアップから復元してください: "
+        "pyoco-server-admin restore --from DIR --only {resource}。空で作り直す場合: pyoco-server-admin prepare",
+    ),
     Kind.INDEX_BEHIND: (
         "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too slow, or "
         "hears of no change.",
@@ -200,6 +217,12 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "pyoco-server-admin budget disputes",
         "金額の記録が矛盾し、判断を待っている課金runがあります: {disputed_ja}。最も古いもの: {since_ja}。"
         "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
+    ),
+    Kind.RECORD_UNREADABLE: (
+        "Run records cannot be read: {unreadable}. The first: {run_id}. Restore a backup, or remove it with: "
+        "pyoco-server-admin run discard {run_id}",
+        "読み取れないrunの記録があります: {unreadable_ja}。最初のもの: {run_id}。バックアップから復元するか、"
+        "次のコマンドで削除してください: pyoco-server-admin run discard {run_id}",
     ),
     Kind.TAG_WITHOUT_WORKER: (
         "No worker serves tag {tag}. Waiting: {depth}. Start one with: {command}",
@@ -261,6 +284,23 @@ def _store(facts: Facts) -> Iterator[Finding]:
         advice_ja = "空きを作り、NATSを再起動してください" if facts.store_stuck else "空きを作ってください"
         told = {"stuck": facts.store_stuck}
         yield _finding(Kind.STORE_FULL, Level.DANGER, 1, told, advice=advice, advice_ja=advice_ja)
+
+
+def _gone(facts: Facts) -> Iterator[Finding]:
+    """SAFE-15"""
+    for name, holds in facts.gone:
+        lost, lost_ja = LOST[holds]
+        told = {"resource": name, "lost": lost}
+        yield _finding(Kind.RESOURCE_LOST, Level.DANGER, 1, told, lost_ja=lost_ja)
+
+
+def _unreadable(facts: Facts) -> Iterator[Finding]:
+    """SAFE-16"""
+    if facts.unreadable:
+        unreadable, unreadable_ja = _some(len(facts.unreadable), facts.unreadable_capped)
+        told = {"run_ids": list(facts.unreadable[:NAMES_MAX])}
+        words = {"unreadable": unreadable, "unreadable_ja": unreadable_ja, "run_id": facts.unreadable[0]}
+        yield _finding(Kind.RECORD_UNREADABLE, Level.DANGER, len(facts.unreadable), told, **words)
 
 
 def _index(facts: Facts) -> Iterator[Finding]:
@@ -396,6 +436,20 @@ def _some(count: int, capped: bool) -> tuple[str, str]:
 
 #: In the order of the kinds.
 _RULES = (
-    *(_nats, _store, _index, _stores, _differing, _disputed, _unserved, _unserved_packs, _lost, _failing, _growing),
+    *(
+        _nats,
+        _store,
+        _gone,
+        _index,
+        _stores,
+        _differing,
+        _disputed,
+        _unreadable,
+        _unserved,
+        _unserved_packs,
+        _lost,
+        _failing,
+        _growing,
+    ),
     *(_letters, _pack_letters, _stale, _wheels),
 )

@@ -103,6 +103,8 @@ def _is_graph(value: Mapping[Any, Any]) -> bool:
 
 
 _INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
+#: What runs are counted, looked up and queued by.
+_TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id"})
 _FIELDS = frozenset(item.name for item in fields(Run)) - {"extra", "program"}
 _OF_PROGRAMS = MEMBERS | {"token"}
 
@@ -116,6 +118,9 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
     for name in ("params", "tasks", "task_records"):
         if not isinstance(known.get(name, {}), dict):
             raise Corrupt(f"not a run snapshot: {name} is not an object")
+    for name in _TEXTS & known.keys():
+        if not isinstance(known[name], str):
+            raise Corrupt(f"not a run snapshot: {name} is not a text")
     try:
         known["status"] = RunState(known["status"])
         _check_instants(known)

@@ -36,6 +36,7 @@ PyocoError
 ├── TenantRateLimited     the tenant asks too often (429)
 ├── Unavailable           NATS did not answer: the write may have happened (503)
 │   ├── NotStored         NATS did not answer, and nothing was stored
+│   ├── ResourceMissing   NATS answered: the stream, bucket or object store does not exist
 │   ├── TooManyWatchers   this gateway serves as many event streams as it may
 │   ├── TooManyTransfers  this gateway moves as many files as it may
 │   ├── QueueFull         the queue of programs is at its limit; nothing was stored
@@ -46,6 +47,7 @@ PyocoError
 │   └── SendFailed        a priced run could not be queued; it was refunded
 ├── LedgerOutdated        the ledger's tables are of another version
 ├── Corrupt               stored bytes are not what they should be
+│   └── RecordUnreadable  the record of a run cannot be decoded (503)
 ├── InvalidJob            a queue message nobody can run
 ├── FlowNotResolved       this worker cannot build the flow
 │   └── CallableRefused   a flow.yaml names code that this worker does not offer
@@ -107,7 +109,9 @@ __all__ = [
     "PyocoError",
     "QueueFull",
     "RateLimited",
+    "RecordUnreadable",
     "Refused",
+    "ResourceMissing",
     "RunExpired",
     "RunNotEnded",
     "RunNotFound",
@@ -129,6 +133,7 @@ __all__ = [
     "WheelTooLarge",
     "WorkerNotFound",
     "WorkflowTooLarge",
+    "missing_resource",
 ]
 
 
@@ -357,6 +362,26 @@ class NotStored(Unavailable):
     """NATS could not be reached; nothing was stored."""
 
 
+class ResourceMissing(Unavailable):
+    """A stream, bucket or object store that should exist in NATS does not."""
+
+    number = 50
+    phrase = "resource missing"
+
+    def __init__(self, resource: str, doing: str = "") -> None:
+        super().__init__(f"{doing}: {resource} is missing in NATS" if doing else f"{resource} is missing in NATS")
+        #: The name of the stream: `PYOCO_WORK`, `KV_pyoco_runs`, `OBJ_pyoco_wheels`.
+        self.resource = resource
+
+
+def missing_resource(error: BaseException) -> ResourceMissing | None:
+    """The missing resource that this error was raised for, if it was: the error itself or one of its causes."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ResourceMissing):
+        cause = cause.__cause__
+    return cause
+
+
 class QueueFull(NotStored):
     """The queue of programs is full; nothing was stored."""
 
@@ -486,6 +511,20 @@ class Corrupt(PyocoError):
     """Stored bytes are not what they should be: another digest, or a record that cannot be read."""
 
     phrase = "stored data is damaged"
+
+
+class RecordUnreadable(Corrupt):
+    """The stored record of a run cannot be decoded."""
+
+    number = 75
+    phrase = "record unreadable"
+
+    def __init__(self, key: str, reason: str, revision: int = 0) -> None:
+        super().__init__(f"the record {key} cannot be decoded: {reason}")
+        #: Under which the record is stored: the run id.
+        self.key, self.reason = key, reason
+        #: The stored revision; 0: not known.
+        self.revision = revision
 
 
 class InvalidJob(PyocoError):

@@ -233,6 +233,13 @@ CATALOGUE: dict[int, Text] = {
             "purpose: pyoco-server-admin ledger adopt.",
         ),
         Text(
+            50,
+            "A resource in NATS is missing.",
+            "NATSのリソースが見つかりません",
+            "`resource` names it. The keeper creates queues again within 30 s; for other resources run "
+            "`pyoco-server doctor`, then restore a backup or run `pyoco-server-admin prepare`.",
+        ),
+        Text(
             51,
             "Several local servers are running.",
             "複数のローカルサーバーが動作しています",
@@ -243,6 +250,12 @@ CATALOGUE: dict[int, Text] = {
             "The pepper is not the server's.",
             "pepperがサーバーのものと一致しません",
             "Set PYOCO_AUTH_PEPPER to the value that the gateways have.",
+        ),
+        Text(
+            75,
+            "A stored run record cannot be read.",
+            "保存されたrunの記録を読み取れません",
+            "Restore the record from a backup, or remove it: `pyoco-server-admin run discard RUN_ID`.",
         ),
     )
 }

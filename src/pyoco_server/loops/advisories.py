@@ -56,7 +56,7 @@ class Advisories(Loop):
             leftover = await notice.leftover()
             busy = None if leftover is None else await give_up(self._backend, leftover, notice.deliveries)
         except PyocoError as error:
-            log.warning("a job that was given up could not be dealt with; trying again", error=error)
+            self.outage.failed("a job that was given up could not be dealt with; trying again", error)
             await notice.put_off(_CORRUPT_SECONDS if isinstance(error, Corrupt) else _AGAIN_SECONDS)
             return
         if busy is None:

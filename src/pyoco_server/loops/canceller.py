@@ -78,4 +78,4 @@ class Canceller(Loop):
             try:
                 await end_cancelled(self._backend, run_id, self._quiet_seconds)
             except PyocoError as error:  # one that cannot be ended must not hide the others
-                log.warning("a cancelled run could not be ended; trying again", run_id=run_id, error=error)
+                self.outage.failed("a cancelled run could not be ended; trying again", error, run_id=run_id)

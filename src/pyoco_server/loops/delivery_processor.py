@@ -18,6 +18,7 @@ from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, Snap
 from pyoco_server.executors.port import Executor, Work
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.pulse import Live, Pulse
+from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import Absent
@@ -69,6 +70,7 @@ class DeliveryProcessor:
 
     def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
         self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
+        self._outage = Outage(log)
         self.max_deliver = max_deliver
         # The last deliveries are ended, not tried: were this worker to fall too, the next may still end the run.
         spare = 2 if max_deliver > 5 else 0
@@ -88,7 +90,7 @@ class DeliveryProcessor:
             _log_error("NATS failed while a job was in hand; it comes again", error, delivery)
             await delivery.answer(Reply.LATER, LATER_SECONDS)
         except Corrupt as error:
-            _log_error("the run's record cannot be read; the job comes again", error, delivery)
+            self._outage.failed("the run's record cannot be read; the job comes again", error, tag=delivery.tag)
             await delivery.answer(Reply.LATER, CORRUPT_SECONDS)
         except SnapshotTooLargeError as error:
             return await self._give_up(delivery, error)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.outages import Outage
 from pyoco_server.ports.index.port import Mark
 
 __all__ = ["SILENCE_SECONDS", "Cache", "Feeder"]
@@ -47,6 +48,7 @@ class Feeder(abc.ABC):
         self._is_true = False
         #: Up to when all that the feed told is in the cache.
         self._true_at = 0.0
+        self._outage = Outage(log)
 
     @abc.abstractmethod
     async def _feed(self) -> None:
@@ -109,8 +111,9 @@ class Feeder(abc.ABC):
             try:
                 self._mark = await self._cache.open()
             except Unavailable as error:
-                log.error(f"{self.what} cannot be opened; trying again", error=error)
+                self._outage.failed(f"{self.what} cannot be opened; trying again", error)
             else:
+                self._outage.worked()
                 return
 
     async def _notice_damage(self) -> None:

@@ -36,7 +36,7 @@ class KeeperHeartbeat(Loop):
             await self._backend.runs.find(NO_RUN)
         except PyocoError as error:
             self.misses += 1
-            log.warning("keeper heartbeat: NATS is not available", beats=self.beats, misses=self.misses, error=error)
+            self.outage.failed("keeper heartbeat: the store of runs does not answer", error, beats=self.beats)
             return
         self.beats += 1
         milliseconds = round((time.monotonic() - began) * 1000, 1)

@@ -40,9 +40,8 @@ class KeyUses(Loop):
             try:
                 await self._backend.keys.used(key_id, at)
             except PyocoError as error:
-                log.warning(
-                    "the use of a key was not written down; it is tried again later", key_id=key_id, error=error
-                )
+                message = "the use of a key was not written down; it is tried again later"
+                self.outage.failed(message, error, key_id=key_id)
                 if not self._backend.is_up():
                     return
                 continue

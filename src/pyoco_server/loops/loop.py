@@ -8,10 +8,9 @@ import contextlib
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.outages import Outage
 
 __all__ = ["Loop"]
-
-log = get_logger(__name__)
 
 
 class Loop(abc.ABC):
@@ -28,6 +27,8 @@ class Loop(abc.ABC):
         self._stopping = asyncio.Event()
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        #: For failures inside a turn that do not end it: `self.outage.failed(...)`.
+        self.outage = Outage(get_logger(type(self).__module__))
 
     @abc.abstractmethod
     async def turn(self) -> None:
@@ -46,6 +47,7 @@ class Loop(abc.ABC):
             if self._task is not None:
                 await self._task
                 self._task = None
+                self.outage.forget()
 
     def nudge(self) -> None:
         """Take the next turn now."""
@@ -58,9 +60,10 @@ class Loop(abc.ABC):
                 async with asyncio.timeout(self._turn_seconds_max):
                     await self.turn()
             except Unavailable as error:  # an outage is no defect of ours
-                log.warning("a store is away; the next turn tries again", loop=type(self).__name__, error=error)
-            except Exception:  # the top of a loop: one bad turn must not end it
-                log.exception("turn failed", loop=type(self).__name__)
+                self.outage.failed("a store is not available; retrying", error, loop=type(self).__name__)
+            except Exception as error:  # noqa: BLE001 - the top of a loop: one bad turn must not end it
+                self.outage.crashed("turn failed", error, loop=type(self).__name__)
+            self.outage.settle()
             if self._stopping.is_set():
                 return
             with contextlib.suppress(TimeoutError):

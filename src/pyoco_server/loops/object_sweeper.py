@@ -58,7 +58,7 @@ class ObjectSweeper(Loop):
             try:
                 await self._sweep(bucket, store)
             except (Unavailable, Corrupt) as error:
-                log.warning("an object store cannot be swept; it is tried again later", bucket=bucket, error=error)
+                self.outage.failed("an object store cannot be swept; it is tried again later", error, bucket=bucket)
 
     async def _sweep(self, bucket: str, store: Objects) -> None:
         known = self._found.get(bucket, frozenset())

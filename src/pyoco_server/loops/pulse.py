@@ -15,6 +15,7 @@ from pyoco_server.errors import CATALOGUE, PyocoError, Unavailable
 from pyoco_server.executors.port import Execution
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
+from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery
 
@@ -65,6 +66,8 @@ class Pulse(Loop):
         self._announcing: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._dirty = True
+        # Beside the turns, so with outages of their own.
+        self._unwritten, self._unannounced = Outage(log), Outage(log)
 
     def begin(self, delivery: Delivery) -> Live:
         now = time.monotonic()
@@ -125,12 +128,13 @@ class Pulse(Loop):
             return
         try:
             standing = await beat_run(self._backend, held, await execution.progress())
+            self._unwritten.worked()
             if standing is Standing.FENCED:
                 self._fence(live, execution)
             elif standing is Standing.CANCEL_REQUESTED:
                 await self._press(live, held, execution)
         except PyocoError as error:
-            log.warning("a heartbeat was not written", run_id=held.run.run_id, error=error)
+            self._unwritten.failed("a heartbeat was not written", error, run_id=held.run.run_id)
 
     def _fence(self, live: Live, execution: Execution) -> None:
         """FLOW-311: stop the work, write nothing more, answer nothing."""
@@ -166,12 +170,15 @@ class Pulse(Loop):
             self._dirty, self._announced_at = False, time.monotonic()
             try:
                 await self._backend.registry.announce(self._describe())
+                self._unannounced.worked()
             except PyocoError as error:
                 self._dirty = True
-                log.warning("the worker registry was not written", error=error)
+                self._unannounced.failed("the worker registry was not written", error)
 
     async def stop(self) -> None:
         await super().stop()
+        self._unwritten.forget()
+        self._unannounced.forget()
         under_way = {self._announcing, *(live.beating for live in self._lives)}
         waited = {task for task in under_way if task is not None and not task.done()}
         if waited:

@@ -9,6 +9,8 @@ the job lies in the queue, was delivered as often as it may be, and will not com
 | PENDING                 | waits    | none   | unserved | it waits, and says so; the first worker of the tag takes it |
 | PENDING                 | given up | none   | served   | Advisories, FAILED `max_deliver`, at once                   |
 | PENDING                 | given up | none   | unserved | the same, a few seconds after the last AckWait              |
+| PENDING, older than the | none     | none   | any      | ResourceKeeper or Rescuer: the job is put again, because    |
+|   stream of jobs        |          |        |          | the stream was deleted and created anew                     |
 | PENDING                 | none     | none   | any      | Rescuer, FAILED `abandoned`, PYOCO_ABANDON_AFTER_SEC, but   |
 |                         |          |        |          | not within 40 s of its record: its job may be on its way.   |
 |                         |          |        |          | While more than 1,000 jobs of its tag wait, only when those |
@@ -120,7 +122,7 @@ class Rescuer(Loop):
         try:
             await look
         except (PyocoError, TypeError, ValueError) as error:
-            log.warning("a quiet run could not be looked at", error=error, **where)
+            self.outage.failed("a quiet run could not be looked at", error, **where)
 
     async def _clear(self, tag: str) -> None:
         """End the runs of jobs that were delivered too often, and take the jobs out."""
@@ -132,7 +134,7 @@ class Rescuer(Loop):
             try:
                 await give_up(self._backend, leftover)
             except Corrupt as error:  # somebody has to mend it; those behind it need not wait for that
-                log.warning("a job that was given up could not be dealt with; trying again", tag=tag, error=error)
+                self.outage.failed("a job that was given up could not be dealt with; trying again", error, tag=tag)
             after = leftover.sequence
 
     async def _look_through(self, tag: str, run_ids: list[str], quiet_seconds: float) -> None:

@@ -19,6 +19,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.delivery_processor import DeliveryProcessor, Worked
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.loops.wheel_sync import WheelSync
+from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 
@@ -129,6 +130,7 @@ class Worker:
         self._busy = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._usual_seconds = 1.0
+        self._outage = Outage(log)
         self._changed = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -267,8 +269,9 @@ class Worker:
         while not self._stopping:
             try:
                 await self._ask_once(intake)
-            except Exception:  # the top of a loop: a worker that no longer asks would be alive and deaf
-                log.exception("asking for work failed; trying again", loop=type(self).__name__)
+                self._outage.worked()
+            except Exception as error:  # noqa: BLE001 - the top of a loop: a worker that no longer asks would be alive and deaf
+                self._outage.crashed("asking for work failed; trying again", error, loop=type(self).__name__)
                 await asyncio.sleep(1)
 
     async def _ask_once(self, intake: Intake) -> None:

@@ -17,6 +17,7 @@ from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
+from pyoco_server.ports.resources.port import NoResources, Resources
 from pyoco_server.ports.runs.port import Runs
 from pyoco_server.ports.store_state import StoreState
 from pyoco_server.ports.wheel_files.port import WheelFiles
@@ -47,6 +48,8 @@ class Backend:
     priced: Priced | None = None
     #: Where jobs of programs are; None: this process does not deal with them.
     programs: Programs | None = None
+    #: The streams, buckets and object stores that this process uses.
+    resources: Resources = field(default_factory=NoResources)
 
 
 @dataclass(frozen=True, kw_only=True)

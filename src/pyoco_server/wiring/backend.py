@@ -51,6 +51,7 @@ from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
+from pyoco_server.ports.resources.jetstream import JetStreamResources
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
@@ -74,6 +75,7 @@ __all__ = [
     "open_keys",
     "open_operator_backend",
     "open_replicas",
+    "open_runs",
     "open_wheel_sync",
     "thread_executor",
     "versions",
@@ -168,6 +170,7 @@ async def open_backend(
             clock=clock,
             new_id=new_id,
             is_up=lambda: link.is_up,
+            resources=JetStreamResources(link),
             priced=stores,
             programs=programs,
         )
@@ -198,6 +201,7 @@ async def open_door_backend(
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
+            resources=JetStreamResources(link),
             programs=programs,
             store_state=lambda: link.store_state,
         )
@@ -227,6 +231,7 @@ async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> 
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
+            resources=JetStreamResources(link),
             programs=programs,
         )
         try:
@@ -287,6 +292,7 @@ async def open_gateway_backend(
                 clock=clock,
                 new_id=new_id,
                 is_up=lambda: link.is_up,
+                resources=JetStreamResources(link),
                 priced=stores,
                 programs=programs,
                 store_state=lambda: link.store_state,
@@ -342,6 +348,13 @@ async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
             yield keys
         finally:
             await keys.stop()
+
+
+@contextlib.asynccontextmanager
+async def open_runs(config: NatsBackendConfig) -> AsyncIterator[JetStreamRuns]:
+    """The records of runs, for an operator's command. Makes nothing. Raises Unavailable."""
+    async with _linked(config, "pyoco-admin", Patience()) as link:
+        yield _runs(link, config)
 
 
 @contextlib.asynccontextmanager

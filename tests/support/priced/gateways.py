@@ -35,7 +35,7 @@ from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.ledger.port import Spans
 from pyoco_server.ports.ledger.sql import SqlLedger
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Missing
 from pyoco_server.ports.nats.resources import priced_resources
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
@@ -294,7 +294,7 @@ async def _open_priced(link: Link, config: NatsBackendConfig, skew: Skew) -> Asy
         await queue.close()
         await ledger.close()
         for resource in priced_resources(config, settings):
-            with contextlib.suppress(Rejected):  # never made
+            with contextlib.suppress(Missing):  # never made
                 await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
 
 

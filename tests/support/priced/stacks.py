@@ -45,7 +45,7 @@ from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import Balances, Ledger, Lost, Spans
-from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, open_link
 from pyoco_server.ports.nats.memory.server import drop_server
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
@@ -393,7 +393,7 @@ async def _link(url: str) -> AsyncIterator[Link]:
 async def _delete(link: Link, config: PricedConfig) -> None:
     stores = (f"OBJ_{config.results_bucket}", f"OBJ_{config.pack_input_bucket}")
     for stream in (config.pack_stream, f"{config.pack_stream}_DLQ", *stores):
-        with contextlib.suppress(Rejected):  # never made
+        with contextlib.suppress(Missing):  # never made
             await link.api(f"STREAM.DELETE.{stream}", {}, dict[str, Any])
 
 

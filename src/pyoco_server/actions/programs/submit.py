@@ -14,7 +14,7 @@ from pyoco_server.core.programs.message import read_job
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Caller, Run
-from pyoco_server.errors import InvalidJob, QueueFull, SnapshotTooLargeError, Unavailable
+from pyoco_server.errors import InvalidJob, NotStored, QueueFull, ResourceMissing, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import EventName
@@ -130,6 +130,10 @@ async def _enqueue_new(backend: Backend, stored: Stored, job: ProgramJob) -> Non
     except QueueFull as error:
         await _take_back(backend, stored, job)
         raise GridRefused(Code.QUEUE_FULL, "the queue is full; try again later", job_id=job.job_id) from error
+    except ResourceMissing as error:
+        if isinstance(error, NotStored):  # SAFE-14: nothing stays stored
+            await _take_back(backend, stored, job)
+        raise
 
 
 async def _take_back(backend: Backend, stored: Stored, job: ProgramJob) -> None:

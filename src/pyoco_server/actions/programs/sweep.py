@@ -7,12 +7,13 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import enqueue
 from pyoco_server.core.programs.message import read_job
 from pyoco_server.core.programs.moves import addressed, fail_invalid, program_of
+from pyoco_server.core.states import RunState
 from pyoco_server.errors import InvalidJob
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["mend"]
+__all__ = ["mend", "put_lost"]
 
 log = get_logger(__name__)
 
@@ -34,6 +35,17 @@ async def mend(backend: Backend, run_id: str) -> bool:
     if found.run.is_terminal:
         return (is_queued or _lacks_letter(found)) and await _settle(backend, found)
     return not is_queued and await _put(backend, found)
+
+
+async def put_lost(backend: Backend, run_id: str, before: float) -> bool:
+    """Put the message of a PENDING run whose record was stored before this instant, when the queue was created again
+    (SAFE-15). False: it needs none. Raises as `mend` does."""
+    found = await backend.runs.find(run_id)
+    if not isinstance(found, Stored) or not found.run.is_exec or found.run.status is not RunState.PENDING:
+        return False
+    if found.stored_at >= before or await programs_of(backend).queue.has(addressed(found.run)):
+        return False
+    return await _put(backend, found)
 
 
 def _lacks_letter(found: Stored) -> bool:

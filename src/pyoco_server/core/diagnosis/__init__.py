@@ -64,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     Check("keeper.alive", "a keeper is there", work.keeper),
     Check("keeper.notices", "jobs that were given up are dealt with", work.notices),
     Check("runs.stuck", "runs that workers left behind are taken over or ended", work.stuck),
+    Check("runs.readable", "records of runs can be read", work.readable),
     Check("letters.count", "dead letters, and how new they are", work.letters),
     Check("objects.orphans", "parts of files that belong to none", work.orphans),
     Check("ledger.reachable", "the ledger of priced runs answers", priced.reachable),

@@ -36,6 +36,7 @@ __all__ = [
     "Trouble",
     "Unknown",
     "Unreachable",
+    "Unreadable",
     "Wishes",
     "Workers",
 ]
@@ -326,6 +327,15 @@ class Wishes:
     has_pepper: bool
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """Run records that cannot be decoded, of those that were looked at within a few seconds."""
+
+    run_ids: tuple[str, ...] = ()
+    looked_at: int = 0
+    is_all: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """Everything the rules go by."""
@@ -352,6 +362,8 @@ class Facts:
     priced: PricedFacts | Unknown | None = None
     #: The id of the ledger that the deployment uses. None: none is remembered.
     remembered_ledger: str | Unknown | None = None
+    #: Run records that cannot be decoded.
+    unreadable: Unreadable | Unknown = Unreadable()
 
     @property
     def is_reached(self) -> bool:

@@ -64,8 +64,9 @@ def present(facts: Facts) -> Iterator[Remark]:
     for name in missing:
         yield danger(
             f"{name} is missing, though others are there",
-            "whatever it held is lost, and what needs it fails; it does not come back while everything keeps running",
-            f"pyoco-server-admin restore --from DIR --only {name}; or restart a gateway, which makes an empty one",
+            "what it held is lost, and requests that need it fail; a running keeper creates queues again within 30 s, "
+            "and nothing else",
+            f"pyoco-server-admin restore --from DIR --only {name}; or, to create it empty, pyoco-server-admin prepare",
             about=name,
         )
     for stream in unread:

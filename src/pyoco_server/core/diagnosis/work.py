@@ -282,6 +282,26 @@ def stuck(facts: Facts) -> Iterator[Remark]:
             )
 
 
+def readable(facts: Facts) -> Iterator[Remark]:
+    """SAFE-16"""
+    found = facts.unreadable
+    if not facts.is_reached or not facts.is_set_up:
+        return
+    if isinstance(found, Unknown):
+        yield note("records of runs cannot be looked at", found.why)
+        return
+    for run_id in found.run_ids:
+        yield danger(
+            f"the record of run {run_id} cannot be read",
+            "nobody knows what became of the run; requests for it are answered with 503",
+            f"restore it from a backup; or remove it: pyoco-server-admin run discard {run_id}",
+            about=run_id,
+        )
+    part = "" if found.is_all else "; there are more than could be looked at in time"
+    if not found.run_ids:
+        yield ok(f"all {found.looked_at} records of runs that were looked at can be read{part}")
+
+
 def letters(facts: Facts) -> Iterator[Remark]:
     for stream in facts.streams:
         if isinstance(stream.state, Found) and stream.name == facts.wishes.letters_stream:

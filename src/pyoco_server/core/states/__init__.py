@@ -14,6 +14,7 @@ __all__ = [
     "FLOW_MOVES",
     "PROGRAM_MOVES",
     "TERMINAL",
+    "UNKNOWN",
     "IllegalMove",
     "Moves",
     "RunState",
@@ -38,6 +39,9 @@ class RunState(StrEnum):
     #: Ended because somebody asked.
     CANCELLED = "CANCELLED"
 
+
+#: What lists show for a run whose record cannot be decoded (SAFE-16). No record ever has it.
+UNKNOWN = "UNKNOWN"
 
 S = RunState
 _LIVE = frozenset({S.PENDING, S.RUNNING, S.CANCELLING})

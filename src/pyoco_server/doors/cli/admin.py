@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: API keys (section 19.5), money, backups, copies."""
+"""`pyoco-server-admin`: API keys (section 19.5), money, backups, copies, unreadable records."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pyoco_server.doors.cli.ledger import ledger, tenant
 from pyoco_server.doors.cli.nats_access import nats_permissions, prepare
 from pyoco_server.doors.cli.packs import packs
 from pyoco_server.doors.cli.replicas import replicas
+from pyoco_server.doors.cli.run_records import run_records
 from pyoco_server.doors.cli.shell import Group, run
 from pyoco_server.errors import UsageError
 
@@ -54,6 +55,7 @@ cli.add_command(packs)
 cli.add_command(nats_permissions)
 cli.add_command(prepare)
 cli.add_command(replicas)
+cli.add_command(run_records)
 
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
     from pyoco_server.config.grid import GridConfig
     from pyoco_server.loops.loop import Loop
+    from pyoco_server.loops.resource_keeper import ResourceKeeper
     from pyoco_server.ports.backend import Backend
 
 __all__ = ["cli", "main"]
@@ -27,7 +28,8 @@ _STOP_SECONDS = 10.0
 def cli(nats_url: str | None) -> int:
     """Do what belongs to no single run: end the runs that no worker would ever take, those whose jobs were delivered
     too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left; put
-    jobs of programs back that have fallen out of their queue; end, refund and audit priced runs that their worker or
+    jobs of programs back that have fallen out of their queue; create queues again that were deleted in NATS, and fill
+    them; end, refund and audit priced runs that their worker or
     gateway left behind. Several may run; one is enough.
 
     Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
@@ -72,6 +74,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
     from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
+    from pyoco_server.loops.resource_keeper import ResourceKeeper  # noqa: PLC0415
     from pyoco_server.wiring.backend import open_backend, open_index  # noqa: PLC0415
 
     log = get_logger(__name__)
@@ -80,8 +83,10 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
         programs = _fitting(grid, config)
         async with open_backend(config, "pyoco-keeper", priced=settings, grid=programs) as backend:
             feeder = IndexFeeder(backend.runs, index)
+            resources = ResourceKeeper(backend, index, feeder)
             duties: list[Loop] = [
                 KeeperHeartbeat(backend),
+                resources,
                 Advisories(backend),
                 Canceller(backend, index, feeder),
                 Rescuer(backend, index, feeder),
@@ -93,7 +98,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
             for duty in duties:
                 await duty.start()
             log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
-            priced_duties = asyncio.create_task(_keep_priced(backend), name="keep priced runs")
+            priced_duties = asyncio.create_task(_keep_priced(backend, resources), name="keep priced runs")
             async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
                 await stop.wait()
             log.info("the keeper stops", signal=stop.name)
@@ -116,10 +121,11 @@ async def _end(*stops: Awaitable[object], seconds: float = _STOP_SECONDS) -> Non
         get_logger(__name__).warning("a turn was cut off; the next keeper takes it again", seconds=seconds)
 
 
-async def _keep_priced(backend: Backend) -> None:
+async def _keep_priced(backend: Backend, resources: ResourceKeeper | None = None) -> None:
     """Once there is a ledger: until then nothing can be wrong in it."""
     import asyncio  # noqa: PLC0415 - not for --help
 
+    from pyoco_server.core.holds import Holds  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.priced.auditor import Auditor  # noqa: PLC0415
     from pyoco_server.loops.priced.projector import ProjectionKeeper  # noqa: PLC0415
@@ -132,9 +138,12 @@ async def _keep_priced(backend: Backend) -> None:
     if priced is None:
         return
     await priced.until_open()
+    sweeper = Sweeper(priced)
+    if resources is not None:
+        resources.when_made[Holds.PACK_JOBS] = sweeper.nudge
     duties: list[Loop] = [
         Reaper(priced),
-        Sweeper(priced),
+        sweeper,
         Reconciler(priced),
         Retainer(priced),
         Auditor(priced),

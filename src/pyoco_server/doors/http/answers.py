@@ -27,15 +27,19 @@ from pyoco_server.errors import (
     Problem,
     PyocoError,
     RateLimited,
+    RecordUnreadable,
     Refused,
+    ResourceMissing,
     RunExpired,
     TenantRateLimited,
     TooLarge,
     TooSlow,
     Unavailable,
+    missing_resource,
 )
 
 __all__ = [
+    "RESOURCE_RETRY_SECONDS",
     "JsonAnswer",
     "encode_json",
     "error_answer",
@@ -62,9 +66,13 @@ STATUS: dict[type[PyocoError], int] = {
     Refused: 422,
     RateLimited: 429,
     TenantRateLimited: 429,
+    RecordUnreadable: 503,
     Unavailable: 503,
     PyocoError: 500,
 }
+
+#: SAFE-14: `Retry-After` of an answer that names a missing resource.
+RESOURCE_RETRY_SECONDS = 5
 
 _encode = msgspec.json.Encoder().encode
 
@@ -118,6 +126,10 @@ def error_body(error: PyocoError) -> dict[str, Any]:
         "message": text.en,
         "message_ja": text.ja,
     }
+    if isinstance(error, ResourceMissing):
+        body["resource"] = error.resource
+    if isinstance(error, RecordUnreadable):
+        body["key"] = error.key
     if isinstance(error, GridRefused):
         body |= _of_the_grid(error)
     if error.problems:
@@ -183,7 +195,7 @@ def _headers(error: PyocoError) -> dict[str, str] | None:
     if isinstance(error, GridRefused) and error.facts.retry_after_ms is not None:
         return {"Retry-After": str(math.ceil(error.facts.retry_after_ms / 1000))}
     if isinstance(error, Unavailable):
-        return {"Retry-After": "1"}
+        return {"Retry-After": str(RESOURCE_RETRY_SECONDS if missing_resource(error) is not None else 1)}
     if isinstance(error, RateLimited):
         return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
     if isinstance(error, KeyMissing):

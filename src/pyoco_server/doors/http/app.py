@@ -53,7 +53,7 @@ from pyoco_server.doors.http.v1.visit import is_of_payers
 from pyoco_server.doors.mcp import http as agents
 from pyoco_server.doors.mcp.sessions import Sessions
 from pyoco_server.doors.release import RELEASE
-from pyoco_server.errors import PyocoError, Refused
+from pyoco_server.errors import Corrupt, PyocoError, RecordUnreadable, Refused
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 
@@ -140,8 +140,14 @@ async def _on_error(request: Request, error: Exception) -> Response:
         return answer_error(request.scope, error)
     if not isinstance(error, PyocoError):
         return await _on_defect(request, error)
+    run_id = request.path_params.get("run_id")
+    if isinstance(error, Corrupt) and run_id is not None:  # SAFE-16: its record, whatever was found wrong with it
+        unreadable = error if isinstance(error, RecordUnreadable) else RecordUnreadable(run_id, str(error))
+        facts = {"path": request.url.path, "run_id": run_id, "reason": unreadable.reason}
+        log.error("request answered with an error", status=503, err_id=unreadable.text.err_id, **facts)
+        return error_answer(unreadable)
     status = status_of(error)
-    facts = {"status": status, "path": request.url.path, "run_id": request.path_params.get("run_id")}
+    facts = {"status": status, "path": request.url.path, "run_id": run_id}
     if isinstance(error, Refused):
         # Neither message nor traceback: both may repeat what was sent, and that is not for the log (FLOW-531).
         places = [{"loc": ".".join(map(str, item.loc)), "type": item.type} for item in error.problems]

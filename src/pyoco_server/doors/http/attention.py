@@ -18,8 +18,8 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def get_attention(request: Request) -> Response:
-    """Asks nobody but the stores of priced runs, and those every ten seconds. It answers while NATS is away: that is
-    what it tells then."""
+    """Asks nobody but the stores of priced runs, every ten seconds, and NATS for the names of its streams. It answers
+    while NATS is away: that is what it tells then."""
     state = state_of(request)
     found = await attend(
         state.backend,
@@ -28,6 +28,7 @@ async def get_attention(request: Request) -> Response:
         runs_listed=await state.feeder.caught_up(0),
         letters_listed=await state.letter_feeder.caught_up(0),
         outlook=state.outlook,
+        lost=state.lost,
     )
     return json_answer({"at": state.backend.clock(), "items": [vars(each) for each in found]})
 
@@ -59,17 +60,19 @@ SCHEMAS: dict[str, Any] = {
 }
 
 _DESCRIPTION = """\
-Dangers first; of each kind the ten worst. It answers while NATS is away, too, and says so. With authentication on,
+Dangers first; of each kind the seven worst. It answers while NATS is away, too, and says so. With authentication on,
 flows, run ids, dead letters and money are those of the caller's tenant; queues, stores and workers are shared by all.
 
 | `kind` | `facts` |
 |---|---|
 | `nats_down` | |
 | `store_full` | `stuck`: only a restart of NATS helps |
+| `resource_lost` | `resource`: the stream's name; `lost` |
 | `index_behind` | |
 | `priced_stores_silent` | `stores`: of `ledger`, `budget`, `queue` and `results` |
 | `money_differs` | `audited_at` |
 | `disputed_runs` | `run_ids`, `oldest_at`: when the first of them became one |
+| `record_unreadable` | `run_ids` |
 | `tag_without_worker` | `tag`, `depth`, `oldest_at` |
 | `packs_without_worker` | `depth`, `oldest_at` |
 | `workers_lost` | `worker_id`, `run_ids` |

@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 
 from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.core.programs.names import flow_name_of, is_client_id, is_exec_name, is_group, read_job_id
-from pyoco_server.core.states import RunState
+from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.doors.http.cursors import BadCursor, read_cursor
 from pyoco_server.doors.http.requests import (
     NOT_AN_INSTANT,
@@ -69,7 +69,7 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
     sha256 = reader.sha256()
     wanted = RunFilter(
         tenant_id=tenant_id or EVERYBODY,
-        status=reader.one_of("status", tuple(RunState.__members__)),
+        status=reader.one_of("status", (*RunState.__members__, UNKNOWN)),
         flow=reader.flow(),
         tag=reader.text("tag"),
         kind=reader.one_of("kind", KINDS),

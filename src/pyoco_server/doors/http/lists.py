@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.list_runs import list_runs, list_whole_runs
-from pyoco_server.core.run import Caller
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.cursors import LENGTH_MAX, write_cursor
@@ -18,7 +18,7 @@ from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
 from pyoco_server.doors.http.shown import shown_line, shown_listed
 from pyoco_server.doors.http.state import caller_of, state_of
-from pyoco_server.ports.index.port import ListPosition
+from pyoco_server.ports.index.port import ListPosition, Summary
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -37,9 +37,13 @@ async def get_runs(request: Request) -> Response:
         return Response(status_code=304, headers={"ETag": etag, **_PRIVATE})
     if asked.whole:
         whole = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
-        return _answer(asked, [shown_listed(run, caller) for run in whole.items], whole.next, _PRIVATE)
+        return _answer(asked, [_shown(item, caller) for item in whole.items], whole.next, _PRIVATE)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
     return _answer(asked, [shown_line(line, caller) for line in page.items], page.next, {"ETag": etag, **_PRIVATE})
+
+
+def _shown(item: Run | Summary, caller: Caller) -> dict[str, Any]:
+    return shown_listed(item, caller) if isinstance(item, Run) else shown_line(item, caller)
 
 
 def _etag(version: str, caller: Caller) -> str:
@@ -90,7 +94,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="List runs, newest update first",
         description=_DESCRIPTION,
         parameters=(
-            schemas.query("status", schemas.STATUS, "Exact status."),
+            schemas.query("status", schemas.LISTED_STATUS, "Exact status. `UNKNOWN`: its record cannot be read."),
             schemas.query("flow", schemas.TEXT, "Exact flow name."),
             schemas.query("tag", schemas.TEXT, "The routing tag, or one of the labels."),
             schemas.query("kind", {"type": "string", "enum": list(KINDS)}, "Kind of run."),

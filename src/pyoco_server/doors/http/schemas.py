@@ -9,7 +9,7 @@ from pyoco_server.core.names import TAG_PATTERN
 from pyoco_server.core.programs.faults import FACTS, Code
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR
-from pyoco_server.core.states import RunState, TaskState
+from pyoco_server.core.states import UNKNOWN, RunState, TaskState
 from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.core.waiting import WaitReason
 
@@ -17,6 +17,7 @@ __all__ = [
     "COUNT",
     "FLAG",
     "IF_NONE_MATCH",
+    "LISTED_STATUS",
     "NUMBER",
     "OBJECT",
     "SCHEMAS",
@@ -89,6 +90,8 @@ def object_of(properties: dict[str, Any], required: list[str], description: str)
 
 _TASKS = {"type": "object", "additionalProperties": {"type": "string", "enum": list(TaskState)}}
 STATUS = {"type": "string", "enum": list(RunState)}
+#: In lists: UNKNOWN is a run whose record cannot be read (SAFE-16).
+LISTED_STATUS = {"type": "string", "enum": [*RunState, UNKNOWN]}
 
 _SNAPSHOT: dict[str, Any] = {
     "run_id": {"type": "string", "format": "uuid"},
@@ -243,6 +246,8 @@ SCHEMAS: dict[str, Any] = {
             "reason": {"type": "string", "enum": list(WaitReason)},
             "message": TEXT,
             "message_ja": TEXT,
+            "resource": TEXT | {"description": "With ERR-PYOCO-0050: the stream that is missing in NATS."},
+            "key": TEXT | {"description": "With ERR-PYOCO-0075: the key of the record that cannot be read."},
             "position": {"type": "integer", "minimum": 1},
             "position_capped": FLAG,
             "workers_alive": COUNT,
@@ -300,7 +305,7 @@ SCHEMAS: dict[str, Any] = {
         "The tasks of a run, with what is known of each.",
     ),
     "RunSummary": object_of(
-        {name: _SNAPSHOT[name] for name in _SUMMARY} | _PROGRAM | _PACK,
+        {name: _SNAPSHOT[name] for name in _SUMMARY} | {"status": LISTED_STATUS} | _PROGRAM | _PACK,
         ["run_id", "status", "updated_at"],
         "One line of a list. Those from `job_id` on are of programs, and the last five of priced runs.",
     ),
@@ -312,6 +317,8 @@ SCHEMAS: dict[str, Any] = {
             "msg_id": TEXT,
             "message": TEXT,
             "message_ja": TEXT,
+            "resource": TEXT | {"description": "With ERR-PYOCO-0050: the stream that is missing in NATS."},
+            "key": TEXT | {"description": "With ERR-PYOCO-0075: the key of the record that cannot be read."},
             "errors": array_of(ref("Problem")),
             "code": {"type": "string", "enum": [code for code in Code if FACTS[code].http is not None]},
             "job_id": {"type": "string", "format": "uuid"},
@@ -322,7 +329,7 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Health": object_of({"status": TEXT}, ["status"], "The gateway's own word."),
     "Ready": object_of(
-        {"status": TEXT, "nats": FLAG, "index": FLAG, "store": FLAG, "stuck": FLAG},
+        {"status": TEXT, "nats": FLAG, "index": FLAG, "store": FLAG, "stuck": FLAG, "missing": array_of(TEXT)},
         ["status"],
         "Whether this gateway can take work.",
     ),

@@ -11,13 +11,14 @@ from starlette.requests import Request
 from pyoco_server.actions.note_pepper import note_pepper
 from pyoco_server.actions.priced.check_ready import NOT_READY, Readiness, check_ready
 from pyoco_server.actions.programs.measure import RunTimes
+from pyoco_server.core.holds import REBUILT, Holds
 from pyoco_server.core.run import Caller
 from pyoco_server.core.trend import Trend
 from pyoco_server.doors.http.event_stream import server_is_stopping
 from pyoco_server.doors.http.outlook import Outlook, SharedRead
 from pyoco_server.doors.http.slowdown import Slowdown
 from pyoco_server.doors.http.turns import FairTurns, Turns
-from pyoco_server.errors import Unavailable
+from pyoco_server.errors import ResourceMissing, Unavailable
 from pyoco_server.loops.dead_letter_feeder import DeadLetterFeeder
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub, Lookout
@@ -27,6 +28,7 @@ from pyoco_server.loops.tally import Tally
 from pyoco_server.loops.trend import TrendSampler
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.programs import Programs
+from pyoco_server.ports.resources.port import StoreGone
 
 __all__ = ["State", "caller_of", "programs_of", "state_of"]
 
@@ -34,6 +36,8 @@ __all__ = ["State", "caller_of", "programs_of", "state_of"]
 _SETTLE_SECONDS = 1.0
 #: How long it waits for the gateway's own last write to show up in it.
 _OWN_WRITE_SECONDS = 2.0
+#: A keeper creates a queue again within this time.
+_MADE_AGAIN_SECONDS = 30.0
 #: Wheels on their way in at once: each lies on this gateway's disk meanwhile.
 UPLOADS_MAX = 4
 #: Inputs of packs on their way in at once, and those of one tenant: each lies on this gateway's disk meanwhile.
@@ -62,6 +66,10 @@ class State:
         self.outlook = Outlook(backend.priced) if backend.priced is not None else None
         #: Whoever likes may ask, and each look writes to the ledger.
         self.readiness = SharedRead(self._readiness)
+        #: Which resources were deleted in NATS (SAFE-14).
+        self.missing = SharedRead(self._missing)
+        #: Since when each has been missing, as far as this gateway has looked.
+        self._missing_since: dict[str, float] = {}
         self.uploads = Turns(UPLOADS_MAX)
         self.downloads = FairTurns(DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX)
         self.inputs = FairTurns(INPUTS_MAX, INPUTS_OF_TENANT_MAX)
@@ -84,6 +92,7 @@ class State:
     async def stop(self) -> None:
         self.hub.close()
         await self.readiness.close()
+        await self.missing.close()
         if self.outlook is not None:
             await self.outlook.close()
         if self._sweeper is not None:
@@ -93,6 +102,17 @@ class State:
         await self.key_uses.stop()
         await self.letter_feeder.stop()
         await self.feeder.stop()
+
+    async def _missing(self) -> tuple[StoreGone, ...]:
+        gone, now = await self.backend.resources.missing(), self.backend.clock()
+        self._missing_since = {each.name: self._missing_since.get(each.name, now) for each in gone}
+        return gone
+
+    async def lost(self) -> list[StoreGone]:
+        """Those that a keeper does not create again, or has not in time (SAFE-15). Raises Unavailable."""
+        gone, now = await self.missing(), self.backend.clock()
+        late = {name for name, since in self._missing_since.items() if now - since > _MADE_AGAIN_SECONDS}
+        return [each for each in gone if each.holds not in REBUILT or each.name in late]
 
     async def _readiness(self) -> Readiness:
         priced = self.backend.priced
@@ -112,6 +132,7 @@ class State:
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.feeder.caught_up(_SETTLE_SECONDS):
+            await self._check_missing(Holds.RUNS)
             raise Unavailable("lists are not true: the index is still being made, or hears of no change")
         self.feeder.hurry()
         revision = self._revision
@@ -131,11 +152,18 @@ class State:
         if self._revision == revision:
             self._revision = newest
 
+    async def _check_missing(self, holds: Holds) -> None:
+        """Raises ResourceMissing when that is why a list cannot be true (SAFE-14); Unavailable."""
+        for gone in await self.missing():
+            if gone.holds is holds:
+                raise ResourceMissing(gone.name)
+
     async def letters_settled(self) -> None:
         """Returns once lists of dead letters are true. Raises Unavailable when they cannot be."""
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.letter_feeder.caught_up(_SETTLE_SECONDS):
+            await self._check_missing(Holds.LETTERS)
             raise Unavailable("lists are not true: the index of dead letters is still being made, or hears of none")
 
 

@@ -18,6 +18,7 @@ from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_processor import Live, PackProcessor
 from pyoco_server.loops.priced.staging import Tries
+from pyoco_server.outages import Outage
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
 
@@ -57,6 +58,7 @@ class PackWorker:
     ) -> None:
         """`packs`: those it takes; none: all that the executor has."""
         self._priced, self._executor, self._slots, self._packs = priced, executor, slots, frozenset(packs)
+        self._outage = Outage(log)
         self._files, self._tries, self._patience = files, tries or Tries(), patience
         self._fitness = Fitness(priced)
         #: Tells what is missing for its packs; None: nothing ever is. Set it before the start.
@@ -169,8 +171,9 @@ class PackWorker:
                 seat = await self._unless_stopped(self._executor.seat())
                 if seat is not None:
                     await self._take_one(processor, seat)
+                self._outage.worked()
             except DependencyUnavailable as error:
-                log.warning("no priced run could be received", cause=error)
+                self._outage.failed("no priced run could be received", error)
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
             except Exception:  # the top of a loop: a lane that has ended would be a slot that is deaf
                 log.exception("a lane of priced runs failed; it goes on")

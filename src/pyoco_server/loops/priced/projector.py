@@ -127,7 +127,7 @@ class ProjectionKeeper(Loop):
                 if isinstance(end, Unavailable) or (isinstance(end, BaseException) and not isinstance(end, PyocoError)):
                     raise end  # the turn is taken again from where it was
                 if isinstance(end, PyocoError):  # one that cannot be shown must not hide the others
-                    log.error("a priced run cannot be shown", run_id=row.run_id, error=end)
+                    self.outage.crashed("a priced run cannot be shown", end, run_id=row.run_id)
                 elif end:
                     log.info("a priced run was shown late", run_id=row.run_id, version_after=row.version)
         self._seen |= {row.run_id: (row.updated_at, row.version) for row in rows}

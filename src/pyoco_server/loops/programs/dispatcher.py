@@ -19,6 +19,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.caps import Caps
 from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
 from pyoco_server.loops.programs.in_flight import InFlight
+from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.queue.port import Delivery
@@ -100,7 +101,7 @@ class Dispatcher:
         )
         self._programs = programs_of(backend)
         self._group = self._programs.config.exec_group
-        self._clock = clock
+        self._clock, self._outage = clock, Outage(log)
         self._lanes = ClientQueues(clock)
         self._caps = Caps(self._programs, self._group, self._lanes, self._free_soon, clock)
         self._woken = asyncio.Event()
@@ -259,8 +260,9 @@ class Dispatcher:
                 if look.slots:
                     deliveries = await self._programs.queue.take(state.lane, len(look.slots))
             self._answered(look, deliveries)
+            self._outage.worked()
         except Unavailable as error:
-            log.warning("a lane was not looked at", exec_name=state.lane.exec_name, client_id=client_id, error=error)
+            self._outage.failed("a lane was not looked at", error, exec_name=state.lane.exec_name, client_id=client_id)
             self._lanes.failed(state, len(look.turns))
         except Exception:  # the top of a step: its seats and slots must come back
             log.exception("a lane was not looked at", exec_name=state.lane.exec_name, client_id=client_id)

@@ -22,6 +22,7 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.counting import count_put_back
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.loops.programs.quorum import Quorum
+from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.port import Slot
@@ -88,6 +89,7 @@ class InFlight:
         self._listening: Listening | None = None
         self._ticker = _Ticker(self._tick, self._shortest() / 4)
         self._ticked_at = clock()
+        self._unwritten = Outage(log)
         self._quorum = quorum or Quorum(self._programs, wall=backend.clock)
         self._quorum.before_return = self.beat_all
         self._quorum.on_change = self._on_quorum_change
@@ -326,7 +328,7 @@ class InFlight:
         try:
             standing = await beat(self._backend, attempt)
         except Unavailable as error:
-            log.warning("a heartbeat was not written", run_id=attempt.run.run_id, error=error)
+            self._unwritten.failed("a heartbeat was not written", error, run_id=attempt.run.run_id)
             held.beaten_at = self._clock() - self._programs.config.exec_run_heartbeat_sec + _AGAIN_SECONDS
             self._quorum.failed_to_write()
             return
@@ -334,6 +336,7 @@ class InFlight:
             log.exception("a heartbeat was refused", run_id=attempt.run.run_id)
             return
         self._quorum.wrote()
+        self._unwritten.worked()
         held.is_doubtful = False
         if standing is Standing.FENCED:
             await self._lose(held)

@@ -12,6 +12,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.loops.worker import WorkerDescription
+from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 
 __all__ = ["KIND", "NativeWorker"]
@@ -66,6 +67,7 @@ class _Announcer(Loop):
         self._backend, self._describe = backend, describe
         self._is_dirty = False
         self._told_at = 0.0
+        self._unannounced = Outage(log)  # most turns write nothing
 
     def touch(self) -> None:
         self._is_dirty = True
@@ -77,6 +79,7 @@ class _Announcer(Loop):
         self._is_dirty, self._told_at = False, now
         try:
             await self._backend.registry.announce(self._describe())
+            self._unannounced.worked()
         except PyocoError as error:
             self._is_dirty = True
-            log.warning("the worker registry was not written", error=error)
+            self._unannounced.failed("the worker registry was not written", error)

@@ -125,7 +125,7 @@ class ProgramSweeper(Loop):
         try:
             await look
         except PyocoError as error:
-            log.warning("a job could not be looked at; the next sweep tries again", error=error, **where)
+            self.outage.failed("a job could not be looked at; the next sweep tries again", error, **where)
 
 
 class _Marks:

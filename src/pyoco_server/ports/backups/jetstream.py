@@ -29,14 +29,13 @@ from pyoco_server.ports.backups.reader import read_behind
 from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.grid_resources import grid_resources
-from pyoco_server.ports.nats.link import Futile, Link, Rejected
+from pyoco_server.ports.nats.link import Futile, Link, Missing, Rejected
 from pyoco_server.ports.nats.resources import priced_resources, resources_of
 
 __all__ = ["JetStreamStreams"]
 
 log = get_logger(__name__)
 
-_STREAM_NOT_FOUND = 10059
 _NO_MESSAGE_FOUND = 10037
 #: Below the smallest `max_payload` anybody sets. The server sends some 8 MB before it waits for us: that is all memory
 #: a copy takes.
@@ -79,7 +78,7 @@ def _refusals(doing: str) -> Iterator[None]:
     """The only place where a refusal of JetStream becomes an error of ours."""
     try:
         yield
-    except Rejected as error:
+    except (Rejected, Missing) as error:
         said = "".join(character if character.isprintable() else "?" for character in str(error))
         refused = BackupFailed(f"NATS refused to {doing}: {said}")
         if "replicas" in str(error):
@@ -131,7 +130,7 @@ class JetStreamStreams:
                 info = await self._info(name)
                 consumers = await self._consumers(name)
         except BackupFailed as error:
-            if isinstance(error.__cause__, Rejected) and error.__cause__.code == _STREAM_NOT_FOUND:
+            if isinstance(error.__cause__, Missing):
                 return None
             raise
         return Found(
@@ -207,7 +206,7 @@ class JetStreamStreams:
             with _refusals(f"remove {name}"):
                 await self._link.insist(f"STREAM.DELETE.{name}", {}, dict[str, Any])
         except BackupFailed as error:
-            if not isinstance(error.__cause__, Rejected) or error.__cause__.code != _STREAM_NOT_FOUND:
+            if not isinstance(error.__cause__, Missing):
                 raise
 
     async def restore(
@@ -274,7 +273,7 @@ class JetStreamStreams:
                 continue  # the copy itself went further than it said, as those of older servers may
             headers = _headers(change, stream)
             while True:
-                have = await self._store(change, headers)
+                have = await self._store(stream.name, change, headers)
                 if not stream.is_keyed or have >= change.sequence:
                     break
 
@@ -289,12 +288,12 @@ class JetStreamStreams:
             raise
         return int(found["message"]["seq"]) >= change.sequence
 
-    async def _store(self, change: Change, headers: Mapping[str, str]) -> int:
+    async def _store(self, stream: str, change: Change, headers: Mapping[str, str]) -> int:
         """A stream that was made a moment ago may still choose its leader."""
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         while True:
             try:
-                return await self._link.store(change.subject, change.data, headers)
+                return await self._link.store(change.subject, change.data, headers, stream=stream)
             except Unavailable as error:
                 if isinstance(error, Futile) or time.monotonic() > deadline:
                     raise

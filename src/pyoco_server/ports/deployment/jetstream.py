@@ -27,6 +27,7 @@ from pyoco_server.core.diagnosis.facts import (
     Trouble,
     Unknown,
     Unreachable,
+    Unreadable,
     Workers,
 )
 from pyoco_server.core.run import Run
@@ -49,10 +50,11 @@ from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.grid_resources import grid_resources
 from pyoco_server.ports.nats.link import Futile, Link, Patience, Rejected
+from pyoco_server.ports.nats.link import Missing as NatsMissing
 from pyoco_server.ports.nats.resources import PRICED_BUCKET, Resource, priced_resources, resources_of
 from pyoco_server.ports.nats.watch import watch
 from pyoco_server.ports.objects.port import Objects
-from pyoco_server.ports.runs.port import Runs, Stored
+from pyoco_server.ports.runs.port import Removed, Runs, Stored
 
 __all__ = ["PATIENCE", "JetStreamDeployment"]
 
@@ -68,11 +70,13 @@ _LOOK_SECONDS = 5.0
 _KEEPER_SECONDS = 4.0
 _KEEPER_CONSUMER = "pyoco_keeper"
 _PINGS = 3
+#: Records of runs are looked at for so long, some 10,000 in a second.
+_RECORDS_SECONDS = 3.0
+_UNREADABLE_MAX = 100
 #: Tags whose oldest job is looked at.
 _TAGS_MAX = 50
 
 _NOT_ENABLED = frozenset({10039, 10076})
-_STREAM_NOT_FOUND = 10059
 _CONSUMER_NOT_FOUND = 10014
 _NO_MESSAGE_FOUND = 10037
 
@@ -165,10 +169,8 @@ class JetStreamDeployment:
     async def _find(self, name: str) -> Found | Missing:
         try:
             info = await self._link.insist(f"STREAM.INFO.{name}", {}, StreamInfo)
-        except Rejected as error:
-            if error.code == _STREAM_NOT_FOUND:
-                return MISSING
-            raise
+        except NatsMissing:
+            return MISSING
         return found_of(info)
 
     async def clock_ahead(self) -> float | Unknown:
@@ -277,6 +279,27 @@ class JetStreamDeployment:
     async def _orphans(self, bucket: str, store: Objects) -> Orphans:
         strays = await store.strays(self.upload_seconds)
         return Orphans(bucket=bucket, count=len(strays), size_bytes=sum(each.size_bytes for each in strays))
+
+    async def unreadable(self) -> Unreadable | Unknown:
+        return await self._known(self._unreadable())
+
+    async def _unreadable(self) -> Unreadable:
+        await self._link.insist(f"STREAM.INFO.KV_{self._config.runs_kv_bucket}", {}, StreamInfo)  # or it never ends
+        found: dict[str, None] = {}
+        number, is_all = 0, False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RECORDS_SECONDS), contextlib.aclosing(self._runs.changes()) as changes:
+                async for change in changes:
+                    number += len(change.items)
+                    for item in change.items:
+                        if isinstance(item, Removed) and item.is_corrupt:
+                            found[item.run_id] = None
+                        elif isinstance(item, Stored):
+                            found.pop(item.run.run_id, None)
+                    is_all = change.caught_up
+                    if is_all:
+                        break
+        return Unreadable(tuple(found)[:_UNREADABLE_MAX], number, is_all)
 
     async def runs(self, run_ids: Sequence[str]) -> tuple[Run, ...] | Unknown:
         return await self._known(self._find_runs(run_ids))

@@ -15,6 +15,7 @@ from pyoco_server.core.diagnosis.facts import (
     Stream,
     Unknown,
     Unreachable,
+    Unreadable,
     Workers,
 )
 from pyoco_server.core.run import Run
@@ -53,6 +54,9 @@ class Deployment(Protocol):
 
     async def orphans(self) -> tuple[Orphans | Unknown, ...]:
         """Parts of files that belong to none, for each object store: up to a thousand. O(files)."""
+
+    async def unreadable(self) -> Unreadable | Unknown:
+        """Run records that cannot be decoded, of as many as can be read within three seconds; at most 100 are named."""
 
     async def runs(self, run_ids: Sequence[str]) -> tuple[Run, ...] | Unknown:
         """Those of these runs that there are: one round trip each."""

@@ -132,6 +132,7 @@ def _pack_state(name: str) -> tuple[str, str]:
 
 
 def ahead(connection: sqlite3.Connection, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
+    tag = tag.encode("utf-8", "replace").decode()  # a stranger's record may hold half of a surrogate pair
     place = {"tag": tag, "submitted": number_of(submitted_at), "run_id": run_id, "limit": limit}
     return _ahead_of(connection.execute(_AHEAD, place).fetchone())
 

@@ -17,7 +17,7 @@ from pyoco_server.core.run import PACK, Run
 from pyoco_server.core.states import TERMINAL
 from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.index.sqlite_counts import TENANT_REVISIONS, TENANT_RUNS
-from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, money_of, rows_of, run_id_of
+from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, money_of, rows_of, run_id_of, unknown_row
 from pyoco_server.ports.index.sqlite_programs import bounded, counted, note_corrupt
 from pyoco_server.ports.runs.port import Removed, Stored
 
@@ -125,6 +125,7 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
     (text,) = connection.execute(_KNOWN, (json.dumps(list(newest)),)).fetchone()
     known = {before[0]: before for before in json.loads(text)}
     stored, removed, spoilt, effects = [], [], {}, _Effects()
+    unknown: list[Row] = []
     for run_id, item in newest.items():
         before = known.get(run_id)
         if item.revision <= done or (before is not None and item.revision <= before[1]):
@@ -132,16 +133,21 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
         spoilt[run_id] = isinstance(item, Removed) and item.is_corrupt
         if before is not None:
             effects.leaves(before)
-            if floor is not None and isinstance(item, Stored):
+            if floor is not None and (isinstance(item, Stored) or item.is_corrupt):
                 effects.moves.append((item.revision, run_id, before[1], before[5]))
         if isinstance(item, Stored):
             stored.append(item)
             if item.run.program is not None:
                 effects.counts_of(item.run, before)
+        elif item.is_corrupt:
+            unknown.append(unknown_row(item, before, now))
         else:
             removed.append(run_id)
     note_corrupt(connection, spoilt)
+    for row in unknown:
+        effects.comes(row)
     _write(connection, stored, removed, effects)
+    connection.executemany(_UPSERT_ONE, unknown)
     connection.execute(
         "UPDATE mark SET epoch = ?, revision = ?, moves = moves + ?, applied_at = ?",
         (mark.epoch, max(done, mark.revision), len(effects.moves), now),

@@ -19,7 +19,8 @@ import msgspec
 from pyoco_server.core.priced.projection import line_of
 from pyoco_server.core.programs.line import program_line
 from pyoco_server.core.programs.record import EXEC
-from pyoco_server.core.run import PACK, Run
+from pyoco_server.core.run import FLOW, PACK, Run
+from pyoco_server.core.states import UNKNOWN
 from pyoco_server.ports.index import sqlite_programs
 from pyoco_server.ports.index.port import Summary
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -35,6 +36,7 @@ __all__ = [
     "read_lines",
     "rows_of",
     "run_id_of",
+    "unknown_row",
 ]
 
 _encode = msgspec.json.Encoder().encode
@@ -131,6 +133,25 @@ def run_id_of(item: Stored | Removed) -> str:
 def labels_of(tag: str, tags_text: str) -> tuple[str, ...]:
     """The labels beside the routing tag, which has an index of its own (FLOW-99)."""
     return tuple({_text(label) for label in _decode(tags_text)} - {tag})
+
+
+#: What a list shows as the error of a run whose record cannot be decoded.
+_UNREADABLE = "the stored record of this run cannot be read"
+
+
+def unknown_row(item: Removed, before: list[Any] | None, now: float) -> Row:
+    """SAFE-16: a run whose record cannot be decoded. Tenant, kind and names are those of the last record that could be:
+    `before` is its row as `sqlite_feed` reads it."""
+    tenant_id, tag, at, tags, kind, group, flow_name = "", "", number_of(item.stored_at or now), "[]", FLOW, None, ""
+    if before is not None:
+        _, _, tenant_id, _, tag, at, tags, _, kind, group, flow_name = before[:11]
+    more: list[Any] = [instant_of(at), None, None, None, _UNREADABLE]
+    if kind == PACK:
+        more.append({})
+    elif kind == EXEC:
+        more += [{}, [0, False]]
+    row: Row = [run_id_of(item), item.revision, tenant_id, UNKNOWN, kind, flow_name, tag, None, at, at, tags]
+    return [*row, _encode(more).decode(), None, None, group]
 
 
 def rows_of(stored: Sequence[Stored]) -> tuple[list[Row], str | None]:

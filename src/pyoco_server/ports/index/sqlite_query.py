@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from pyoco_server.core.programs.names import exec_of
-from pyoco_server.core.states import RunState
+from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
@@ -22,7 +22,7 @@ _TENANTS_MAX = 4
 _PROBE_MAX = 2000
 #: Of as many moves the ones that are wanted are looked for and sorted. Of more, those below the place are walked.
 _SORT_MAX = 2000
-_STATUSES = tuple(state.value for state in RunState)
+_STATUSES = (*(state.value for state in RunState), UNKNOWN)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ CREATE TABLE counts (
 
 LAYOUT = Layout(
     name="the index of runs",
-    version=7,
+    version=8,
     schema=_SCHEMA,
     tables=("runs", "labels", "moves", "counts"),
     mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),

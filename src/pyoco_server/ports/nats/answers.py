@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from pyoco_server.errors import NotStored
 from pyoco_server.ports.nats.faults import Full, Rejected
 
-__all__ = ["NEVER", "NOT_YET", "Fault", "StoreReply", "fault_of", "read_answer", "refusal", "swallower"]
+__all__ = [
+    "NEVER",
+    "NOT_YET",
+    "STREAM_NOT_FOUND",
+    "Fault",
+    "StoreReply",
+    "fault_of",
+    "read_answer",
+    "refusal",
+    "stream_of",
+    "swallower",
+]
 
 #: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
 _NOT_YET = 10008
+STREAM_NOT_FOUND = 10059
+#: The part of an API subject before the name of a stream.
+_OF_STREAM = re.compile(r"(?:STREAM\.(?:MSG\.)?[A-Z]+|CONSUMER\.(?:DURABLE\.|MSG\.)?[A-Z]+)\.([^.]+)")
 #: What a cluster answers that is not yet whole: the same, and that there are no peers for so many copies.
 NOT_YET = frozenset({_NOT_YET, 10005})
 #: The account, the server or its disk has no room. 10077, a stream at a limit of its own, is not the disk's fault.
@@ -48,6 +64,12 @@ _read_verdict = msgspec.json.Decoder(_Verdict).decode
 def fault_of(data: bytes) -> Fault | None:
     """None: the call was answered as it was meant to be."""
     return _read_verdict(data).error
+
+
+def stream_of(api_subject: str) -> str:
+    """The stream that an API call is about; `api_subject` without `$JS.API.`. "": none."""
+    match = _OF_STREAM.match(api_subject)
+    return match[1] if match is not None else ""
 
 
 def refusal(subject: str, answer: StoreReply, fault: Fault) -> Exception:

@@ -110,7 +110,7 @@ class Bucket:
         pause = 0.05
         while True:
             try:
-                return Entry(key, await self._link.store(subject, value, conditions), value)
+                return Entry(key, await self._link.store(subject, value, conditions, stream=self.stream), value)
             except Rejected as error:
                 if error.code == _TTL_DISABLED:
                     raise TtlRefused(f"{self.name} has no expiry") from error

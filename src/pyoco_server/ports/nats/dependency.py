@@ -7,10 +7,14 @@ from collections.abc import Iterator
 
 import nats.errors
 
-from pyoco_server.errors import DependencyUnavailable, Unavailable
+from pyoco_server.errors import DependencyUnavailable, ResourceMissing, Unavailable
 from pyoco_server.ports.nats.link import Rejected
 
-__all__ = ["dependency_errors"]
+__all__ = ["MissingDependency", "dependency_errors"]
+
+
+class MissingDependency(ResourceMissing, DependencyUnavailable):
+    """A stream or object store of priced runs does not exist."""
 
 
 @contextlib.contextmanager
@@ -18,5 +22,7 @@ def dependency_errors(doing: str) -> Iterator[None]:
     """The only place where an error of NATS becomes DependencyUnavailable. `doing` is a verb and what it is done to."""
     try:
         yield
+    except ResourceMissing as error:
+        raise MissingDependency(error.resource, f"cannot {doing}") from error
     except (Unavailable, Rejected, nats.errors.Error) as error:
         raise DependencyUnavailable(f"cannot {doing}: {error}") from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyoco_server.errors import NoRoom, NotStored, Unavailable
+from pyoco_server.errors import NoRoom, NotStored, ResourceMissing, Unavailable
 
-__all__ = ["BadSubject", "Full", "Futile", "NoConnection", "NotPermitted", "Rejected", "gave_up"]
+__all__ = ["BadSubject", "Full", "Futile", "Missing", "NoConnection", "NotPermitted", "Rejected", "gave_up"]
 
 
 class Rejected(Exception):
@@ -41,12 +41,19 @@ class NotPermitted(Futile):
         )
 
 
+class Missing(ResourceMissing, Futile):
+    """The JetStream API says that the stream does not exist, so nothing was stored. No retry: it does not return by
+    itself."""
+
+
 class Full(NoRoom, NotStored):
     """NATS has no room, and said so: nothing was stored."""
 
 
 def gave_up(doing: str, error: Unavailable, *, ambiguous: bool) -> Unavailable:
     """What to raise after the last try: whether something may have been stored, and whether room was lacking."""
+    if isinstance(error, ResourceMissing):
+        return (ResourceMissing if ambiguous else Missing)(error.resource, doing)
     is_full = isinstance(error, NoRoom)
     if ambiguous:
         return (NoRoom if is_full else Unavailable)(f"{doing}: {error}")

@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.core.holds import Holds
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.expected import Expected
 from pyoco_server.ports.nats.link import Futile, Link, Rejected
 from pyoco_server.ports.nats.resources import (
     Resource,
@@ -88,23 +90,25 @@ def grid_resources(config: NatsBackendConfig, grid: GridConfig) -> tuple[Resourc
             grid.exec_stream,
             replicas,
             ["pyoco.exec.*.*.*.*"],
+            holds=Holds.PROGRAM_JOBS,
             **_NEEDED,
             max_msg_size=_MIB,
             max_msgs=grid.exec_queue_max_jobs,
             max_bytes=grid.exec_queue_max_bytes,
             max_consumers=_CONSUMERS_MAX,
         ),
-        _bucket(LANES_BUCKET, replicas),
-        _bucket(CLIENTS_BUCKET, replicas),
-        _bucket(SLOTS_BUCKET, replicas),
-        _bucket(DOORS_BUCKET, replicas, max_age=15 * _NANO),
-        _bucket(ACL_BUCKET, replicas, max_msgs_per_subject=5),
-        _bucket(ROUTES_BUCKET, replicas, max_age=7 * _DAY * _NANO),
-        object_store(grid.exec_artifacts_bucket, replicas, grid.exec_artifact_ttl_sec),
+        _bucket(LANES_BUCKET, replicas, Holds.LANES),
+        _bucket(CLIENTS_BUCKET, replicas, Holds.CAPS),
+        _bucket(SLOTS_BUCKET, replicas, Holds.SLOTS),
+        _bucket(DOORS_BUCKET, replicas, Holds.DOORS, max_age=15 * _NANO),
+        _bucket(ACL_BUCKET, replicas, Holds.ACL, max_msgs_per_subject=5),
+        _bucket(ROUTES_BUCKET, replicas, Holds.ROUTES, max_age=7 * _DAY * _NANO),
+        object_store(grid.exec_artifacts_bucket, replicas, grid.exec_artifact_ttl_sec, holds=Holds.ARTIFACTS),
         stream(
             grid.exec_events_stream,
             replicas,
             ["pyoco.execev.*.*"],
+            holds=Holds.PROGRAM_EVENTS,
             retention="limits",
             discard="old",
             max_age=7 * _DAY * _NANO,
@@ -113,9 +117,9 @@ def grid_resources(config: NatsBackendConfig, grid: GridConfig) -> tuple[Resourc
     )
 
 
-def _bucket(name: str, replicas: int, **more: Any) -> Resource:
+def _bucket(name: str, replicas: int, holds: Holds, **more: Any) -> Resource:
     """Without direct reads: whoever looks, with whatever client, asks the leader."""
-    return bucket(name, replicas, allow_direct=False, **more)
+    return bucket(name, replicas, holds=holds, allow_direct=False, **more)
 
 
 def all_resources(
@@ -201,6 +205,7 @@ async def _ensure(link: Link, grid: GridConfig, resource: Resource) -> None:
         if have.get("num_replicas", 1) < grid.exec_replicas:
             await _raise_replicas(link, grid, resource, have)
             have = have | {"num_replicas": grid.exec_replicas}
+            link.expected[resource.name] = Expected(have, resource.holds)
         elif found.answering < grid.exec_replicas:
             # What exists needs no third node to be used: whoever is restarted while one is away must come up.
             log.warning("a node that keeps this is away", resource=resource.name, answering=found.answering)
@@ -213,7 +218,7 @@ async def _make(link: Link, resource: Resource) -> bool:
     config = resource.config
     while True:
         try:
-            return await make(link, Resource(resource.name, config))
+            return await make(link, replace(resource, config=config))
         except Rejected as error:
             room = config.get("max_bytes", 0) // 2
             if error.code not in _NO_ROOM or "stor" not in str(error) or room < _ROOM_MIN_BYTES:

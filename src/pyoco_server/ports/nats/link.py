@@ -15,9 +15,27 @@ import nats.errors
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.ports.nats.access import Access, Certificates, why_not_in
-from pyoco_server.ports.nats.answers import NEVER, fault_of, read_answer, refusal, swallower
+from pyoco_server.ports.nats.answers import (
+    NEVER,
+    STREAM_NOT_FOUND,
+    fault_of,
+    read_answer,
+    refusal,
+    stream_of,
+    swallower,
+)
 from pyoco_server.ports.nats.client import QuickClient, Raw
-from pyoco_server.ports.nats.faults import BadSubject, Full, Futile, NoConnection, NotPermitted, Rejected, gave_up
+from pyoco_server.ports.nats.expected import Expected
+from pyoco_server.ports.nats.faults import (
+    BadSubject,
+    Full,
+    Futile,
+    Missing,
+    NoConnection,
+    NotPermitted,
+    Rejected,
+    gave_up,
+)
 from pyoco_server.ports.nats.memory.client import MemoryClient
 from pyoco_server.ports.nats.patience import Patience, within
 from pyoco_server.ports.nats.refusals import Refusals
@@ -28,6 +46,7 @@ __all__ = [
     "Full",
     "Futile",
     "Link",
+    "Missing",
     "NoConnection",
     "NotPermitted",
     "Patience",
@@ -51,6 +70,13 @@ _TOLD_MAX = 100
 #: From being deaf to another connection, which may have the rights that this one lacks; then twice as long, to a limit.
 _DEAF_SECONDS, _DEAF_SECONDS_MAX = 5.0, 60.0
 _KIND_TOKENS = 5
+#: After "no responders", the stream's existence is checked at most this often, and the check takes at most this long.
+_CHECK_EVERY_SECONDS, _CHECK_SECONDS = 1.0, 1.0
+
+
+class _Names(msgspec.Struct):
+    total: int = 0
+    streams: list[str] | None = None
 
 
 class Link:
@@ -87,6 +113,10 @@ class Link:
         self._refusals = Refusals()
         #: Answers that nobody waited for any more.
         self._late = 0
+        #: By name, the streams that this process uses and has found or created.
+        self.expected: dict[str, Expected] = {}
+        #: Of streams that gave no responders: the last question whether they exist, and when it was asked.
+        self._checks: dict[str, tuple[asyncio.Task[bool], float]] = {}
         #: Called when the connection is lost, in the order in which they were added.
         self.on_loss: dict[Callable[[], None], None] = {}
         #: Grows with each loss. What was parked at the server over an older connection has died with it.
@@ -155,6 +185,8 @@ class Link:
         self._is_closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for check, _ in self._checks.values():
+            check.cancel()
         if self.nc.is_connected:
             try:
                 async with asyncio.timeout(2):
@@ -254,22 +286,28 @@ class Link:
         if self.nc.is_connected:
             await self.nc.publish(subject, payload, self._inbox_dot + _NOBODY)
 
-    async def store(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> int:
-        """Publish into a stream and wait for the acknowledgement. Returns the sequence.
+    async def store(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, stream: str = ""
+    ) -> int:
+        """Publish into `stream` and wait for the acknowledgement. Returns the sequence.
 
-        Raises Rejected, too; Full when there is no room, NoRoom when the disk of NATS has failed: perhaps stored.
+        Raises Missing when the stream does not exist, if its name was given; Rejected, too; Full when there is no room,
+        NoRoom when the disk of NATS has failed: perhaps stored.
         """
         before = self.connection, self._late
         try:
             message = await self.ask(subject, payload, headers)
+        except Futile:
+            raise
         except NotStored:
+            await self._check_exists(stream)
             raise
         except Unavailable as error:
-            stream = await self._swallowed(subject)
-            if not stream or before != (self.connection, self._late):
+            stuck = await self._swallowed(subject)
+            if not stuck or before != (self.connection, self._late):
                 raise
-            self._refusals.note(stream, self._loop.time(), is_stuck=True)
-            what = f"{stream} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full"
+            self._refusals.note(stuck, self._loop.time(), is_stuck=True)
+            what = f"{stuck} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full"
             raise NoRoom(f"{what}; NATS writes nothing there until it has room and is restarted") from error
         answer = read_answer(message.data)
         if answer.error is not None:
@@ -280,6 +318,31 @@ class Link:
         if self._refusals:
             self._refusals.stored(answer.stream)
         return answer.seq
+
+    async def _check_exists(self, stream: str) -> None:
+        """After "no responders": either the stream does not exist, or it has no leader during an election. The meta
+        API tells them apart: it answers 404 for the former only. All who write at the same time share one question.
+        Raises Missing."""
+        if not stream:
+            return
+        now = self._loop.time()
+        check, asked_at = self._checks.get(stream, (None, float("-inf")))
+        if check is None or (check.done() and now - asked_at >= _CHECK_EVERY_SECONDS):
+            check = asyncio.create_task(self._is_missing(stream), name=f"is {stream} missing")
+            self._checks[stream] = check, now
+        await asyncio.wait({check})  # whoever gives up does not end it for the others
+        if not check.cancelled() and check.result():
+            raise Missing(stream)
+
+    async def _is_missing(self, stream: str) -> bool:
+        try:
+            await self.api(f"STREAM.INFO.{stream}", {}, dict[str, Any], seconds=_CHECK_SECONDS)
+        except Missing:
+            self._checks.pop(stream, None)  # it may be created at any moment: the next writer asks again
+            return True
+        except (Unavailable, Rejected):
+            return False
+        return False
 
     async def _swallowed(self, subject: str) -> str:
         """After silence: the stream that has taken our message, and will never answer it. "": that is not known.
@@ -297,9 +360,11 @@ class Link:
         return swallower(message.data)
 
     async def api(self, subject: str, request: object, answer: type[T], seconds: float | None = None) -> T:
-        """A JetStream API call. Raises Rejected with JetStream's own code."""
+        """A JetStream API call. Raises Missing when its stream does not exist, Rejected with JetStream's own code."""
         message = await self.ask(f"$JS.API.{subject}", msgspec.json.encode(request), seconds=seconds)
         fault = fault_of(message.data)
+        if fault is not None and fault.err_code == STREAM_NOT_FOUND:
+            raise Missing(stream_of(subject))
         if fault is not None:
             raise Rejected(fault.err_code, fault.description)
         return msgspec.json.decode(message.data, type=answer)
@@ -315,6 +380,18 @@ class Link:
                 if isinstance(error, Futile) or self._loop.time() > deadline:
                     raise
             await asyncio.sleep(0.1)
+
+    async def stream_names(self) -> frozenset[str]:
+        """All streams of the account, as the meta leader knows them; one round trip per 1,024. Raises Unavailable."""
+        found: set[str] = set()
+        while True:
+            try:
+                page = await self.api("STREAM.NAMES", {"offset": len(found)}, _Names, seconds=_CHECK_SECONDS)
+            except Rejected as error:
+                raise Unavailable(f"cannot list the streams: {error}") from error
+            found.update(page.streams or ())
+            if not page.streams or len(found) >= page.total:
+                return frozenset(found)
 
     def _on_reply(self, message: Raw) -> None:
         token = message.subject[len(self._inbox_dot) :]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.core.holds import REBUILT
 from pyoco_server.ports.nats.grid_resources import (
     ACL_BUCKET,
     CLIENTS_BUCKET,
@@ -132,12 +133,22 @@ def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid:
         own = (f"{inbox_prefix(role)}.>", "$JS.EVENT.>")
         return Rights((">",), tuple(sorted((*own, *_jobs(config, priced, grid)))))
     parts = [_FLOWS[role](config), _PROGRAMS[role](grid)]
+    if role in (Role.GATEWAY, Role.KEEPER):  # what is missing is found by its name (SAFE-14)
+        parts.append({"$JS.API.STREAM.NAMES"})
+    if role is Role.KEEPER:
+        parts.append(_creates(config, priced, grid))
     if priced.priced_enabled and role is not Role.DOOR:
         parts.append(_PRICED[role](priced))
     hears = [f"{inbox_prefix(role)}.>"]
     if role in (Role.WORKER, Role.DOOR):  # they wait for work
         hears.append(_HINTS)
     return Rights(_together(parts), tuple(sorted(hears)))
+
+
+def _creates(config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> set[str]:
+    """SAFE-15: only what a keeper may create again, and only while it does not exist."""
+    resources = all_resources(config, priced if priced.priced_enabled else None, grid)
+    return {f"$JS.API.STREAM.CREATE.{each.name}" for each in resources if each.holds in REBUILT}
 
 
 def _jobs(config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> list[str]:

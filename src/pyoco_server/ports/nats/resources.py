@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.core.holds import Holds
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.answers import NOT_YET
-from pyoco_server.ports.nats.link import Futile, Link, NotPermitted, Rejected
+from pyoco_server.ports.nats.expected import Expected
+from pyoco_server.ports.nats.link import Futile, Link, Missing, NotPermitted, Rejected
 
 __all__ = [
     "PRICED_BUCKET",
@@ -43,7 +45,6 @@ __all__ = [
 
 log = get_logger(__name__)
 
-_STREAM_NOT_FOUND = 10059
 _NAME_IN_USE = 10058
 _NANO = 1_000_000_000
 _DAY = 24 * 3600
@@ -93,16 +94,17 @@ class Resource:
 
     name: str
     config: dict[str, Any]
+    holds: Holds = Holds.OTHER
 
 
-def stream(name: str, replicas: int, subjects: list[str], **more: Any) -> Resource:
+def stream(name: str, replicas: int, subjects: list[str], *, holds: Holds = Holds.OTHER, **more: Any) -> Resource:
     config = {"name": name, "subjects": subjects, "storage": "file", "num_replicas": replicas, **more}
     # The server refuses a window longer than its messages live.
     config["duplicate_window"] = min(120 * _NANO, config.get("max_age") or 120 * _NANO)
-    return Resource(name, config)
+    return Resource(name, config, holds)
 
 
-def bucket(name: str, replicas: int, **more: Any) -> Resource:
+def bucket(name: str, replicas: int, *, holds: Holds = Holds.OTHER, **more: Any) -> Resource:
     """Without rollups, where the server lets us: by one, whoever may write a single key empties the whole bucket. It
     turns them on itself where it leaves markers."""
     settings: dict[str, Any] = {
@@ -113,7 +115,7 @@ def bucket(name: str, replicas: int, **more: Any) -> Resource:
         "allow_rollup_hdrs": "subject_delete_marker_ttl" in more,
         "allow_direct": True,
     }
-    return stream(f"KV_{name}", replicas, [f"$KV.{name}.>"], **(settings | more))
+    return stream(f"KV_{name}", replicas, [f"$KV.{name}.>"], holds=holds, **(settings | more))
 
 
 def _receipt_seconds(config: NatsBackendConfig) -> float:
@@ -126,11 +128,12 @@ def _workflow_seconds(config: NatsBackendConfig) -> float:
     return 2 * config.runs_retention_sec
 
 
-def object_store(name: str, replicas: int, max_age_seconds: float = 0.0) -> Resource:
+def object_store(name: str, replicas: int, max_age_seconds: float = 0.0, *, holds: Holds = Holds.OTHER) -> Resource:
     return stream(
         f"OBJ_{name}",
         replicas,
         [f"$O.{name}.C.>", f"$O.{name}.M.>"],
+        holds=holds,
         retention="limits",
         discard="new",
         allow_rollup_hdrs=True,
@@ -168,12 +171,14 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             config.work_stream,
             replicas,
             [f"{config.work_subject_prefix}.>"],
+            holds=Holds.JOBS,
             retention="workqueue",
         ),
         stream(
             config.dlq_stream,
             replicas,
             [f"{config.dlq_subject_prefix}.>"],
+            holds=Holds.LETTERS,
             retention="limits",
             discard="old",
             max_age=int(config.dlq_max_age_sec * _NANO),
@@ -181,18 +186,33 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             max_bytes=config.dlq_max_bytes,
         ),
         # Terminal runs leave by a per-message TTL; the marker lets an index that was away for a day see it.
-        bucket(config.runs_kv_bucket, replicas, allow_msg_ttl=True, subject_delete_marker_ttl=_DAY * _NANO),
-        bucket(config.workers_kv_bucket, replicas, allow_msg_ttl=True),  # for the marks of those that were removed
-        bucket(config.auth_kv_bucket, replicas),
-        bucket(config.wheel_history_kv_bucket, replicas, max_age=int(config.wheel_history_ttl_sec * _NANO)),
-        bucket(config.receipts_kv_bucket, replicas, max_age=int(_receipt_seconds(config) * _NANO)),
-        object_store(config.wheel_object_store_bucket, replicas),
-        object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config)),
+        bucket(
+            config.runs_kv_bucket,
+            replicas,
+            holds=Holds.RUNS,
+            allow_msg_ttl=True,
+            subject_delete_marker_ttl=_DAY * _NANO,
+        ),
+        # With a TTL for the marks of those that were removed.
+        bucket(config.workers_kv_bucket, replicas, holds=Holds.WORKERS, allow_msg_ttl=True),
+        bucket(config.auth_kv_bucket, replicas, holds=Holds.KEYS),
+        bucket(
+            config.wheel_history_kv_bucket,
+            replicas,
+            holds=Holds.WHEEL_HISTORY,
+            max_age=int(config.wheel_history_ttl_sec * _NANO),
+        ),
+        bucket(
+            config.receipts_kv_bucket, replicas, holds=Holds.RECEIPTS, max_age=int(_receipt_seconds(config) * _NANO)
+        ),
+        object_store(config.wheel_object_store_bucket, replicas, holds=Holds.WHEELS),
+        object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config), holds=Holds.WORKFLOWS),
         # The server tells once, to whoever listens, that it gives a job up: this stream listens.
         stream(
             config.advisory_stream,
             replicas,
             [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{config.work_stream}.>"],
+            holds=Holds.ADVISORIES,
             retention="workqueue",
             max_age=7 * _DAY * _NANO,
         ),
@@ -218,11 +238,12 @@ def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[R
 def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """Section 12.2 of the contract of priced runs."""
     return (
-        stream(priced.pack_stream, replicas, [priced.pack_subject], retention="workqueue"),
+        stream(priced.pack_stream, replicas, [priced.pack_subject], holds=Holds.PACK_JOBS, retention="workqueue"),
         stream(
             f"{priced.pack_stream}_DLQ",
             replicas,
             [f"{priced.pack_subject}.dlq"],
+            holds=Holds.PACK_LETTERS,
             retention="limits",
             discard="old",
             # A run is long refunded by then (PRICED-109); what is left of it is for the operator.
@@ -234,12 +255,12 @@ def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource,
 
 def results_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """PRICED-214. A run's retention counts from when it was made, and its objects are stored later (PRICED-167)."""
-    return (object_store(priced.results_bucket, replicas, priced.priced_retention_sec),)
+    return (object_store(priced.results_bucket, replicas, priced.priced_retention_sec, holds=Holds.RESULTS),)
 
 
 def inputs_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
     """An upload's time counts from before its bytes are stored, so that they are never gone first."""
-    return (object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec),)
+    return (object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec, holds=Holds.INPUTS),)
 
 
 def priced_bucket_resources(replicas: int) -> tuple[Resource, ...]:
@@ -247,7 +268,7 @@ def priced_bucket_resources(replicas: int) -> tuple[Resource, ...]:
 
 
 def secrets_resources(replicas: int) -> tuple[Resource, ...]:
-    return (bucket(SECRETS_BUCKET, replicas),)
+    return (bucket(SECRETS_BUCKET, replicas, holds=Holds.SECRETS),)
 
 
 async def ensure(link: Link, resources: Iterable[Resource]) -> None:
@@ -268,8 +289,8 @@ async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
     for resource in resources:
         try:
             found = (await link.insist(f"STREAM.INFO.{resource.name}", {}, Info)).config
-        except Rejected:
-            continue  # it is not there yet
+        except (Missing, Rejected):
+            continue  # it does not exist yet
         wanted, have = resource.config["max_age"], found.get("max_age", 0)
         if 0 < have < wanted:
             await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, Info)
@@ -323,6 +344,7 @@ async def make(link: Link, resource: Resource) -> bool:
         if error.code != _NAME_IN_USE:
             raise
         return False
+    link.expected[resource.name] = Expected(resource.config, resource.holds)
     log.info("made a JetStream resource", resource=resource.name)
     return True
 
@@ -330,11 +352,11 @@ async def make(link: Link, resource: Resource) -> bool:
 async def find(link: Link, resource: Resource) -> Info | None:
     """None: it is not there. Raises Rejected, Unavailable."""
     try:
-        return await link.api(f"STREAM.INFO.{resource.name}", {}, Info)
-    except Rejected as error:
-        if error.code == _STREAM_NOT_FOUND:
-            return None
-        raise
+        found = await link.api(f"STREAM.INFO.{resource.name}", {}, Info)
+    except Missing:
+        return None
+    link.expected[resource.name] = Expected(found.config, resource.holds)
+    return found
 
 
 #: Differences that change what we promise. A longer history or another size limit is the operator's choice.

@@ -17,6 +17,7 @@ import nats.errors
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.outages import Outage
 from pyoco_server.ports.nats.bucket import Bucket, Entry, is_deletion
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
@@ -82,28 +83,33 @@ async def watch(
     a second at least while all that is there has been seen.
     """
     pause, stored_at = 0.1, 0.0
-    while True:
-        try:
-            info = await link.api(f"STREAM.INFO.{bucket.stream}", {}, _StreamInfo)
-            if info.created != created.partition("#")[0]:
-                after, created = 0, info.created
-            elif info.state.last_seq < after or await _was_cut(bucket, after, stored_at):
-                # The same stream with an earlier end: it was restored, or lost its tail. What we knew may not be there.
-                after, created = 0, f"{info.created}#{time.time_ns()}"
-            async with contextlib.aclosing(_watch_once(link, bucket, after, info, created, on_heard)) as batches:
-                async for batch in batches:
-                    if batch.entries:
-                        after, stored_at = max(after, batch.entries[-1].revision), batch.entries[-1].stored_at
-                    pause = 0.1
-                    yield batch
-        except (_Gap, Unavailable, Rejected, nats.errors.Error) as error:
-            log.warning("watch interrupted; it resumes", bucket=bucket.name, after=after, error=error)
-        if link.is_up:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
-        else:
-            with contextlib.suppress(NoConnection):
-                await link.until_up(60)
+    outage = Outage(log)
+    try:
+        while True:
+            try:
+                info = await link.api(f"STREAM.INFO.{bucket.stream}", {}, _StreamInfo)
+                if info.created != created.partition("#")[0]:
+                    after, created = 0, info.created
+                elif info.state.last_seq < after or await _was_cut(bucket, after, stored_at):
+                    # The same stream with an earlier end: it was restored, or lost its tail. What we knew may be gone.
+                    after, created = 0, f"{info.created}#{time.time_ns()}"
+                async with contextlib.aclosing(_watch_once(link, bucket, after, info, created, on_heard)) as batches:
+                    async for batch in batches:
+                        if batch.entries:
+                            after, stored_at = max(after, batch.entries[-1].revision), batch.entries[-1].stored_at
+                        pause = 0.1
+                        outage.worked()
+                        yield batch
+            except (_Gap, Unavailable, Rejected, nats.errors.Error) as error:
+                outage.failed("watch interrupted; it resumes", error, bucket=bucket.name, after=after)
+            if link.is_up:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+            else:
+                with contextlib.suppress(NoConnection):
+                    await link.until_up(60)
+    finally:
+        outage.forget()
 
 
 async def _watch_once(

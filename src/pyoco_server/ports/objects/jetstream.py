@@ -84,7 +84,7 @@ class JetStreamObjects:
     ) -> ObjectInfo:
         """`show` returns the id of the object it replaced."""
         nuid = uuid.uuid4().hex
-        writer = ChunkWriter(self._link, self._chunk_subject(nuid), bytes_max)
+        writer = ChunkWriter(self._link, self._stream, self._chunk_subject(nuid), bytes_max)
         draft = _Draft(Meta(name=name, bucket=self._name, nuid=nuid), writer)
         try:
             await writer.send(chunks)

@@ -24,8 +24,8 @@ IDLE_SECONDS_MAX = 300.0
 class ChunkWriter:
     """Sends one object's chunks. The order of acknowledgements proves their order in the store."""
 
-    def __init__(self, link: Link, subject: str, bytes_max: int) -> None:
-        self._link, self._subject, self._bytes_max = link, subject, bytes_max
+    def __init__(self, link: Link, stream: str, subject: str, bytes_max: int) -> None:
+        self._link, self._stream, self._subject, self._bytes_max = link, stream, subject, bytes_max
         self._hash = hashlib.sha256()
         self._window: deque[asyncio.Task[int]] = deque()
         self._last = 0
@@ -74,7 +74,7 @@ class ChunkWriter:
         self._hash.update(chunk)
         self.count += 1
         self._sent_at = time.monotonic()
-        self._window.append(asyncio.create_task(self._link.store(self._subject, chunk)))
+        self._window.append(asyncio.create_task(self._link.store(self._subject, chunk, stream=self._stream)))
 
     async def _acknowledged(self) -> None:
         """The oldest chunk on its way has been stored."""

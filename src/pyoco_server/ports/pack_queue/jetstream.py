@@ -104,7 +104,7 @@ class JetStreamPackQueue:
 
     async def send(self, body: bytes, message_id: str) -> None:
         with dependency_errors("send a priced run"):
-            await self._store(self._subject, body, message_id)
+            await self._store(self._stream, self._subject, body, message_id)
 
     async def receive(self, at_most: int, wait_seconds: int) -> Sequence[Delivery]:
         with dependency_errors("receive priced runs"):
@@ -159,7 +159,7 @@ class JetStreamPackQueue:
                 return
             # Not its old id, which would be taken for a repeat; and not a fresh one, so that two who redrive it at
             # once send it once.
-            await self._store(self._subject, letter.body, f"redrive:{sequence}")
+            await self._store(self._stream, self._subject, letter.body, f"redrive:{sequence}")
             await self._remove_letter(sequence)
 
     async def depth(self) -> tuple[int, int]:
@@ -220,13 +220,13 @@ class JetStreamPackQueue:
         self._lane = TagConsumer("", CONSUMER, self._config.priced_lease_ttl_sec, 0)
         return self._lane
 
-    async def _store(self, subject: str, body: bytes, message_id: str) -> None:
+    async def _store(self, stream: str, subject: str, body: bytes, message_id: str) -> None:
         """The message id makes a repeat harmless, so silence is answered by asking again. Raises Unavailable."""
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         pause = 0.05
         while True:
             try:
-                await self._link.store(subject, body, {"Nats-Msg-Id": message_id})
+                await self._link.store(subject, body, {"Nats-Msg-Id": message_id}, stream=stream)
             except Unavailable as error:
                 if isinstance(error, Futile | Full) or time.monotonic() > deadline:
                     raise
@@ -265,7 +265,7 @@ class JetStreamPackQueue:
         """A crash between the two leaves both; the next delivery buries it again, under the same message id."""
         try:
             with dependency_errors("bury a priced run"):
-                await self._store(self._letter_subject, message.data, str(message.sequence))
+                await self._store(f"{self._stream}_DLQ", self._letter_subject, message.data, str(message.sequence))
         except DependencyUnavailable as error:
             log.warning("a priced run was not made a dead letter; it comes again", error=error)
             return

@@ -67,7 +67,7 @@ class JetStreamEvents:
         ambiguous, pause = False, 0.05
         while True:
             try:
-                await self._link.store(subject, data, headers)
+                await self._link.store(subject, data, headers, stream=self._history.stream)
             except Rejected as error:
                 raise (Unavailable if ambiguous else NotStored)(f"the history refuses an event: {error}") from error
             except Unavailable as error:

@@ -193,7 +193,7 @@ class JetStreamProgramQueue:
         pause = 0.05
         while True:
             try:
-                await self._link.store(subject, data)
+                await self._link.store(subject, data, stream=self._stream)
             except Rejected as error:
                 if error.code != _STORE_FAILED:
                     # An earlier try without an answer may still be stored, whatever this one was told.

@@ -22,6 +22,7 @@ import nats.errors
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.outages import Outage
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, Puller, TagConsumer
@@ -65,6 +66,7 @@ class JetStreamIntake:
         self._dirty = False
         self._changed = asyncio.Event()
         self._returning: set[asyncio.Task[None]] = set()
+        self._outage = Outage(log)
         self.ack_wait_seconds = min(lane.ack_wait_seconds for lane in lanes)
         self.max_deliver = min((lane.max_deliver for lane in lanes if lane.max_deliver), default=0)
 
@@ -90,8 +92,9 @@ class JetStreamIntake:
                     try:
                         await self._make_lane(puller.tag)
                         puller.is_refused = False
+                        self._outage.worked()
                     except Unavailable as error:
-                        log.warning("the queue refuses to be asked; trying again", tag=puller.tag, error=error)
+                        self._outage.failed("the queue cannot be pulled from; trying again", error, tag=puller.tag)
         finally:
             self._binding = None
             self._kick()
@@ -118,6 +121,7 @@ class JetStreamIntake:
 
     async def close(self) -> None:
         self._room, self._is_over = 0, True
+        self._outage.forget()
         while self._idle_slots:
             self._give_back(self._idle_slots.popleft())
         if self._binding is not None:

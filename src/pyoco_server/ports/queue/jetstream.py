@@ -81,20 +81,20 @@ class JetStreamQueue:
     async def put(self, job: Job) -> None:
         if not _is_lane(job.tag):
             raise NotStored(f"no queue can have the tag {job.tag!r}")
-        await self._store(self._subject(job.tag), _encode(job), job.run_id)
+        await self._store(self._config.work_stream, self._subject(job.tag), _encode(job), job.run_id)
 
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         subject = f"{self._config.dlq_subject_prefix}.{letter.tag if _is_lane(letter.tag) else _NO_LANE}"
-        await self._store(subject, encode_dead_letter(letter), letter_id)
+        await self._store(self._config.dlq_stream, subject, encode_dead_letter(letter), letter_id)
 
-    async def _store(self, subject: str, data: bytes, message_id: str) -> None:
+    async def _store(self, stream: str, subject: str, data: bytes, message_id: str) -> None:
         """The message id makes a repeat harmless (FLOW-77), so silence is answered by asking again."""
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         ambiguous = False
         pause = 0.05
         while True:
             try:
-                await self._link.store(subject, data, {"Nats-Msg-Id": message_id})
+                await self._link.store(subject, data, {"Nats-Msg-Id": message_id}, stream=stream)
             except Rejected as error:
                 # An earlier try without an answer may still be stored, whatever this one was told.
                 raise (Unavailable if ambiguous else NotStored)(f"the queue refuses {subject}: {error}") from error

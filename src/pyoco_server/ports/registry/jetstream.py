@@ -75,6 +75,8 @@ class JetStreamRegistry:
         return (await self._look(worker_id))[1]
 
     async def all(self) -> list[WorkerRecord]:
+        if not self._mirror.is_fresh and self._mirror.is_following and self._link.is_up:
+            await self._bucket.last_revision()  # SAFE-14: a bucket that is missing is named at once
         deadline = time.monotonic() + _FRESH_SECONDS
         while not self._mirror.is_fresh:
             if not self._mirror.is_following or not self._link.is_up or time.monotonic() > deadline:

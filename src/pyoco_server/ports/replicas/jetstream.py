@@ -16,12 +16,11 @@ from pyoco_server.core.replicas import StreamReplica, StreamReplicas
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.grid_resources import all_resources
-from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
+from pyoco_server.ports.nats.link import Link, Missing, NoConnection, Rejected
 from pyoco_server.ports.nats.resources import Cluster, Info
 
 __all__ = ["JetStreamReplicas"]
 
-_STREAM_NOT_FOUND = 10059
 #: The name of a stream that is made and removed, to see whether it can be.
 _TRIAL = "PYOCO_REPLICAS_TRIAL"
 #: A node that was restarted needs some seconds, and one that is gone is not missed at once.
@@ -56,7 +55,7 @@ def _refusals(doing: str) -> Iterator[None]:
     """The only place where a refusal of JetStream becomes an error of ours."""
     try:
         yield
-    except Rejected as error:
+    except (Rejected, Missing) as error:
         raise DeploymentRefused(f"NATS refused to {doing}: {error}") from error
 
 
@@ -129,18 +128,15 @@ class JetStreamReplicas:
         with _refusals(f"remove {_TRIAL}"):
             try:
                 await self._link.insist(f"STREAM.DELETE.{_TRIAL}", {}, dict[str, Any])
-            except Rejected as error:
-                if error.code != _STREAM_NOT_FOUND:
-                    raise
+            except Missing:
+                return
 
     async def _info(self, stream: str) -> Info | None:
         with _refusals(f"tell of {stream}"):
             try:
                 return await self._link.insist(f"STREAM.INFO.{stream}", {}, Info)
-            except Rejected as error:
-                if error.code == _STREAM_NOT_FOUND:
-                    return None
-                raise
+            except Missing:
+                return None
 
     async def _consumers(self, stream: str) -> AsyncIterator[_Consumer]:
         """All of them, a page at a time."""

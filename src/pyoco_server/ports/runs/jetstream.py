@@ -14,7 +14,7 @@ from pyoco_server.core.programs.record import EXEC, Program
 from pyoco_server.core.programs.stored import MEMBERS
 from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import encode_fitting, encode_smallest, read_snapshot, to_snapshot
-from pyoco_server.errors import Corrupt, Unavailable
+from pyoco_server.errors import Corrupt, RecordUnreadable, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, Entry, TtlRefused
 from pyoco_server.ports.nats.link import Link, Rejected
@@ -68,7 +68,7 @@ class JetStreamRuns:
             return ABSENT
         if entry.value is None:
             return Withdrawn(entry.revision)
-        return Stored(_decode(entry.value), entry.revision, entry.stored_at)
+        return Stored(_read(entry), entry.revision, entry.stored_at)
 
     async def replace(self, run: Run, revision: int) -> Stored | Lost:
         return await self._write(run, self._encode(run, self._bytes_max), revision)
@@ -160,15 +160,20 @@ _EXEC, _NULL = f'"{EXEC}"'.encode(), msgspec.Raw(b"null")
 
 
 def _change(entry: Entry) -> Stored | Removed:
-    """A record that tells of no run, or of another than its key, counts as removed: what it replaced is not true any
-    more, and nothing would ever take it out of the lists again."""
+    """A record that cannot be decoded, or tells of another run than its key, is reported as corrupt: what it replaced
+    is not true any more."""
     if entry.value is None:
         return Removed(entry.key, entry.revision)
     try:
-        return Stored(_read(entry.key, entry.value), entry.revision)
-    except Corrupt:
-        log.exception("a stored run cannot be read; lists pass it over", run_id=entry.key)
-        return Removed(entry.key, entry.revision, is_corrupt=True)
+        return Stored(_read(entry), entry.revision)
+    except RecordUnreadable as error:
+        log.error(
+            "a stored run record cannot be decoded; lists show it as UNKNOWN",
+            run_id=entry.key,
+            reason=error.reason,
+            err_id=error.text.err_id,
+        )
+        return Removed(entry.key, entry.revision, is_corrupt=True, stored_at=entry.stored_at)
 
 
 def _decode(data: bytes) -> Run:
@@ -179,10 +184,14 @@ def _decode(data: bytes) -> Run:
         return read_snapshot(data)
 
 
-def _read(run_id: str, data: bytes) -> Run:
-    run = _decode(data)
-    if run.run_id != run_id:
-        raise Corrupt("the record tells of another run than its key")
+def _read(entry: Entry) -> Run:
+    """Raises RecordUnreadable (SAFE-16)."""
+    try:
+        run = _decode(entry.value or b"")
+    except Corrupt as error:
+        raise RecordUnreadable(entry.key, str(error), entry.revision) from None
+    if run.run_id != entry.key:
+        raise RecordUnreadable(entry.key, "it tells of another run than its key", entry.revision)
     return run
 
 

@@ -27,8 +27,10 @@ class Removed:
 
     run_id: str
     revision: int
-    #: It is still there, and nobody can read it: what it was is not true any more.
+    #: The record is still stored, but it cannot be decoded: what was known of the run is not true any more.
     is_corrupt: bool = False
+    #: When that revision was stored; 0.0: not known.
+    stored_at: float = field(default=0.0, compare=False)
 
 
 class Lost:
@@ -84,7 +86,7 @@ class Runs(Protocol):
         """Raises SnapshotTooLargeError where `create` would. Asks nobody and writes nothing."""
 
     async def find(self, run_id: str) -> Stored | Withdrawn | Absent:
-        """The newest revision, as the leader knows it: one round trip. Raises Corrupt when it cannot be read."""
+        """The newest revision, as the leader knows it: one round trip. Raises RecordUnreadable."""
 
     async def replace(self, run: Run, revision: int) -> Stored | Lost:
         """Write over exactly `revision`. LOST: someone was faster, and nothing changed."""

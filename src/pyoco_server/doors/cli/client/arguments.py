@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from pyoco_server.core.states import RunState
+from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.doors.cli.client.output import is_terminal
 from pyoco_server.errors import UsageError
 
@@ -39,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 INCLUDES = ("records", "full", "all")
 KINDS = ("flow", "exec", "pack")
-RUN_STATUSES = tuple(RunState)
+RUN_STATUSES = (*RunState, UNKNOWN)
 
 
 def words(*known: str) -> dict[str, Any]:

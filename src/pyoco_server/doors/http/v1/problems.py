@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RETRY_AFTER_SECONDS, Reason, problem_type, title_of
-from pyoco_server.doors.http.answers import JsonAnswer, encode_json
+from pyoco_server.doors.http.answers import RESOURCE_RETRY_SECONDS, JsonAnswer, encode_json
 from pyoco_server.doors.http.lingering import Lingering
 from pyoco_server.doors.http.v1.costs import Costs
 from pyoco_server.doors.http.v1.visit import Visit, visit_of
@@ -33,6 +33,7 @@ from pyoco_server.errors import (
     TooLarge,
     TooSlow,
     Unavailable,
+    missing_resource,
 )
 from pyoco_server.logs import get_logger
 
@@ -141,7 +142,12 @@ def answer_error(scope: Scope, error: Exception) -> Response:
         body["errors"] = _errors(known)
     if isinstance(known, BelowPrice):
         body |= {"err_id": known.text.err_id, "price_usd": known.price_usd}
-    answer = ProblemAnswer(encode_json(body), status, visit.headers() | _headers(known, reason, status))
+    headers = visit.headers() | _headers(known, reason, status)
+    missing = missing_resource(known)
+    if missing is not None and status == 503:
+        body |= {"err_id": missing.text.err_id, "resource": missing.resource}
+        headers["Retry-After"] = str(RESOURCE_RETRY_SECONDS)
+    answer = ProblemAnswer(encode_json(body), status, headers)
     return Lingering(answer) if isinstance(known, TooLarge) else answer
 
 

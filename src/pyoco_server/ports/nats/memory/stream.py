@@ -48,6 +48,7 @@ class Stream:
         self.name: str = self.config["name"]
         self.created_ns = time.time_ns()
         self.messages = Messages()
+        self.messages.last_seq = max(0, self.config.get("first_seq", 1) - 1)
         #: Ids of the duplicate window with their sequences, and when each was stored.
         self._ids: dict[str, int] = {}
         self._id_times: deque[tuple[int, str]] = deque()

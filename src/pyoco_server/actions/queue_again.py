@@ -1,0 +1,47 @@
+"""Put the job of a run back on its queue, after the queue was deleted and created again (SAFE-15)."""
+
+from __future__ import annotations
+
+from pyoco_server.actions.read_workflow import read_workflow
+from pyoco_server.core.job import job_of
+from pyoco_server.core.outcome import NOTHING_YET
+from pyoco_server.core.run import Run, Submission, beat
+from pyoco_server.core.states import RunState
+from pyoco_server.errors import NotRepeatable, WorkflowTooLarge
+from pyoco_server.logs import get_logger
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.runs.port import Stored
+
+__all__ = ["queue_again"]
+
+log = get_logger(__name__)
+
+
+async def queue_again(backend: Backend, found: Stored) -> bool:
+    """Put the job of a flow run that has none, under the same run id and message id. False: its record does not hold
+    what the job needs: params that were cut off, or a flow.yaml that is no longer kept.
+
+    The record of a PENDING run is written once more after the job, with a new time: it is newer than the queue then,
+    so no keeper does this a second time. A crash between leaves a run that is done again; within two minutes the queue
+    drops the second job, later the claim does. A job that a worker takes before that write is claimed as usual, and
+    the write is lost. Two round trips, and those that read an uploaded flow.yaml. Raises Unavailable.
+    """
+    run = found.run
+    if run.params_truncated:
+        return False
+    try:
+        ask = await _submission_of(backend, run)
+    except (NotRepeatable, WorkflowTooLarge) as error:
+        log.warning("a run cannot be queued again", run_id=run.run_id, error=error)
+        return False
+    await backend.queue.put(job_of(run, ask, found.revision))
+    if run.status is RunState.PENDING:
+        await backend.runs.replace(beat(run, NOTHING_YET, backend.clock()), found.revision)
+    log.warning("queued a run again; its job was lost with the queue", run_id=run.run_id, tag=run.tag, was=run.status)
+    return True
+
+
+async def _submission_of(backend: Backend, run: Run) -> Submission:
+    sha256 = run.workflow_yaml_sha256
+    text = None if sha256 is None else (await read_workflow(backend, sha256)).decode()
+    return Submission(flow_name=run.flow_name, tag=run.tag, tags=run.tags, params=run.params, workflow_yaml=text)
