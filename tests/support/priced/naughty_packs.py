@@ -278,10 +278,9 @@ EXECUTORS: dict[str, Execute] = {
     each.__name__: each
     for each in (
         tells, sleeps, ignores_cancel, answers_late, refuses, lacks_a_model, refuses_oddly, raises, exits,
-        leaves, is_killed, crashes, leaves_a_child, leaves_strays, closes_its_lines, writes_rubbish, returns_64_mib, returns_9_mib,
-        eats_memory,
-        returns_wrong, keeps_much, finds, goes_away, sets_an_alarm, rounds, captures_its_streams,
-        diverts_its_streams, closes_its_streams, returns_32_mib, tells_descriptors,
+        leaves, is_killed, crashes, leaves_a_child, leaves_strays, closes_its_lines, writes_rubbish, returns_64_mib,
+        returns_9_mib, eats_memory, returns_wrong, keeps_much, finds, goes_away, sets_an_alarm, rounds,
+        captures_its_streams, diverts_its_streams, closes_its_streams, returns_32_mib, tells_descriptors,
     )
 }  # fmt: skip
 

@@ -17,8 +17,8 @@ __all__ = ["living", "unserved"]
 
 log = get_logger(__name__)
 
-#: The registry is at hand; when it has to ask, nobody waits longer for it.
-_SECONDS_MAX: Final = 0.5
+#: The registry is in memory; if it is not up to date yet, a submission waits this long for it.
+_SECONDS_MAX: Final = 1
 
 
 async def unserved(priced: Priced, ask: NewRun) -> Refused | None:
