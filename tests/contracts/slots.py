@@ -123,7 +123,7 @@ class SlotsContract:
         slots = await make_slots()
         for number in (11, 2, 0):
             assert await slots.take(a_slot(group, number))
-        assert await slots.take(a_slot(group, 0, client_id="clientB"))
+        assert await slots.take(a_slot(group, 0, client="clientB"))
         assert await slots.take(a_slot(f"{group}-2"))
         assert [slot.number for slot in slots.held(group, "clientA")] == [0, 2, 11]
         newcomer = await make_slots()

@@ -22,6 +22,7 @@ from support.grid.http_jobs import (
     DONE,
     Closed,
     a_job_id,
+    a_key_of,
     begin_job,
     buried,
     closed_grid_gateway,
@@ -121,6 +122,38 @@ class TestCaps:
         assert (answer.status_code, answer.json()["cap"]) == (200, 5)
         assert code_of(await gateway.client.put(path, headers=keys["u"], json={"cap": 1})) == (403, "FORBIDDEN")
         assert (await gateway.client.put(path, headers=keys["operator"], json={"cap": 3})).json()["cap"] == 3
+
+
+class TestTenants:
+    async def test_caps_of_one_client_id_are_apart_without_exec_auth_too(self, gateway: Gateway) -> None:
+        """SAFE-4, SAFE-5: a valid key counts in mode none"""
+        client, path = unique("c"), "/exec/clients/"
+        keys = {who: {"X-API-Key": (await a_key_of(gateway, who))[0]} for who in ("team-a", "team-b")}
+        for who, cap in (("team-a", 11), ("team-b", 12)):
+            answer = await gateway.client.put(path + client, headers=keys[who], json={"cap": cap})
+            assert (answer.status_code, answer.json()["cap"], answer.json()["client_id"]) == (200, cap, client)
+        await gateway.client.put(path + client, json={"cap": 13})
+        seen = [(await gateway.client.get(path + client, headers=each)).json()["cap"] for each in (*keys.values(), {})]
+        assert seen == [11, 12, 13]
+        for each in (*keys.values(), {}):  # none of them is an operator's key
+            for method in ("GET", "PUT"):
+                address, body = f"{path}{client}?tenant=team-z", b'{"cap": 1}'
+                answer = await gateway.client.request(method, address, headers=each, content=body)
+                assert code_of(answer) == (403, "FORBIDDEN")
+
+    async def test_an_operators_key_names_another_tenant(self, closed: Closed) -> None:
+        """SAFE-4"""
+        gateway, keys, records = closed
+        client = unique("c")
+        record = {"api_key_ids": [records["t"].key_id], "execs": ["*"]}
+        await gateway.client.put(f"/exec/acl/client/{client}", headers=keys["operator"], json=record)
+        path = f"/exec/clients/{client}"
+        answer = await gateway.client.put(f"{path}?tenant=t", headers=keys["operator"], json={"cap": 9})
+        assert (answer.status_code, answer.json()["cap"]) == (200, 9)
+        assert (await gateway.client.get(path, headers=keys["t"])).json()["cap"] == 9
+        assert (await gateway.client.get(path, headers=keys["operator"])).json()["cap"] == 4
+        answer = await gateway.client.get(f"{path}?tenant=a.b", headers=keys["operator"])
+        assert code_of(answer) == (422, "BAD_SCHEMA")
 
 
 class TestAcl:
@@ -329,7 +362,7 @@ class TestState:
             await gateway.client.put(f"/exec/acl/client/{client}", headers=keys["operator"], json=record)
             await gateway.client.put(f"/exec/clients/{client}", headers=keys[who], json={"cap": 2})
             await submit_job(gateway, "shared", headers=keys[who], client_id=client)
-            await begin_job(gateway, "shared", client)
+            await begin_job(gateway, "shared", client, records[who].tenant_id)
         seen = {}
         for who in ("t", "u", "operator"):
             asked = {"group": group}

@@ -219,7 +219,7 @@ class TestLetters:
         await gateway.client.put(path, headers=keys["operator"], json=record)
         mine = {"headers": keys["t"], "client_id": client}
         accepted = await submit_job(gateway, "forbidden", **mine)
-        await end_job(gateway, await begin_job(gateway, "forbidden", client), FAILED)
+        await end_job(gateway, await begin_job(gateway, "forbidden", client, records["t"].tenant_id), FAILED)
         letter_id = ""
 
         async def is_listed() -> bool:

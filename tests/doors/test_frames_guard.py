@@ -17,6 +17,7 @@ from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.core.api_key import KeyRecord, make_key
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
+from pyoco_server.core.programs.names import client_key
 from pyoco_server.doors.frames.settings import check_exposure, is_loopback
 from pyoco_server.doors.frames.tls import ServerTls, TlsFiles
 from pyoco_server.errors import ExposureRefused, UsageError
@@ -149,7 +150,7 @@ async def test_a_cap_above_the_highest_is_lowered_also_later(door: OpenDoor, key
         await context.programs.acl.put("client", keyed.client_id, record)
 
         def cap() -> int | None:
-            known = context.programs.slots.cap(context.group, keyed.client_id)
+            known = context.programs.slots.cap(context.group, client_key(keyed.client_id, "tenant-a"))
             return known.cap if known is not None else None
 
         await eventually(lambda: cap() == 1, 5.0)
@@ -160,14 +161,14 @@ async def test_a_lower_highest_cap_does_not_raise_one_that_was_said_since(door: 
     context = door.door.context
     async with await ClientPeer.connect(door) as client:
         assert (await client.hello(keyed.client_id, cap=10, token=keyed.key)).cap == 3
-        await set_cap(context.backend, context.group, keyed.client_id, 1, "http")
+        await set_cap(context.backend, context.group, client_key(keyed.client_id, "tenant-a"), 1, "http")
         record = AclRecord(api_key_ids=(keyed.record.key_id,), execs=("*",), max_cap=2)
         await context.programs.acl.put("client", keyed.client_id, record)
         await eventually(lambda: context.programs.acl.find("client", keyed.client_id) == record)
         sides = [each.peer for each in door.door.sessions if each.peer is not None]
         [peer] = [each for each in sides if each.visitor.id == keyed.client_id]
         await peer.review()
-        known = context.programs.slots.cap(context.group, keyed.client_id)
+        known = context.programs.slots.cap(context.group, client_key(keyed.client_id, "tenant-a"))
         assert known is not None
         assert known.cap == 1
 

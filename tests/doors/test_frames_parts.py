@@ -37,12 +37,20 @@ from support.waiting import eventually
 @dataclass(eq=False)
 class Seat:
     worker_id: str
-    takes: str = "abc"
+    programs: str = "abc"
     is_open: bool = True
     started: list[Any] = field(default_factory=list)
+    #: Tenants whose runs it may have.
+    tenants: tuple[str | None, ...] = (None,)
+
+    def takes(self, exec_name: str) -> bool:
+        return True
 
     def accepts(self, exec_name: str) -> bool:
-        return exec_name in self.takes
+        return exec_name in self.programs
+
+    def may_handle(self, tenant: str | None) -> bool:
+        return tenant in self.tenants
 
     async def hand_over(self, attempt: Any) -> None:
         self.started.append(attempt)

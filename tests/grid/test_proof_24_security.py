@@ -85,8 +85,10 @@ async def _open_doors(grid: Scene, authority: Authority) -> dict[str, GridProces
     doors["keys"] = grid.open_door(waits=False, name="leader-keys", env={"EXEC_AUTH": "api_key"})
     for door in doors.values():
         await asyncio.to_thread(door.until_ready)
-    # A worker at a TLS door does the work of all of them: one group, one queue.
+    # A worker at a TLS door does the work of all of them: one group, one queue. It has no key, so jobs that come with
+    # one, and belong to a tenant, are left to a native worker (SAFE-4).
     grid.processes.worker(doors["tls"], "job.assign.calcA", "--tls-ca", authority.ca_file)
+    grid.processes.nworker("job.assign.calcA")
     return doors
 
 

@@ -106,7 +106,7 @@ class TestCredits:
             programs = programs_of(backend)
             (lane,) = programs.queue.lanes(programs.config.exec_group)
             assert await programs.queue.counts(lane) is None
-            assert not programs.slots.held(lane.group, lane.client_id)
+            assert not programs.slots.held(lane.group, lane.client)
             stage.give(1)
             await eventually(lambda: run_id in stage.workers.running)
             await stage.finish(stage.workers.running[run_id])

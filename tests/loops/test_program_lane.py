@@ -39,6 +39,7 @@ class TestAJob:
             program = await executor.begun()
             group = programs_of(backend).config.exec_group
             wanted = {"patterns": ("job.assign.*",), "credits": 3, "max_parallel": 4, "group": group}
+            wanted |= {"programs": (), "lacks": (), "allow": None}
             await eventually(lambda: lane.facts == wanted)  # a look for more jobs holds a place for a moment
             archive = an_archive_file(tmp_path, b"a zip")
             program.end(DONE, archive)
@@ -231,3 +232,58 @@ class TestPlaces:
             assert door.workers.started
             assert executor.programs
         await eventually(lambda: slots_held(backend) == 0)
+
+
+class TestProgramsThere:
+    class Shelf(PretendedExecutor):
+        """It has what a test puts there."""
+
+        def __init__(self, *names: str) -> None:
+            super().__init__(ends_at_once=True)
+            self.there = set(names)
+
+        def has(self, exec_name: str) -> bool:
+            return exec_name in self.there
+
+        def names(self) -> tuple[str, ...]:
+            return tuple(sorted(self.there))
+
+    async def test_a_job_is_claimed_only_where_its_program_is(
+        self, backend: Backend, config: NatsBackendConfig, group: str
+    ) -> None:
+        """FIND-14: both lanes take every name"""
+        without, having = self.Shelf("other"), self.Shelf("calcA")
+        async with (
+            a_store(config, group, **SHORT) as elsewhere,
+            a_lane(backend, without) as first,
+            a_lane(elsewhere, having),
+        ):
+            assert (first.facts["programs"], first.takes("calcA"), first.serves("calcA")) == (("other",), True, False)
+            for run_id in [await submitted(backend) for _ in range(5)]:
+                assert (await ended(backend, run_id)).attempt == 1
+            assert (len(without.programs), len(having.programs)) == (0, 5)
+
+    async def test_a_program_is_taken_as_soon_as_it_is_there_and_no_longer(self, backend: Backend) -> None:
+        """FIND-14"""
+        executor = self.Shelf()
+        async with a_lane(backend, executor) as lane:
+            run_id = await submitted(backend)
+            executor.there.add("calcA")
+            assert (await ended(backend, run_id)).status is RunState.COMPLETED
+            await eventually(lambda: lane.facts["programs"] == ("calcA",))
+            executor.there.clear()
+            await eventually(lambda: not lane.serves("calcA"))
+
+    async def test_a_job_of_a_program_that_nobody_has_ends_without_an_attempt(
+        self, config: NatsBackendConfig, group: str
+    ) -> None:
+        """FIND-14, GRID-89"""
+        executor = self.Shelf("other")
+        async with (
+            a_store(config, group, **SHORT, exec_worker_down_delay_sec=0.1) as backend,
+            a_lane(backend, executor),
+        ):
+            run = await ended(backend, await submitted(backend))
+            assert run.program is not None
+            assert (run.status, run.attempt, run.program.error_code) == (RunState.FAILED, 0, "EXEC_NOT_FOUND")
+            assert (run.program.dlq_due, executor.programs) == (True, [])

@@ -36,13 +36,13 @@ def lanes(clock: Clock) -> ClientQueues:
 
 
 def picked(lanes: ClientQueues) -> ClientQueueState:
-    found = lanes.pick(lambda name: name)
+    found = lanes.pick(lambda name, _: name)
     assert found is not None
     return found[0]
 
 
 def is_quiet(lanes: ClientQueues) -> bool:
-    return lanes.pick(lambda name: name) is None
+    return lanes.pick(lambda name, _: name) is None
 
 
 def looked(lanes: ClientQueues, *, came: int = 0, waiting: int = 0) -> ClientQueueState:

@@ -89,7 +89,8 @@ def test_every_role_does_its_work_and_no_right_is_missing(site: GuardedSite) -> 
     before = site.violations()
     gateway = site.start("gateway", "pyoco-server", "gateway", "--port", "0")
     keeper = site.start("keeper", "pyoco-keeper")
-    door = site.start("door", "pyoco-grid", "leader", "0", env={"EXEC_GROUP": "side"})
+    open_door = {"EXEC_GROUP": "side", "EXEC_AUTH": "none"}
+    door = site.start("door", "pyoco-grid", "leader", "0", "--open-frames", env=open_door)
     flows = ("--flow-resolver", "support.chaos_flows:resolve", "--slots", "2", "--exec-dir", str(_SAMPLES))
     wheels = ("--wheel-sync", "--wheel-sync-interval-sec", "0.2")
     worker = site.start("worker", "pyoco-worker", *flows, *wheels)

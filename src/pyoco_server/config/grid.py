@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pyoco_server.config.settings import (
@@ -29,7 +29,7 @@ __all__ = ["CPU_CAP_DEFAULT", "GridConfig"]
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 _DAY = 86_400
 _HEARTBEAT_SECONDS, _LEASE_SECONDS = 5.0, 20.0
-_ACK_WAIT = "PYOCO_CONSUMER_ACK_WAIT_SEC"
+_ACK_WAIT, _HTTP_AUTH = "PYOCO_CONSUMER_ACK_WAIT_SEC", "PYOCO_HTTP_AUTH_MODE"
 CPU_CAP_DEFAULT, _CPU_CAP_MIN, _CPU_CAP_MAX = 0.75, 0.10, 0.95
 
 _GROUP = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
@@ -163,7 +163,14 @@ class GridConfig:
     exec_write_sec: float = _own(30.0, INTERVAL, "DPF", "A peer that does not read for this time is cut off.")
     exec_heartbeat_sec: float = _own(15.0, INTERVAL, "DPF", "Time of silence after which a heartbeat is sent.")
     exec_auth: str = _own(
-        "none", choice("none", "api_key"), "GD", "Whether a Hello needs an API key and an ACL record."
+        "none",
+        choice("none", "api_key"),
+        "GD",
+        "Whether a Hello needs an API key and an ACL record. Unset: doors and routers follow `PYOCO_HTTP_AUTH_MODE`; "
+        "`POST /jobs` needs no ACL record then.",
+    )
+    exec_auth_follows: bool = declare(
+        False, FLAG, "GD", "EXEC_AUTH was not set and is what PYOCO_HTTP_AUTH_MODE says.", has_variable=False
     )
     exec_operator_keys: tuple[str, ...] = _own(
         (), KEY_IDS, "G", "API keys, by their ids, that may read and change ACL records and see all that happens."
@@ -226,7 +233,21 @@ class GridConfig:
         """From these variables. What is not said of leases follows the AckWait that is. Raises SettingError."""
         values = values_in(variables, cls)
         values |= {name: value for name, value in overrides.items() if value is not None}
-        return cls(**_leases(variables.get(_ACK_WAIT, ""), values.get("exec_lease_fresh_sec")) | values)
+        leases = _leases(variables.get(_ACK_WAIT, ""), values.get("exec_lease_fresh_sec"))
+        auth = {} if "exec_auth" in values else _auth(variables.get(_HTTP_AUTH, ""))
+        return cls(**leases | auth | values)
+
+    def at_gateway(self) -> Self:
+        """The same for a gateway, where PYOCO_HTTP_AUTH_MODE decides about keys: an ACL record is needed only where
+        EXEC_AUTH itself was set. Without one, a key may submit as any client of its own tenant."""
+        return replace(self, exec_auth="none", exec_auth_follows=False) if self.exec_auth_follows else self
+
+
+def _auth(http_auth_mode: str) -> dict[str, Any]:
+    """SAFE-4: doors ask for keys where HTTP does, unless EXEC_AUTH is set. A wrong mode is reported by its own
+    setting."""
+    is_closed = http_auth_mode.strip().casefold() == "api_key"
+    return {"exec_auth": "api_key", "exec_auth_follows": True} if is_closed else {}
 
 
 def _leases(ack_wait: str, lease_seconds: float | None) -> dict[str, float]:

@@ -62,6 +62,14 @@ class WorkerRecord:
     #: The group of programs that it belongs to.
     group: str | None = None
     cpu: float | None = None
+    #: The programs that it has and may run. None: its version does not tell, or they are too many.
+    programs: tuple[str, ...] | None = None
+    #: Programs that it takes by its patterns and has reported as missing.
+    lacks: tuple[str, ...] | None = None
+    #: Patterns of the programs that it may run, WORKER_EXEC_ALLOW. None: all, or its version does not tell.
+    allow: tuple[str, ...] | None = None
+    #: Tenants whose runs it may have, as `tenant_token` writes them, beside runs without a tenant. None: every tenant.
+    tenants: tuple[str, ...] | None = None
 
     def derived_state(self, now: float, disconnect_seconds: float) -> WorkerState:
         """FLOW-27: an orderly stop is kept; a silent worker is disconnected."""
@@ -152,7 +160,7 @@ _FORMS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("slots", "host_restarts", "credits", "max_parallel"), _is_count),
     "cpu": _is_instant,
     **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
-    **dict.fromkeys(("tags", "running", "packs", "patterns"), _are_texts),
+    **dict.fromkeys(("tags", "running", "packs", "patterns", "programs", "lacks", "allow", "tenants"), _are_texts),
     "packs_missing": _is_mapping_to(_is_text),
     "packs_provide": _is_mapping_to(_are_texts),
     "state": lambda value: value in WorkerState.__members__,
@@ -174,7 +182,7 @@ def read_worker(data: bytes) -> WorkerRecord:
         known["state"] = WorkerState(known["state"])
         known["tags"] = tuple(known.get("tags", ()))
         known["running"] = tuple(known.get("running", ()))
-        for name in known.keys() & {"packs", "patterns"}:
+        for name in known.keys() & {"packs", "patterns", "programs", "lacks", "allow", "tenants"}:
             known[name] = tuple(known[name])
         known.setdefault("instance_id", "")
         known.setdefault("last_heartbeat_at", known["last_seen_at"])

@@ -217,7 +217,8 @@ CATALOGUE: dict[int, Text] = {
             47,
             "The port would be open to everybody.",
             "ポートが誰でも接続できる状態になります",
-            "Set EXEC_AUTH=api_key, ask for client certificates, or say --insecure.",
+            "Set EXEC_AUTH=api_key, ask for client certificates, or give --insecure; beside HTTP with keys, give "
+            "--open-frames.",
         ),
         Text(
             48,

@@ -44,7 +44,7 @@ class Looks:
 
     def is_due(self, slot: Slot, now: float, every_seconds: float) -> bool:
         """Whether it is time for the next look, which then counts as taken."""
-        key = slot.group, slot.client_id, slot.number
+        key = slot.group, slot.client, slot.number
         revision, at = self._seen.get(key, (0, 0.0))
         if revision == slot.revision and 0 <= now - at < every_seconds:
             return False

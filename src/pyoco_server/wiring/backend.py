@@ -160,11 +160,13 @@ async def open_backend(
 
             settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
             stores = await more.enter_async_context(open_priced(settings, link, runs))
+        registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
+        more.push_async_callback(registry.stop)
         yield Backend(
             config=config,
             runs=runs,
             queue=JetStreamQueue(link, config),
-            registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
+            registry=registry,
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
             clock=clock,
@@ -210,6 +212,7 @@ async def open_door_backend(
             yield backend
         finally:
             await backend.keys.stop()
+            await backend.registry.stop()
 
 
 @contextlib.asynccontextmanager
@@ -256,7 +259,7 @@ async def open_gateway_backend(
     """What a gateway reaches, with registry and keys kept in memory; the settings of priced runs and of programs are
     those of the environment unless they are given. Raises Unavailable, LedgerOutdated, DeploymentRefused, UsageError.
     """
-    grid = grid or grid_from_env()
+    grid = (grid or grid_from_env()).at_gateway()
     with open_index(config) as index, open_dead_letter_index(config) as dead_letter_index:
         async with (
             _linked(config, "pyoco-gateway", Patience()) as link,

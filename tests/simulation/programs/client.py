@@ -22,7 +22,7 @@ from pyoco_server.errors import PyocoError
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.port import Cap
 from simulation.deployment import Deployment, NoAnswer
-from simulation.programs.executor import Behaviour
+from simulation.programs.executor import EXECS, MISSING, Behaviour
 from simulation.programs.judge import ProgramJudge
 
 __all__ = ["ProgramClient"]
@@ -31,7 +31,6 @@ _NOBODY = Caller()
 _GROUP = "default"
 #: Shared by all simulated clients, so that they compete for the same caps.
 _CLIENT_IDS = ("alice", "bob")
-_EXECS = ("calc", "render")
 #: Above 16 KiB inputs become an object.
 _FILE_BYTES = (0, 0, 0, 200, 20_000)
 _SECONDS = (0.0, 0.01, 0.3, 0.3, 1.0, 2.0, 6.0, 12.0, 25.0)
@@ -76,7 +75,7 @@ class ProgramClient:
             job_id=str(uuid.UUID(int=self.dice.getrandbits(128), version=4)),
             group=_GROUP,
             client_id=self.dice.choice(_CLIENT_IDS),
-            exec_name=self.dice.choice(_EXECS),
+            exec_name=MISSING if behaviour.end == "missing" else self.dice.choice(EXECS),
             args=behaviour.args(),
             files=tuple(InputFile(name, len(each), hashlib.sha256(each).hexdigest()) for name, each in files.items()),
         )

@@ -40,7 +40,7 @@ def slot_is_freed_without_its_revision() -> Iterator[None]:
     real = JetStreamSlots.free
 
     async def free(self: JetStreamSlots, slot: Slot) -> bool:
-        entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
+        entry = await self._bucket.get(f"{slot.group}.{slot.client}.{slot.number}")
         return entry is not None and await real(self, replace(slot, revision=entry.revision))
 
     with patch.object(JetStreamSlots, "free", free):
@@ -55,7 +55,7 @@ def slot_is_freed_twice() -> Iterator[None]:
     async def free(self: JetStreamSlots, slot: Slot) -> bool:
         freed = await real(self, slot)
         await asyncio.sleep(_SECOND_TASK_SECONDS)
-        entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
+        entry = await self._bucket.get(f"{slot.group}.{slot.client}.{slot.number}")
         if entry is not None:
             await real(self, replace(slot, revision=entry.revision))
         return freed
@@ -87,7 +87,7 @@ def cap_is_checked_in_memory_only() -> Iterator[None]:
     """A slot that looks free to this process is written over, whoever has taken it since."""
 
     async def take(self: JetStreamSlots, slot: Slot) -> Slot | None:
-        entry = await self._bucket.get(f"{slot.group}.{slot.client_id}.{slot.number}")
+        entry = await self._bucket.get(f"{slot.group}.{slot.client}.{slot.number}")
         return await self._write(slot, entry.revision if entry is not None else 0)
 
     with patch.object(JetStreamSlots, "take", take):

@@ -16,8 +16,11 @@ from pyoco_server.executors.program.port import ArchiveFile, ProgramExecution, P
 from simulation.hosts import HostedWork
 from simulation.process import CURRENT, Process
 
-__all__ = ["KILLED", "Behaviour", "SimulatedExecutor", "SimulatedProgram"]
+__all__ = ["EXECS", "KILLED", "MISSING", "Behaviour", "SimulatedExecutor", "SimulatedProgram"]
 
+#: The programs that every worker has, and one that none has.
+EXECS = ("calc", "render")
+MISSING = "missing"
 #: Seconds between SIGTERM and the end of a program, without and with a SIGKILL.
 _TERM_SECONDS, _KILL_SECONDS = 0.05, 5.0
 _PIECES = 4
@@ -153,7 +156,10 @@ class SimulatedExecutor:
             program.kill()
 
     def has(self, exec_name: str) -> bool:
-        return bool(exec_name)
+        return exec_name != MISSING
+
+    def names(self) -> tuple[str, ...]:
+        return EXECS
 
     def begin(self, work: ProgramWork) -> ProgramExecution:
         self._on_begin(work.run_id, work.attempt)

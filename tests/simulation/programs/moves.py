@@ -11,6 +11,7 @@ from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import PROGRAM_MOVES, RunState
+from simulation.programs.executor import MISSING
 
 __all__ = ["Change", "problems_of"]
 
@@ -147,6 +148,8 @@ def _end(change: Change, grid: GridConfig) -> list[str]:
         is_allowed = old.status is S.PENDING or change.is_by_holder or change.looks_old
         found = [] if spent else [f"a job ended with {program.error_code} before its budget was spent"]
         return found if is_allowed else [*found, "an attempt with a fresh lease was ended by another process"]
+    if program.error_code == ErrorCode.EXEC_NOT_FOUND and old.status is S.PENDING:  # FIND-14: no worker has it
+        return [] if program.exec_name == MISSING else ["a job ended without its program, which every worker has"]
     if not change.is_by_holder:
         return ["a result was written by a process that does not hold the token"]
     return []

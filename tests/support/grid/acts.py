@@ -17,7 +17,7 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Inline, Submitted, submit_job
 from pyoco_server.actions.programs.sweep import mend
 from pyoco_server.core.programs.job import InputFile, JobAsk, to_message
-from pyoco_server.core.programs.moves import addressed, program_of
+from pyoco_server.core.programs.moves import addressed, client_of, program_of
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
@@ -113,12 +113,12 @@ async def run_of(backend: Backend, run_id: str) -> Run:
 
 def _lane(run: Run) -> ClientQueue:
     program = program_of(run)
-    return ClientQueue(program.group, program.exec_name, program.client_id)
+    return ClientQueue(program.group, program.exec_name, client_of(run))
 
 
 async def slot_of(backend: Backend, run: Run, holder: str = "me") -> Slot:
     program = program_of(run)
-    slot = await take_slot(backend, program.group, program.client_id, holder)
+    slot = await take_slot(backend, program.group, client_of(run), holder)
     assert slot is not None
     return slot
 
@@ -176,7 +176,7 @@ async def recovered(backend: Backend, run_id: str, report: Report = DONE, second
 async def _serve(backend: Backend, run: Run, report: Report) -> None:
     """One step of a dispatcher."""
     program = program_of(run)
-    slot = await take_slot(backend, program.group, program.client_id, "rescuer")
+    slot = await take_slot(backend, program.group, client_of(run), "rescuer")
     if slot is None:
         return
     try:

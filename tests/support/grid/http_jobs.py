@@ -21,6 +21,7 @@ from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
 from pyoco_server.actions.programs.slots import free_slot
 from pyoco_server.config import GridConfig
 from pyoco_server.core.api_key import KeyRecord, make_key
+from pyoco_server.core.programs.names import client_key
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
@@ -94,13 +95,16 @@ async def submit_job(gateway: Gateway, exec_name: str = "calcA", **more: Any) ->
     return accepted
 
 
-async def begin_job(gateway: Gateway, exec_name: str = "calcA", client_id: str = "http") -> ProgramAttempt:
+async def begin_job(
+    gateway: Gateway, exec_name: str = "calcA", client_id: str = "http", tenant_id: str | None = None
+) -> ProgramAttempt:
     """The next job of the lane, as a worker holds it."""
     backend, group = gateway.backend, group_of(gateway)
+    client = client_key(client_id, tenant_id)
     assert backend.programs is not None
-    slot = await take_slot(backend, group, client_id, "test")
+    slot = await take_slot(backend, group, client, "test")
     assert slot is not None
-    (delivery,) = await backend.programs.queue.take(ClientQueue(group, exec_name, client_id))
+    (delivery,) = await backend.programs.queue.take(ClientQueue(group, exec_name, client))
     attempt = await claim_job(backend, delivery, slot, worker_id="worker-1", holder="test")
     assert isinstance(attempt, ProgramAttempt), attempt
     return attempt

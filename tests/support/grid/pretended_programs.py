@@ -70,6 +70,10 @@ class PretendedExecutor:
     def has(self, exec_name: str) -> bool:
         return bool(exec_name)
 
+    def names(self) -> tuple[str, ...]:
+        """It lists none, and has all the same whatever it is asked for."""
+        return ()
+
     def begin(self, work: ProgramWork) -> PretendedProgram:
         program = PretendedProgram(work)
         self.programs.append(program)

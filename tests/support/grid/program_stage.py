@@ -87,6 +87,8 @@ class Workers:
 
     def __init__(self, count: int = 0, execs: str = "*", tally: Tally | None = None) -> None:
         self.credits, self._execs, self.tally = count, execs, tally or Tally()
+        #: Tenants whose jobs it may have. None: all.
+        self.tenants: set[str | None] | None = None
         self.started: list[ProgramAttempt] = []
         self.running: dict[str, ProgramAttempt] = {}
         self.most = 0
@@ -96,8 +98,8 @@ class Workers:
     def serves(self, exec_name: str) -> bool:
         return self._execs == "*" or exec_name in self._execs.split(",")
 
-    def reserve_credit(self, exec_name: str) -> _Seat | None:
-        if not self.credits or not self.serves(exec_name):
+    def reserve_credit(self, exec_name: str, tenant: str | None) -> _Seat | None:
+        if not self.credits or not self.serves(exec_name) or (self.tenants is not None and tenant not in self.tenants):
             return None
         self.credits -= 1
         assert self.credits >= 0

@@ -82,7 +82,7 @@ async def _begun(gateway: Gateway) -> AsyncIterator[ProgramAttempt]:
         if lane.exec_name not in _ENDS:
             continue
         for delivery in await programs.queue.take(lane):
-            slot = await take_slot(gateway.backend, group, lane.client_id, "test")
+            slot = await take_slot(gateway.backend, group, lane.client, "test")
             assert slot is not None
             attempt = await claim_job(gateway.backend, delivery, slot, worker_id="worker-1", holder="test")
             if isinstance(attempt, ProgramAttempt):

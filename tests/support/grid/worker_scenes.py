@@ -69,6 +69,7 @@ async def a_worker(
     clock: Callable[[], float] = time.monotonic,
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
+    worker_id: str = "w1",
     **settings: Any,
 ) -> AsyncIterator[TcpWorker]:
     """Started; at the end it is stopped, unless it has been. Its doors are tried in this order."""
@@ -76,7 +77,7 @@ async def a_worker(
     config = GridConfig(work_root=str(root), **given)
     addresses = Addresses([Address("127.0.0.1", door.port) for door in doors], clock=clock, chance=lambda: 0.5)
     options = WorkerOptions(patterns=("job.assign.*",), key=key, tls=tls)
-    identity = take_identity(root, "w1", "host")
+    identity = take_identity(root, worker_id, "host")
     machine = Machine(cpu=cpu, clock=clock, sleep=_hasty)
     executor = executor or PretendedExecutor()
     await executor.start()

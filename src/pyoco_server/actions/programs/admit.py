@@ -12,7 +12,16 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.run import Caller
 from pyoco_server.ports.programs import Programs
 
-__all__ = ["admit_client", "admit_operator", "admit_worker", "effective_cap", "is_operator", "may_run"]
+__all__ = [
+    "admit_client",
+    "admit_key_of_operator",
+    "admit_operator",
+    "admit_worker",
+    "effective_cap",
+    "holds_worker",
+    "is_operator",
+    "may_run",
+]
 
 
 def admit_client(programs: Programs, caller: Caller, client_id: str, exec_name: str | None, group: str) -> None:
@@ -27,6 +36,12 @@ def admit_client(programs: Programs, caller: Caller, client_id: str, exec_name: 
 def admit_worker(programs: Programs, caller: Caller, worker_id: str) -> None:
     """Whether `caller` may be this worker. Raises GridRefused(FORBIDDEN)."""
     check_worker(programs.acl.find("worker", worker_id), caller.api_key_id, by_key=_by_key(programs))
+
+
+def holds_worker(programs: Programs, caller: Caller, worker_id: str) -> bool:
+    """Whether an ACL record of this worker names the caller's key: an operator lets it run programs of every tenant."""
+    grant = programs.acl.find("worker", worker_id)
+    return grant is not None and caller.api_key_id is not None and caller.api_key_id in grant.api_key_ids
 
 
 def may_run(programs: Programs, worker_id: str, exec_name: str) -> bool:
@@ -48,6 +63,15 @@ def is_operator(programs: Programs, caller: Caller) -> bool:
 def admit_operator(programs: Programs, caller: Caller) -> None:
     """Raises GridRefused(FORBIDDEN)."""
     if not is_operator(programs, caller):
+        raise GridRefused(Code.FORBIDDEN, "this needs an operator's key: EXEC_OPERATOR_KEYS names them")
+
+
+def admit_key_of_operator(programs: Programs, caller: Caller) -> None:
+    """The same, and a caller without a key is refused in every mode: for what belongs to another tenant.
+
+    Raises GridRefused(FORBIDDEN).
+    """
+    if caller.api_key_id not in programs.config.exec_operator_keys:
         raise GridRefused(Code.FORBIDDEN, "this needs an operator's key: EXEC_OPERATOR_KEYS names them")
 
 

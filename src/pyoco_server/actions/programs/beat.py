@@ -7,7 +7,7 @@ from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot, take_slot
 from pyoco_server.core.programs import moves
-from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.moves import client_of, program_of
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt
@@ -58,7 +58,7 @@ async def _seek_slot(backend: Backend, attempt: ProgramAttempt) -> None:
     if attempt.slot is not None:
         return
     program = program_of(attempt.run)
-    slot = await take_slot(backend, program.group, program.client_id, program.holder or "")
+    slot = await take_slot(backend, program.group, client_of(attempt.run), program.holder or "")
     if slot is None:
         return
     filled = await programs_of(backend).slots.fill(slot, attempt.run.run_id, attempt.attempt_id, backend.clock())

@@ -19,10 +19,11 @@ from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.record import EXEC, TAG
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
-from pyoco_server.errors import Corrupt, InvalidJob, Unavailable
+from pyoco_server.errors import Corrupt, InvalidJob, QueueFull, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS, EventName
+from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import LOST, Lost, Stored
 from pyoco_server.ports.slots.port import Slot
@@ -82,6 +83,8 @@ async def claim_job(
         job = _read(delivery)
     except InvalidJob as error:
         return await _refuse(backend, delivery, error)
+    if _tokens(delivery) != job.subject_tokens:
+        return await _move_to_its_tenant(backend, delivery, job)
     claim = _Claim(backend, delivery, slot, job, backend.new_id(), worker_id, holder)
     if job.revision is not None and job.max_attempts is not None and delivery.count == 1:
         first = moves.accept(job, job.max_attempts)
@@ -97,9 +100,37 @@ async def claim_job(
 
 def _read(delivery: Delivery) -> ProgramJob:
     job = decode_job(delivery.data)
-    if tuple(delivery.subject.split(".")[-4:]) != job.subject_tokens:
+    if _tokens(delivery) not in (job.subject_tokens, job.old_subject_tokens):
         raise InvalidJob("the job lies under another subject than its own", run_id=job.run_id)
     return job
+
+
+def _tokens(delivery: Delivery) -> tuple[str, ...]:
+    return tuple(delivery.subject.split(".")[-4:])
+
+
+async def _move_to_its_tenant(backend: Backend, delivery: Delivery, job: ProgramJob) -> Passed:
+    """A version without tenants put it into the lane that all tenants' clients of this id shared. It is put into the
+    lane of its own tenant, and then leaves this one. A crash in between leaves two messages of one run: the claim
+    decides, and the other one leaves the queue after the end.
+
+    Of a full queue it leaves first: the sweeper puts it again if it is lost then. A worker whose user of NATS may put
+    no jobs leaves it to a door, or to the sweeper. Raises Unavailable, and Corrupt.
+    """
+    programs = programs_of(backend)
+    found = await backend.runs.find(job.run_id)
+    if isinstance(found, Stored) and found.run.is_terminal:
+        await complete_found_end(backend, found, delivery)
+        return Passed("it had ended before")
+    await programs.queue.add_lane(ClientQueue.of(job))
+    try:
+        await programs.queue.put(job)
+        await delivery.answer(Reply.ACK)
+    except QueueFull:
+        await delivery.answer(Reply.ACK)
+        await programs.queue.put(job)
+    await programs.wakeups.tell(job.group, Wakeup.NEW, f"{job.exec_name}.{job.client}")
+    return Passed("it is moved to the lane of its tenant")
 
 
 async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa: PLR0911 - one step, one way out
@@ -253,7 +284,7 @@ async def _release(backend: Backend, attempt: ProgramAttempt, delay_seconds: flo
                     await attempt.delivery.answer(Reply.LATER, delay_seconds)
                 group = attempt.job.group
                 await programs_of(backend).wakeups.tell(
-                    group, Wakeup.NEW, f"{attempt.job.exec_name}.{attempt.job.client_id}"
+                    group, Wakeup.NEW, f"{attempt.job.exec_name}.{attempt.job.client}"
                 )
                 return
         found = await backend.runs.find(run.run_id)

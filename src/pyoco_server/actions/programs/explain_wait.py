@@ -7,7 +7,8 @@ import asyncio
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.show_cap import show_cap
 from pyoco_server.actions.wait import AHEAD_MAX, SECONDS_MAX, Wait, oldest_of
-from pyoco_server.core.frames.subjects import assign_subject, matches
+from pyoco_server.core.programs.moves import client_of
+from pyoco_server.core.programs.offers import may_handle, offers
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.waiting import ProgramQueueing, tell_program, why_program
 from pyoco_server.core.run import Caller, Run
@@ -33,7 +34,11 @@ async def explain_program_wait(backend: GatewayBackend, caller: Caller, run: Run
     try:
         async with asyncio.timeout(SECONDS_MAX):
             ahead = await backend.index.programs_ahead(run, AHEAD_MAX)
-            workers = [each for each in await backend.registry.all() if _takes(each, program)]
+            workers = [
+                each
+                for each in await backend.registry.all()
+                if offers(each, program.group, program.exec_name) and may_handle(each, run.tenant_id)
+            ]
         facts = _facts(backend, run, program, ahead, workers)
     except (Unavailable, TimeoutError) as error:
         log.debug("cannot tell why the job waits", run_id=run.run_id, error=error)
@@ -53,17 +58,12 @@ async def explain_program_wait(backend: GatewayBackend, caller: Caller, run: Run
     )
 
 
-def _takes(worker: WorkerRecord, program: Program) -> bool:
-    subject = assign_subject(program.exec_name)
-    return worker.group in (None, program.group) and any(matches(pattern, subject) for pattern in worker.patterns or ())
-
-
 def _facts(
     backend: GatewayBackend, run: Run, program: Program, ahead: Ahead, workers: list[WorkerRecord]
 ) -> ProgramQueueing:
     now, silence = backend.clock(), backend.config.worker_disconnect_timeout_sec
     alive = [worker for worker in workers if worker.is_alive(now, silence)]
-    cap = show_cap(programs_of(backend), program.group, program.client_id)
+    cap = show_cap(programs_of(backend), program.group, client_of(run))
     places = sum(worker.max_parallel or 0 for worker in alive)
     # What a worker could still take, by its own word, may be less than its places: its machine is busy.
     free = sum(worker.credits or 0 for worker in alive)

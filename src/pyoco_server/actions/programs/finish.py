@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
+from pyoco_server.actions.programs.claim import release
 from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.history import event_of
 from pyoco_server.actions.programs.put_back import Why, put_back_held
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot_of
+from pyoco_server.actions.programs.unoffered import verdict_on
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.record import Artifact, artifact_object
-from pyoco_server.core.programs.report import Report
+from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import TAIL_BYTES
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run
@@ -55,6 +57,8 @@ class Settlement(Enum):
     STALE = "stale"
     #: It is no result: the job is tried again (GRID-79), or has ended because its budget is spent.
     PUT_BACK = "put_back"
+    #: The worker lacks the program and another one offers it: the job waits again, and this was no attempt (FIND-14).
+    DECLINED = "declined"
 
 
 async def finish_job(
@@ -82,6 +86,10 @@ async def finish_job(
     if attempt.closed:
         worker_id = attempt.run.worker_id or ""
         return await finish_reported(backend, attempt.run.run_id, attempt.attempt_id, worker_id, report, outputs)
+    if await _is_declined(backend, attempt.run, report, attempt.run.worker_id):
+        await release(backend, attempt)
+        on_closed()
+        return Settlement.DECLINED
     async with attempt.ending:
         artifacts = None
         if not moves.is_no_result(attempt.run, report):
@@ -98,16 +106,23 @@ async def finish_job(
 
 
 async def finish_reported(
-    backend: Backend, run_id: str, token: str, worker_id: str, report: Report, outputs: Sequence[Output]
+    backend: Backend,
+    run_id: str,
+    token: str,
+    worker_id: str,
+    report: Report,
+    outputs: Sequence[Output],
+    may_have: Callable[[Run], bool] = lambda _: True,
 ) -> Settlement:
     """The same for an attempt that nobody here holds, as after a change of doors (GRID-27, GRID-55): a read more, the
-    message goes by its subject, and the slot of the attempt is freed. Raises Unavailable."""
+    message goes by its subject, and the slot of the attempt is freed. `may_have`: whether this worker may have the run;
+    else it is answered as an unknown one. Raises Unavailable."""
     try:
         found = await backend.runs.find(run_id)
     except Corrupt as error:
         log.error("a result came for a record that cannot be read", run_id=run_id, error=error)
         return Settlement.STALE
-    if not isinstance(found, Stored) or not found.run.is_exec:
+    if not isinstance(found, Stored) or not found.run.is_exec or not may_have(found.run):
         log.warning("a result came for a job that is not known", run_id=run_id, worker_id=worker_id)
         return Settlement.STALE
     attempt = ProgramAttempt(found.run, found.revision, token, moves.addressed(found.run), None, None)
@@ -117,6 +132,11 @@ async def finish_reported(
     if found.run.is_terminal:
         # Said again: by a worker that did not hear that it was recorded, or too late. Either way it has ended.
         return await _said_again(backend, found.run, report, worker_id)
+    if await _is_declined(backend, found.run, report, worker_id):
+        if found.run.status is not RunState.PENDING:
+            await release(backend, attempt)
+            await free_slot_of(backend, found.run)
+        return Settlement.DECLINED
     async with attempt.lock:
         settlement, stored = await _finish(backend, attempt, report, outputs, worker_id=worker_id)
         attempt.closed = True
@@ -124,6 +144,13 @@ async def finish_reported(
     if stored is not None:
         await complete_end(backend, stored, None)
     return settlement
+
+
+async def _is_declined(backend: Backend, run: Run, report: Report, worker_id: str | None) -> bool:
+    """Whether the worker lacks the program while another one offers it. Nothing was started then. O(workers)."""
+    if report.error_code is not ErrorCode.EXEC_NOT_FOUND:
+        return False
+    return await verdict_on(backend, program_of(run).exec_name, but=worker_id) is None
 
 
 async def _finish(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.history import event_of
 from pyoco_server.actions.programs.reach import programs_of
@@ -9,7 +11,7 @@ from pyoco_server.actions.programs.slots import find_slot_of, free_slot, take_sl
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.core.programs.message import read_job
-from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.moves import client_of, program_of
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run
 from pyoco_server.errors import Corrupt, InvalidJob
@@ -24,9 +26,17 @@ __all__ = ["reattach"]
 log = get_logger(__name__)
 
 
-async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str, holder: str) -> ProgramAttempt | None:
+async def reattach(
+    backend: Backend,
+    run_id: str,
+    token: str,
+    *,
+    worker_id: str,
+    holder: str,
+    may_have: Callable[[Run], bool] = lambda _: True,
+) -> ProgramAttempt | None:
     """Answer for it from here on (GRID-110): the same attempt, the same token. None: superseded by a newer attempt, or
-    ended; its program must be stopped. A read and two writes.
+    ended, or this worker may not have the run (`may_have`); its program must be stopped. A read and two writes.
 
     The slot of the attempt is taken along. When it was given up meanwhile, another one is taken if there is room: the
     program runs either way, and `beat` seeks one from then on. The message is not in this process's hand: it comes
@@ -43,7 +53,7 @@ async def reattach(backend: Backend, run_id: str, token: str, *, worker_id: str,
             return None
         if not isinstance(found, Stored) or not found.run.is_exec or found.run.is_terminal:
             return None
-        if found.run.attempt_id != token:
+        if found.run.attempt_id != token or not may_have(found.run):
             return None
         attempt = await _take_over(backend, found, worker_id, holder)
         if attempt is not None:
@@ -55,7 +65,7 @@ async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: st
     run = found.run
     program = program_of(run)
     mine = find_slot_of(backend, run)
-    slot = mine or await take_slot(backend, program.group, program.client_id, holder)
+    slot = mine or await take_slot(backend, program.group, client_of(run), holder)
     number = None if slot is None else slot.number
     moved = moves.reattach(run, worker_id=worker_id, holder=holder, slot=number, now=backend.clock())
     written = await backend.runs.replace(moved, found.revision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyoco_server.actions.programs.slots import cap_of
+from pyoco_server.core.programs.names import client_id_of
 from pyoco_server.ports.programs import Programs
 
 __all__ = ["CapView", "show_cap"]
@@ -24,10 +25,11 @@ class CapView:
     inflight: int
 
 
-def show_cap(programs: Programs, group: str, client_id: str) -> CapView:
-    """What holds for this client, be it a setting (GRID-71). From memory. O(slots of the client)."""
-    held, cap = len(programs.slots.held(group, client_id)), cap_of(programs, group, client_id)
-    said = programs.slots.cap(group, client_id)
+def show_cap(programs: Programs, group: str, client: str) -> CapView:
+    """What holds for this client (`client_key`), be it a setting (GRID-71). From memory. O(slots of the client)."""
+    held, cap = len(programs.slots.held(group, client)), cap_of(programs, group, client)
+    client_id = client_id_of(client)
+    said = programs.slots.cap(group, client)
     if said is None:
         return CapView(client_id, group, cap, "default", None, held)
     return CapView(client_id, group, cap, said.source, said.updated_at, held)

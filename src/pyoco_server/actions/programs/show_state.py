@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pyoco_server.actions.programs.admit import admit_client, is_operator
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs.faults import GridRefused
+from pyoco_server.core.programs.names import client_id_of, client_key, shown_clients
 from pyoco_server.core.programs.percentile import p95
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
@@ -36,7 +37,7 @@ class GroupState:
     inflight: list[Summary]
     letters: int
     last_letter: int | None
-    #: By client.
+    #: By client id; where whoever sees several tenants sees two of one id, with the tenant (`client_key`).
     caps: dict[str, int]
     held: dict[str, int]
     doors: list[DoorRecord]
@@ -92,7 +93,10 @@ async def _group(
     letters, last_letter = await backend.dead_letter_index.of_group(tenant, group)
     caps = {client: cap.cap for client, cap in programs.slots.caps(group).items()}
     held = {client: len(slots) for client, slots in programs.slots.all_held(group).items()}
-    if not sees_all:
+    if sees_all:
+        names = shown_clients({*caps, *held})
+        caps, held = ({names[client]: number for client, number in some.items()} for some in (caps, held))
+    else:
         caps, held = (_only_mine(programs, caller, group, some) for some in (caps, held))
     return GroupState(
         group=group,
@@ -110,9 +114,12 @@ async def _group(
 def _only_mine(programs: Programs, caller: Caller, group: str, numbers: dict[str, int]) -> dict[str, int]:
     mine = {}
     for client, number in numbers.items():
+        client_id = client_id_of(client)
+        if client != client_key(client_id, caller.tenant_id):
+            continue
         try:
-            admit_client(programs, caller, client, None, group)
+            admit_client(programs, caller, client_id, None, group)
         except GridRefused:
             continue
-        mine[client] = number
+        mine[client_id] = number
     return mine

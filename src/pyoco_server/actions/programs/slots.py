@@ -1,4 +1,7 @@
-"""The units of a client's cap: who may take one, and which are nobody's any more (section 12.2)."""
+"""The units of a client's cap: who may take one, and which are nobody's any more (section 12.2).
+
+A client is named within its tenant here (`client_key`): the caps of two tenants are apart (SAFE-4).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pyoco_server.actions.programs.admit import effective_cap
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs.admission import CAP_MAX
 from pyoco_server.core.programs.moves import is_fresh
+from pyoco_server.core.programs.names import client_id_of, client_key
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, Unavailable
@@ -31,13 +35,13 @@ _LOOKS_MAX = 16
 _TRIES_MAX = 16
 
 
-def cap_of(programs: Programs, group: str, client_id: str) -> int:
+def cap_of(programs: Programs, group: str, client: str) -> int:
     """GRID-71: what it said last, the default if it never said one; within what it is allowed."""
-    said = programs.slots.cap(group, client_id)
-    return effective_cap(programs, client_id, programs.config.exec_default_cap if said is None else said.cap)
+    said = programs.slots.cap(group, client)
+    return effective_cap(programs, client_id_of(client), programs.config.exec_default_cap if said is None else said.cap)
 
 
-async def take_slot(backend: Backend, group: str, client_id: str, holder: str) -> Slot | None:
+async def take_slot(backend: Backend, group: str, client: str, holder: str) -> Slot | None:
     """One unit of the client's cap (GRID-73). None: it is at its cap. Raises Unavailable.
 
     One write when a number is free. At the cap, those slots are freed first that belong to nobody any more (GRID-74):
@@ -51,15 +55,15 @@ async def take_slot(backend: Backend, group: str, client_id: str, holder: str) -
     tried: set[int] = set()
     looked = False
     while len(tried) < _TRIES_MAX:
-        numbers = [number for number in _open_numbers(programs, group, client_id) if number not in tried]
+        numbers = [number for number in _open_numbers(programs, group, client) if number not in tried]
         if not numbers:
-            if looked or tried or not await clear_abandoned(backend, group, client_id, _LOOKS_MAX):
+            if looked or tried or not await clear_abandoned(backend, group, client, _LOOKS_MAX):
                 return None
             looked = True
             continue
         number = numbers[min(int(programs.chance() * len(numbers)), len(numbers) - 1)]
         tried.add(number)
-        wanted = Slot(group, client_id, number, backend.new_id(), None, backend.clock(), holder, 0)
+        wanted = Slot(group, client, number, backend.new_id(), None, backend.clock(), holder, 0)
         taken = await programs.slots.take(wanted)
         if taken is not None:
             await programs.reached("claim.slot_taken")
@@ -67,22 +71,22 @@ async def take_slot(backend: Backend, group: str, client_id: str, holder: str) -
     return None
 
 
-def _open_numbers(programs: Programs, group: str, client_id: str) -> list[int]:
+def _open_numbers(programs: Programs, group: str, client: str) -> list[int]:
     """O(cap)."""
-    cap = cap_of(programs, group, client_id)
-    held = {slot.number for slot in programs.slots.held(group, client_id)}
+    cap = cap_of(programs, group, client)
+    held = {slot.number for slot in programs.slots.held(group, client)}
     room = cap - len(held)
     if room <= 0:
         return []
     return [number for number in range(cap) if number not in held][:room]
 
 
-async def clear_abandoned(backend: Backend, group: str, client_id: str, looks_max: int = CAP_MAX) -> int:
+async def clear_abandoned(backend: Backend, group: str, client: str, looks_max: int = CAP_MAX) -> int:
     """Free the slots of this client that nobody stands behind any more (GRID-74). How many. A read for each, of up to
     `looks_max` that were not looked at lately. Raises Unavailable."""
     programs, freed = programs_of(backend), 0
     every_seconds = programs.config.exec_lease_fresh_sec / _LOOKS_PER_LEASE
-    for slot in programs.slots.held(group, client_id):
+    for slot in programs.slots.held(group, client):
         now = backend.clock()
         if not looks_max:
             break
@@ -92,7 +96,7 @@ async def clear_abandoned(backend: Backend, group: str, client_id: str, looks_ma
         looks_max -= 1
         if await _is_abandoned(backend, slot, now) and await programs.slots.free(slot):
             freed += 1
-            log.info("freed a slot that nobody stood behind", client_id=client_id, slot=slot.number, was=slot.holder)
+            log.info("freed a slot that nobody stood behind", client=client, slot=slot.number, was=slot.holder)
     return freed
 
 
@@ -117,7 +121,7 @@ async def free_slot(backend: Backend, slot: Slot) -> None:
     try:
         await programs_of(backend).slots.free(slot)
     except Unavailable as error:
-        log.warning("a slot was not given back; it is freed by its age", client_id=slot.client_id, error=error)
+        log.warning("a slot was not given back; it is freed by its age", client=slot.client, error=error)
 
 
 def find_slot_of(backend: Backend, run: Run) -> Slot | None:
@@ -125,7 +129,7 @@ def find_slot_of(backend: Backend, run: Run) -> Slot | None:
     program = run.program
     if program is None:
         return None
-    for slot in programs_of(backend).slots.held(program.group, program.client_id):
+    for slot in programs_of(backend).slots.held(program.group, client_key(program.client_id, run.tenant_id)):
         if slot.run_id == run.run_id and slot.token == run.attempt_id:
             return slot
     return None

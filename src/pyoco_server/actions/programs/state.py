@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.show_state import GridState, GroupState
 from pyoco_server.core.programs.line import program_line
+from pyoco_server.core.programs.names import shown_clients
 from pyoco_server.core.run import Run
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.ports.backend import Backend, OperatorBackend
@@ -89,6 +90,8 @@ async def _group(
     for name, at in zip(names, oldest, strict=True):
         waits = max(0, queued[group, name] - running[name])
         counts.append(ProgramCounts(group, name, waits, at if waits else None, running[name]))
+    caps = programs.slots.caps(group)
+    shown = shown_clients({*caps, *held})
     mine = [each.letter_id for each in letters if each.letter.group == group]
     return GroupState(
         group=group,
@@ -96,8 +99,8 @@ async def _group(
         inflight=[_line(run) for run in inflight],
         letters=len(mine),
         last_letter=mine[-1] if mine else None,
-        caps={client: cap.cap for client, cap in programs.slots.caps(group).items()},
-        held={client: len(slots) for client, slots in held.items()},
+        caps={shown[client]: cap.cap for client, cap in caps.items()},
+        held={shown[client]: len(slots) for client, slots in held.items()},
         doors=programs.doors.all(group),
         p95={},
     )

@@ -10,12 +10,13 @@ from pyoco_server.core.frames.codec import LENGTH_MAX, SUBJECT_BYTES_MAX
 from pyoco_server.core.frames.reading import Fields, bad_field, write_object
 from pyoco_server.core.frames.subjects import PATTERNS_MAX, check_pattern
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.core.programs.names import check_client_id, read_job_id
+from pyoco_server.core.programs.names import check_client_id, check_exec_name, read_job_id
 
 __all__ = [
     "CAP_DEFAULT",
     "CAP_MAX",
     "CREDIT_MAX",
+    "PROGRAMS_MAX",
     "TOKEN_CHARACTERS_MAX",
     "Credit",
     "ErrorMessage",
@@ -34,6 +35,10 @@ CAP_MAX: Final = 10_000
 CREDIT_MAX: Final = 10_000
 #: What a worker can have in hand: its programs, and as many that wait for their places (GRID-105).
 _RUNNING_MAX = 20_000
+#: Names in one announcement of programs. A worker with more of them announces none.
+PROGRAMS_MAX: Final = 10_000
+_EXEC_NAME_MAX = 64
+_GLOBS_MAX = 1_000
 #: Of an attempt's token: a UUID.
 TOKEN_CHARACTERS_MAX: Final = 64
 _AGENT_MAX = 128
@@ -97,14 +102,22 @@ class HelloWorker:
     max_parallel: int | None = None
     token: str | None = field(default=None, repr=False)
     agent: str | None = None
+    #: The programs that it has and may run (FIND-14). None: it does not tell.
+    programs: tuple[str, ...] | None = None
+    #: Patterns of the programs that it may run. None: all.
+    allow: tuple[str, ...] | None = None
 
     def to_payload(self) -> bytes:
         members = {
             "WorkerId": self.worker_id,
             "Pattern": self.patterns[0] if len(self.patterns) == 1 else list(self.patterns),
             "MaxParallel": self.max_parallel,
+            "Token": self.token,
+            "Agent": self.agent,
+            "Programs": _list_or_none(self.programs),
+            "Allow": _list_or_none(self.allow),
         }
-        return write_object(without_none(members | {"Token": self.token, "Agent": self.agent}))
+        return write_object(without_none(members))
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
@@ -117,9 +130,21 @@ class HelloWorker:
                 max_parallel=fields.whole_or_none("MaxParallel", 1, CAP_MAX),
                 token=fields.text_or_none("Token", _KEY_MAX),
                 agent=fields.text_or_none("Agent", _AGENT_MAX),
+                programs=_programs(fields),
+                allow=None if fields.get("Allow") is None else fields.texts("Allow", _GLOBS_MAX, _EXEC_NAME_MAX),
             )
         except GridRefused as error:
             raise _as_hello(error) from None
+
+
+def _list_or_none(words: tuple[str, ...] | None) -> list[str] | None:
+    return None if words is None else list(words)
+
+
+def _programs(fields: Fields) -> tuple[str, ...] | None:
+    if fields.get("Programs") is None:
+        return None
+    return tuple(map(check_exec_name, fields.texts("Programs", PROGRAMS_MAX, _EXEC_NAME_MAX)))
 
 
 def _patterns(fields: Fields) -> tuple[str, ...]:
@@ -301,12 +326,15 @@ class Heartbeat:
     running: tuple[RunningJob, ...] = ()
     #: Share of the machine's CPUs in use, 0 to 1.
     cpu: float | None = None
+    #: The programs that it has from now on, when they have changed (FIND-14). None: as before.
+    programs: tuple[str, ...] | None = None
 
     def to_payload(self) -> bytes:
-        if not self.running and self.cpu is None:
+        if not self.running and self.cpu is None and self.programs is None:
             return b""
         running = [{"JobId": each.job_id, "Token": each.token} for each in self.running]
-        return write_object(without_none({"Running": running, "Cpu": self.cpu}))
+        programs = _list_or_none(self.programs)
+        return write_object(without_none({"Running": running, "Cpu": self.cpu, "Programs": programs}))
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
@@ -318,4 +346,4 @@ class Heartbeat:
             RunningJob(read_job_id(each.text("JobId")), each.text("Token", TOKEN_CHARACTERS_MAX))
             for each in fields.objects("Running", _RUNNING_MAX)
         )
-        return cls(running, fields.number_or_none("Cpu", 0, 1))
+        return cls(running, fields.number_or_none("Cpu", 0, 1), _programs(fields))

@@ -15,6 +15,7 @@ from pyoco_server.core.programs.names import (
     check_exec_name,
     check_file_names,
     check_group,
+    client_key,
     read_job_id,
     run_id_of,
 )
@@ -163,7 +164,17 @@ class ProgramJob:
     max_attempts: int | None = None
 
     @property
+    def client(self) -> str:
+        """The client within its tenant (`client_key`)."""
+        return client_key(self.client_id, self.tenant_id)
+
+    @property
     def subject_tokens(self) -> tuple[str, str, str, str]:
+        return self.group, self.exec_name, self.client, self.run_id
+
+    @property
+    def old_subject_tokens(self) -> tuple[str, str, str, str]:
+        """Those of versions that did not tell tenants apart. The same for a job without a tenant."""
         return self.group, self.exec_name, self.client_id, self.run_id
 
 

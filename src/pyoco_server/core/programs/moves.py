@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.budget import LOST_WITH, Why, is_lost
 from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
-from pyoco_server.core.programs.names import flow_name_of
+from pyoco_server.core.programs.names import client_key, flow_name_of
 from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program, ProgramChanges
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import cut, tail_of
@@ -27,9 +27,11 @@ __all__ = [
     "beat",
     "cancel",
     "claim",
+    "client_of",
     "conclude",
     "exhaust",
     "fail_invalid",
+    "fail_unoffered",
     "is_cancel_asked",
     "is_fresh",
     "is_no_result",
@@ -70,6 +72,11 @@ def program_of(run: Run) -> Program:
     if run.program is None:
         raise IllegalMove("be a program", run.status)
     return run.program
+
+
+def client_of(run: Run) -> str:
+    """Its client within its tenant (`client_key`)."""
+    return client_key(program_of(run).client_id, run.tenant_id)
 
 
 def _moved(run: Run, move: str, now: float, of_program: ProgramChanges, **changes: Unpack[RunChanges]) -> Run:
@@ -142,6 +149,7 @@ def addressed(run: Run) -> ProgramJob:
         inputs=InlineInputs({}),
         submitted_at=run.submitted_at,
         fingerprint=program.fingerprint,
+        tenant_id=run.tenant_id,
     )
 
 
@@ -298,6 +306,19 @@ def fail_invalid(run: Run, error: str, now: float) -> Run:
     """Its record holds no job that anybody could run."""
     ended = _ended(run, "fail", error, {"error_code": None}, now)
     return changed(ended, reason=DeadReason.INVALID_JOB)
+
+
+_UNOFFERED_TEXTS = {
+    ErrorCode.EXEC_NOT_FOUND: "no worker has this program in its EXEC_DIR",
+    ErrorCode.EXEC_NOT_ALLOWED: "no worker may run this program",
+}
+
+
+def fail_unoffered(run: Run, code: ErrorCode, now: float) -> Run:
+    """No worker has its program (FIND-14): it ends without an attempt, or is cancelled if somebody asked for that."""
+    if is_cancel_asked(run):
+        return cancel(run, now)
+    return _ended(run, "fail", _UNOFFERED_TEXTS[code], {"error_code": code}, now)
 
 
 def _ended(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 
+from pyoco_server.core.names import is_tag
 from pyoco_server.core.programs.faults import Code, GridRefused
 
 __all__ = [
@@ -14,6 +17,8 @@ __all__ = [
     "check_exec_name",
     "check_file_names",
     "check_group",
+    "client_id_of",
+    "client_key",
     "exec_of",
     "file_name_problem",
     "flow_name_of",
@@ -23,6 +28,9 @@ __all__ = [
     "read_job_id",
     "requeued_job_id",
     "run_id_of",
+    "shown_clients",
+    "tenant_token",
+    "tenant_token_of",
 ]
 
 #: Input files of one job.
@@ -35,6 +43,8 @@ _GROUP = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 _EXEC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
+#: Between client id and tenant: neither contains it, and both subjects and keys may.
+_OF_TENANT = "="
 _NIL = "00000000-0000-0000-0000-000000000000"
 
 
@@ -85,6 +95,33 @@ def read_job_id(text: object) -> str:
 def run_id_of(job_id: str, group: str) -> str:
     """GRID-2: derived, so that a job has one record in a group, however often it is submitted."""
     return job_id if group == DEFAULT_GROUP else str(uuid.uuid5(uuid.UUID(job_id), group))
+
+
+def client_key(client_id: str, tenant_id: str | None) -> str:
+    """SAFE-4: a client within its tenant, as a token of a subject or key. Two tenants may use one client id: their
+    lanes, slots and caps are apart. Without a tenant it is the client id itself, as before there were tenants here."""
+    return client_id if tenant_id is None else f"{client_id}{_OF_TENANT}{tenant_token(tenant_id)}"
+
+
+def client_id_of(key: str) -> str:
+    return key.partition(_OF_TENANT)[0]
+
+
+def tenant_token_of(key: str) -> str | None:
+    """The tenant in a client key, as `tenant_token` writes it. None: the client has none."""
+    return key.partition(_OF_TENANT)[2] or None
+
+
+def shown_clients(keys: Iterable[str]) -> dict[str, str]:
+    """How each of these client keys is shown to whoever sees several tenants: by its client id, unless two of them have
+    the same."""
+    counts = Counter(map(client_id_of, keys := list(keys)))
+    return {key: key if counts[client_id_of(key)] > 1 else client_id_of(key) for key in keys}
+
+
+def tenant_token(tenant_id: str) -> str:
+    """The tenant id itself; a hash of one that does not have the form of a tenant id and could break a subject."""
+    return tenant_id if is_tag(tenant_id) else hashlib.sha256(tenant_id.encode()).hexdigest()
 
 
 def requeued_job_id(run_id: str, sequence: int) -> str:

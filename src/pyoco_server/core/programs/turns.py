@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Ring", "Rounds", "Turn"]
+from pyoco_server.core.programs.names import tenant_token_of
+
+__all__ = ["Ring", "Turn", "TurnOrder"]
 
 T = TypeVar("T")
 
@@ -52,33 +55,42 @@ class Turn(Generic[T]):
     """One look at one lane, with what was reserved for it."""
 
     exec_name: str
+    #: Within its tenant (`client_key`).
     client_id: str
     credit: T
     #: Which program had the turn before.
     before: str
 
 
-class Rounds:
+class TurnOrder:
     """The lanes that may have something, and whose turn is next."""
 
     def __init__(self) -> None:
         self._execs = Ring()
         self._clients: dict[str, Ring] = {}
+        #: By program: how many of those clients each tenant has.
+        self._tenants: dict[str, Counter[str | None]] = {}
 
     def add(self, exec_name: str, client_id: str) -> None:
         """The lane may have something. May be repeated."""
         clients = self._clients.get(exec_name)
         if clients is None:
             clients = self._clients[exec_name] = Ring()
-        clients.add(client_id)
+            self._tenants[exec_name] = Counter()
+        if client_id not in clients:
+            clients.add(client_id)
+            self._tenants[exec_name][tenant_token_of(client_id)] += 1
         self._execs.add(exec_name)
 
     def discard(self, exec_name: str, client_id: str) -> None:
         """It rests, and delays nobody (GRID-61)."""
         clients = self._clients.get(exec_name)
-        if clients is None:
+        if clients is None or client_id not in clients:
             return
         clients.discard(client_id)
+        tenants = self._tenants[exec_name]
+        tenants[tenant_token_of(client_id)] -= 1
+        tenants += Counter()  # drops what is zero
         if not clients:
             self._execs.discard(exec_name)
 
@@ -86,17 +98,36 @@ class Rounds:
         clients = self._clients.get(exec_name)
         return clients is not None and client_id in clients
 
-    def pick(self, reserve_credit: Callable[[str], T | None]) -> Turn[T] | None:
-        """The next program that has a seat, and its next client; the pointers move on. None: nobody has one, or no
-        lane is left. O(programs)."""
+    def pick(self, reserve_credit: Callable[[str, str | None], T | None]) -> Turn[T] | None:
+        """Reserve a credit for the next program, and pick its next client that may use it; the pointers move on.
+
+        `reserve_credit` is called with a program and a tenant (`tenant_token_of`). None: no worker has a credit, or no
+        queue is left. O(programs * tenants); O(clients) once if only some tenants can have a credit.
+        """
         before = self._execs.last
         for exec_name in self._execs:
-            credit = reserve_credit(exec_name)
-            if credit is not None:
-                clients = self._clients[exec_name]
-                clients.last = next(iter(clients))
+            found = self._pick_client(exec_name, reserve_credit)
+            if found is not None:
+                client_id, credit = found
+                self._clients[exec_name].last = client_id
                 self._execs.last = exec_name
-                return Turn(exec_name, clients.last, credit, before)
+                return Turn(exec_name, client_id, credit, before)
+        return None
+
+    def _pick_client(
+        self, exec_name: str, reserve_credit: Callable[[str, str | None], T | None]
+    ) -> tuple[str, T] | None:
+        without: set[str | None] = set()
+        for client_id in self._clients[exec_name]:
+            tenant = tenant_token_of(client_id)
+            if tenant in without:
+                continue
+            credit = reserve_credit(exec_name, tenant)
+            if credit is not None:
+                return client_id, credit
+            without.add(tenant)
+            if len(without) == len(self._tenants[exec_name]):
+                break
         return None
 
     def undo(self, turn: Turn[T]) -> None:

@@ -33,6 +33,8 @@ class Facts:
     has_samples: bool = False
     #: Where a door is reached, for frames over TCP.
     frames: str | None = None
+    #: That door asks for no key, although HTTP does.
+    has_open_frames: bool = False
 
 
 def banner(facts: Facts) -> str:
@@ -87,4 +89,6 @@ def banner(facts: Facts) -> str:
         ]
     if facts.is_open_to_everyone:
         lines += ["Note: other machines can reach this, and no key is asked for: PYOCO_HTTP_AUTH_MODE=api_key", ""]
+    if facts.has_open_frames:
+        lines += ["Note: the TCP door asks for no key, although HTTP does (--open-frames)", ""]
     return "\n".join([*lines, "Ctrl-C stops everything.", ""])

@@ -17,7 +17,7 @@ from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
 from pyoco_server.doors.cli.supervisor import Part
-from pyoco_server.doors.frames.settings import check_exposure, is_loopback
+from pyoco_server.doors.frames.settings import check_exposure, check_openness, is_loopback, is_open_beside_keys
 from pyoco_server.embedded import EmbeddedNats, find_command
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program import SAMPLES
@@ -55,6 +55,8 @@ class UpOptions:
     programs: bool = True
     #: Port of a door, for frames over TCP; None: there is none.
     frames_port: int | None = None
+    #: That door may ask nobody for a key although HTTP does.
+    open_frames: bool = False
 
 
 class Plan:
@@ -77,10 +79,15 @@ class Plan:
             self._resolver, self._examples = "examples.flows:resolve", _examples_home()
 
         if options.frames_port is not None:
-            has_keys = grid_from_env().exec_auth == "api_key"
+            auth = grid_from_env().exec_auth
             check_exposure(
-                options.host, has_keys=has_keys, has_client_certificates=False, is_insecure=False, what="the door"
+                options.host,
+                has_keys=auth == "api_key",
+                has_client_certificates=False,
+                is_insecure=False,
+                what="the door",
             )
+            check_openness(auth, config.http_auth_mode, opens_frames=options.open_frames, what="the door")
         # Elsewhere than on Linux nobody can run them, and everything else works.
         self._has_programs = options.programs and sys.platform == "linux"
         self._has_samples = self._has_programs and "EXEC_DIR" not in os.environ
@@ -122,6 +129,8 @@ class Plan:
             has_priced=priced_from_env()[0].priced_enabled,
             has_samples=self._has_samples and self.options.workers > 0,
             frames=frames,
+            has_open_frames=frames is not None
+            and is_open_beside_keys(grid_from_env().exec_auth, self.config.http_auth_mode),
         )
 
     def parts(
@@ -199,6 +208,8 @@ class Plan:
     def _door_part(self, frames: socket.socket, environment: Callable[[], dict[str, str]]) -> Part:
         fd, port = frames.fileno(), frames.getsockname()[1]
         command = [*_module("grid"), "leader", str(port), "--host", self.options.host, "--fd", str(fd)]
+        if self.options.open_frames:
+            command.append("--open-frames")
         drain = os.environ.get("EXEC_DRAIN_SEC", str(DOOR_DRAIN_SECONDS))
         return Part(
             name="door",

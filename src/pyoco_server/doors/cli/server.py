@@ -67,6 +67,11 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
 @click.option(
     "--frames-port", type=_PORT, help="Open a door for `pyoco-grid` workers and clients here; 0: a free port."
 )
+@click.option(
+    "--open-frames",
+    is_flag=True,
+    help="That door asks nobody for a key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
+)
 @click.option("--workers", type=click.IntRange(0, 256), default=1, show_default=True, help="Workers to start.")
 @click.option("--no-worker", is_flag=True, help="The same as --workers 0.")
 @click.option("--no-keeper", is_flag=True, help="Start no keeper: another machine runs one.")

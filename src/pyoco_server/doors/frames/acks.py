@@ -16,6 +16,7 @@ from pyoco_server.core.frames.messages import JobResult, OutputRef, Settled
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.programs.record import artifact_object
+from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.doors.frames.counting import count_end
 from pyoco_server.doors.frames.faults import as_refusal
 from pyoco_server.errors import ObjectNotFound, PyocoError, Unavailable
@@ -124,10 +125,18 @@ class Acks:
     async def _finish(self, run_id: str, result: JobResult, outputs: list[Output]) -> Settlement:
         context = self._peer.context
         assert result.token is not None
+        if result.error_code == ErrorCode.EXEC_NOT_FOUND:  # before the job can be assigned again
+            self._peer.miss(result.exec_name)
         attempt = context.in_flight.get(run_id)
         if attempt is None or attempt.attempt_id != result.token:
             settlement = await finish_reported(
-                context.backend, run_id, result.token, self._peer.worker_id, result.report(), outputs
+                context.backend,
+                run_id,
+                result.token,
+                self._peer.worker_id,
+                result.report(),
+                outputs,
+                may_have=self._peer.may_have,
             )
             context.end_waiters.doubt(run_id)
             return settlement

@@ -20,16 +20,17 @@ from pyoco_server.core.frames.messages import CancelJob, HelloAck, HelloClient, 
 from pyoco_server.core.frames.subjects import result_subject
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import JobAsk
-from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.programs.names import client_key, run_id_of
 from pyoco_server.core.run import Run
 from pyoco_server.doors.frames.downloads import send_object
 from pyoco_server.doors.frames.faults import as_refusal
 from pyoco_server.doors.frames.guard import Visitor
 from pyoco_server.doors.frames.submits import LARGE_BYTES, read_submit
-from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.errors import PyocoError, RunNotFound, Unavailable
 from pyoco_server.frames.wire import fresh
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.door_records.port import DoorState
+from pyoco_server.ports.runs.port import Stored
 
 if TYPE_CHECKING:
     from pyoco_server.doors.frames.context import DoorContext
@@ -81,10 +82,15 @@ class ClientPeer:
         await peer._hear_hello(hello, frame)
         return peer
 
+    @property
+    def _client(self) -> str:
+        """Within its tenant: the caps of two tenants are apart."""
+        return client_key(self.visitor.id, self.visitor.caller.tenant_id)
+
     async def _hear_hello(self, hello: HelloClient, frame: Frame) -> None:
         context = self._context
         allowed = effective_cap(context.programs, hello.client_id, hello.desired_parallelism)
-        cap = await set_cap(context.backend, context.group, hello.client_id, hello.desired_parallelism, "hello")
+        cap = await set_cap(context.backend, context.group, self._client, hello.desired_parallelism, "hello")
         # Not what is in force: another connection of this client may have had the last word, and keeps it.
         self._desired, self._cap = hello.desired_parallelism, allowed
         ack = HelloAck(
@@ -231,7 +237,7 @@ class ClientPeer:
             self._forget(run_id)
 
     async def _ended_run(self, run_id: str) -> Run:
-        run = (await read_run(self._context.backend, self.visitor.caller, run_id)).run
+        run = (await self._seen(run_id)).run
         if not run.is_terminal:
             raise Unavailable("the record of a run that has ended is not there")
         return run
@@ -243,7 +249,7 @@ class ClientPeer:
         ask = CancelJob.read(frame.payload)
         run_id = run_id_of(ask.job_id, self._context.group)
         try:
-            stored = await read_run(self._context.backend, self.visitor.caller, run_id)
+            stored = await self._seen(run_id)
             if self._is_gone or not self._is_mine(stored.run):
                 raise GridRefused(Code.NOT_FOUND, "this client has no such job")
             wait = self._begin_wait(run_id)
@@ -263,7 +269,7 @@ class ClientPeer:
         try:
             backend, caller = self._context.backend, self.visitor.caller
             run_id = run_id_of(ask.job_id, self._context.group)
-            if not self._is_mine((await read_run(backend, caller, run_id)).run):
+            if not self._is_mine((await self._seen(run_id)).run):
                 raise GridRefused(Code.FORBIDDEN, "this job belongs to another client")
             run, left = await find_left(backend, caller, run_id, ask.name)
             async with self._downloads:
@@ -272,8 +278,16 @@ class ClientPeer:
         except PyocoError as error:
             raise as_refusal(error, ask.job_id) from error
 
+    async def _seen(self, run_id: str) -> Stored:
+        """The record, if this visitor may see it. Raises RunNotFound for another tenant's run as for an unknown one
+        (SAFE-4), Unavailable."""
+        stored = await read_run(self._context.backend, self.visitor.caller, run_id)
+        if not self._context.guard.may_see(self.visitor, stored.run):
+            raise RunNotFound
+        return stored
+
     def _is_mine(self, run: Run) -> bool:
-        """GRID-169. Of another tenant's run nobody has heard at all."""
+        """GRID-169"""
         return run.program is not None and run.program.client_id == self.visitor.id
 
     # Now and then, and at the end.
@@ -284,10 +298,10 @@ class ClientPeer:
         cap = effective_cap(context.programs, self.visitor.id, self._desired)
         if cap == self._cap:
             return
-        known = context.programs.slots.cap(context.group, self.visitor.id)
+        known = context.programs.slots.cap(context.group, self._client)
         try:
             if known is None or known.cap == self._cap or known.cap > cap:
-                await set_cap(context.backend, context.group, self.visitor.id, self._desired, "hello")
+                await set_cap(context.backend, context.group, self._client, self._desired, "hello")
         except Unavailable as error:
             log.warning("a cap was not written; it is tried again", client_id=self.visitor.id, why=str(error))
         else:

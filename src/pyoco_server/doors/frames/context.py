@@ -42,6 +42,8 @@ class DoorContext:
     state: Callable[[], DoorState]
     #: A credit came, or a worker: look for jobs.
     nudge: Callable[[], None]
+    #: Write the records of the workers now: what one of them offers has changed.
+    announce: Callable[[], None]
     meter: Meter
     #: Work that goes on when its connection has ended.
     tasks: Tasks = field(default_factory=Tasks)

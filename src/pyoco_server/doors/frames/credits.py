@@ -25,8 +25,15 @@ class CreditHolder(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    def takes(self, exec_name: str) -> bool:
+        """Whether one of its patterns matches, whether or not it has the program."""
+
     def accepts(self, exec_name: str) -> bool:
-        """Whether one of its patterns matches. May be remembered: patterns never change on a connection."""
+        """Whether one of its patterns matches, and it has the program as far as is known (FIND-14). May be remembered
+        until `WorkerCredits.changed`."""
+
+    def may_handle(self, tenant: str | None) -> bool:
+        """Whether it may have runs of this tenant (SAFE-4)."""
 
     async def hand_over(self, attempt: ProgramAttempt) -> None:
         """Send the job, or treat it as lost with its worker; never raises. Does not wait for the worker to read."""
@@ -60,7 +67,7 @@ class WorkerCredits:
         self._credits: dict[CreditHolder, int] = {}
         self._numbers: dict[CreditHolder, int] = {}
         self._joined = 0
-        #: Of each program: the workers whose patterns match, by number.
+        #: Of each program: the workers that take and have it, by number.
         self._able: dict[str, list[CreditHolder]] = {}
         #: Of each program: the worker that was served last, then those of the seats reserved since, oldest first. Seats
         #: may be given back in any order.
@@ -80,6 +87,10 @@ class WorkerCredits:
             del self._numbers[worker]
             self._able.clear()
 
+    def changed(self) -> None:
+        """A worker has other programs than before."""
+        self._able.clear()
+
     def close(self) -> None:
         """No more jobs for anybody: the door drains."""
         self._is_closed = True
@@ -95,17 +106,21 @@ class WorkerCredits:
     def workers(self) -> list[CreditHolder]:
         return list(self._credits)
 
-    def reserve_credit(self, exec_name: str) -> WorkerCredit | None:
-        """The next worker in turn that has a credit and may run it; the credit is taken. O(workers that match)."""
+    def reserve_credit(self, exec_name: str, tenant: str | None = None) -> WorkerCredit | None:
+        """The next worker in turn that has a credit and may run it for this tenant; the credit is taken. O(workers that
+        match)."""
         if self._is_closed:
             return None
         able = self._able_of(exec_name)
         last = next(reversed(self._turns.get(exec_name, {}).values()), 0)
         start = bisect_right(able, last, key=self._numbers.__getitem__)
         for worker in (*able[start:], *able[:start]):
-            if self._credits[worker] > 0 and worker.is_open and self._may_run(worker.worker_id, exec_name):
+            if self._credits[worker] > 0 and self._may_have(worker, exec_name, tenant):
                 return self._reserve(worker, exec_name)
         return None
+
+    def _may_have(self, worker: CreditHolder, exec_name: str, tenant: str | None) -> bool:
+        return worker.is_open and self._may_run(worker.worker_id, exec_name) and worker.may_handle(tenant)
 
     def _reserve(self, worker: CreditHolder, exec_name: str) -> WorkerCredit:
         turns = self._turns.setdefault(exec_name, {})
@@ -128,6 +143,12 @@ class WorkerCredits:
         """Whether somebody could run it, now or once there is a credit."""
         return not self._is_closed and any(
             self._may_run(worker.worker_id, exec_name) for worker in self._able_of(exec_name)
+        )
+
+    def takes(self, exec_name: str) -> bool:
+        """Whether somebody would run it by pattern and record, if it had the program. O(workers)."""
+        return not self._is_closed and any(
+            worker.takes(exec_name) and self._may_run(worker.worker_id, exec_name) for worker in self._numbers
         )
 
     def _able_of(self, exec_name: str) -> list[CreditHolder]:

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
+from pyoco_server.core.run import Run
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.frames.client_session import ClientPeer
 from pyoco_server.doors.frames.context import DoorContext
-from pyoco_server.doors.frames.counting import count_put_back
+from pyoco_server.doors.frames.counting import count_end, count_put_back
 from pyoco_server.doors.frames.credits import WorkerCredits
 from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.guard import Guard, Visitor
@@ -33,6 +34,7 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.dispatcher import Dispatcher
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.unoffered import UnofferedJobs
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
 from pyoco_server.ports.wakeups.port import Listening, Wakeup
@@ -88,10 +90,12 @@ class Door:
             end_waiters=EndWaiters(backend.runs),
             state=lambda: self.state,
             nudge=self._dispatcher.nudge,
+            announce=self._records.nudge,
             meter=self.meter,
         )
         self._review = _Review(self._review_all)
-        self._loops: list[Loop] = [self._records, self._context.end_waiters, self._review]
+        unoffered = UnofferedJobs(backend, worker_credits, self._dispatcher.waiting, on_end=self._ended_unoffered)
+        self._loops: list[Loop] = [self._records, self._context.end_waiters, self._review, unoffered]
         if sweeper is not None:
             self._loops.append(sweeper)
 
@@ -226,6 +230,10 @@ class Door:
         # Of an attempt that ends by our own hand we hear in a moment, without having to read it.
         if wakeup is Wakeup.DONE and self._in_flight.get(word) is None:
             self._context.end_waiters.doubt(word)
+
+    def _ended_unoffered(self, run: Run) -> None:
+        count_end(self.meter, run)
+        self._context.end_waiters.ended(run)
 
     def _on_quorum(self, is_quorate: bool) -> None:
         log.info("the door's state has changed", door_id=self._options.door_id, state=self.state)

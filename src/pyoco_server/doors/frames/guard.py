@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyoco_server.actions.authenticate import NOBODY, authenticate_key, still_opens
-from pyoco_server.actions.programs.admit import admit_client, admit_worker, may_run
+from pyoco_server.actions.programs.admit import admit_client, admit_worker, holds_worker, may_run
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.core.run import Caller
+from pyoco_server.core.programs.names import tenant_token
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import KeyMissing, KeyRefused
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.programs import Programs
@@ -47,11 +48,15 @@ class Guard:
         return visitor
 
     async def _caller(self, key: str | None) -> Caller:
-        if self._programs.config.exec_auth == "none":
+        """In mode `none` no key is needed, and a valid one counts, as over HTTP (SAFE-5)."""
+        is_open = self._programs.config.exec_auth == "none"
+        if is_open and not key:
             return NOBODY
         try:
             return await authenticate_key(self._backend, key)
         except (KeyMissing, KeyRefused):
+            if is_open:
+                return NOBODY
             raise GridRefused(Code.UNAUTHENTICATED, "an API key that opens this door is needed") from None
 
     def _check(self, visitor: Visitor) -> None:
@@ -71,6 +76,27 @@ class Guard:
                 admit_client(self._programs, visitor.caller, visitor.id, exec_name, other)
                 return
         admit_client(self._programs, visitor.caller, visitor.id, exec_name, group)
+
+    @staticmethod
+    def may_see(visitor: Visitor, run: Run) -> bool:
+        """Whether a client's own run may be shown to it: a run of exactly its tenant, and one without a tenant only to
+        a client without a key (SAFE-4)."""
+        return run.tenant_id == visitor.caller.tenant_id
+
+    def may_handle(self, visitor: Visitor, tenant: str | None) -> bool:
+        """Whether a worker may have runs of this tenant (`tenant_token`): without a key none that have a tenant; with
+        one those of its own tenant, and those of others if an ACL record of this worker names the key (SAFE-4)."""
+        if tenant is None:
+            return True
+        tenants = self.tenants_of(visitor)
+        return tenants is None or tenant in tenants
+
+    def tenants_of(self, visitor: Visitor) -> tuple[str, ...] | None:
+        """The tenants whose runs a worker may have. None: every tenant."""
+        caller = visitor.caller
+        if caller.tenant_id is None or caller.api_key_id is None:
+            return ()
+        return None if holds_worker(self._programs, caller, visitor.id) else (tenant_token(caller.tenant_id),)
 
     def may_run(self, worker_id: str, exec_name: str) -> bool:
         return may_run(self._programs, worker_id, exec_name)

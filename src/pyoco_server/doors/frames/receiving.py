@@ -101,7 +101,8 @@ class Receiving:
             run = (await read_run(context.backend, NOBODY, run_id)).run
         except RunNotFound:
             return None
-        return run.attempt if run.is_owned_by(token) and not run.is_terminal else None
+        counts = run.is_owned_by(token) and not run.is_terminal and self._peer.may_have(run)
+        return run.attempt if counts else None
 
     async def _store(self, key: _Key, begun: _Begun, part: BinaryPart, frame: Frame) -> None:
         """Only a stored object is Done."""

@@ -6,8 +6,11 @@ import ipaddress
 from dataclasses import dataclass
 
 from pyoco_server.errors import ExposureRefused
+from pyoco_server.logs import get_logger
 
-__all__ = ["DoorOptions", "check_exposure", "is_loopback"]
+__all__ = ["DoorOptions", "check_exposure", "check_openness", "is_loopback", "is_open_beside_keys"]
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,24 @@ def check_exposure(host: str, *, has_keys: bool, has_client_certificates: bool, 
         f"{what} on {host} would be open to everybody; set EXEC_AUTH=api_key, or use --tls-cert, --tls-key and "
         "--tls-ca, or say --insecure; example: EXEC_AUTH=api_key pyoco-grid leader 5000 --host 0.0.0.0"
     )
+
+
+def is_open_beside_keys(exec_auth: str, http_auth_mode: str) -> bool:
+    """Whether this door would let in anybody while HTTP asks for keys."""
+    return exec_auth == "none" and http_auth_mode == "api_key"
+
+
+def check_openness(exec_auth: str, http_auth_mode: str, *, opens_frames: bool, what: str) -> None:
+    """SAFE-4: a door without keys beside HTTP with keys needs `--open-frames`, on every address and also with client
+    certificates. Logs a warning when it is given. Raises ExposureRefused."""
+    if not is_open_beside_keys(exec_auth, http_auth_mode):
+        return
+    if not opens_frames:
+        raise ExposureRefused(
+            f"{what} would ask for no key (EXEC_AUTH=none) while HTTP does (PYOCO_HTTP_AUTH_MODE=api_key); unset "
+            "EXEC_AUTH, or give --open-frames; peers without a key then reach runs without a tenant only"
+        )
+    log.warning("clients and workers are let in without a key, although HTTP asks for one", door=what)
 
 
 def is_loopback(host: str) -> bool:

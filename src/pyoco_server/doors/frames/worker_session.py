@@ -10,10 +10,13 @@ from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reattach import reattach
 from pyoco_server.core.frames.codec import Frame, Type
+from pyoco_server.core.frames.hello import PROGRAMS_MAX
 from pyoco_server.core.frames.messages import CancelJob, Credit, Heartbeat, HelloAck, HelloWorker
 from pyoco_server.core.frames.subjects import assign_subject, can_match_assign, matches
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.core.programs.names import run_id_of
+from pyoco_server.core.programs.names import run_id_of, tenant_token
+from pyoco_server.core.programs.offers import has_program
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.frames.acks import Acks
@@ -26,6 +29,7 @@ from pyoco_server.errors import PyocoError
 from pyoco_server.frames.wire import WireClosed, fresh
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.dispatcher import WorkerLost
+from pyoco_server.loops.programs.shelf import ANNOUNCED_MAX
 from pyoco_server.ports.door_records.port import DoorState
 
 if TYPE_CHECKING:
@@ -51,6 +55,10 @@ class WorkerPeer:
     def __init__(self, session: Session[DoorContext], visitor: Visitor, hello: HelloWorker) -> None:
         self.visitor, self.session, self._context = visitor, session, session.context
         self.patterns, self.max_parallel, self.agent = hello.patterns, hello.max_parallel, hello.agent
+        #: What it has, by its own word (None: it does not tell), and what it has reported as missing since.
+        self._programs = None if hello.programs is None else frozenset(hello.programs)
+        self._allow = hello.allow
+        self._lacks: set[str] = set()
         self.cpu: float | None = None
         self.attempts: dict[str, ProgramAttempt] = {}
         self.is_open = True
@@ -97,6 +105,7 @@ class WorkerPeer:
             del context.workers[hello.worker_id]
             raise
         context.worker_credits.add(peer)
+        context.announce()
         return peer
 
     async def take(self, frame: Frame) -> None:
@@ -115,9 +124,37 @@ class WorkerPeer:
 
     # Handing over.
 
-    def accepts(self, exec_name: str) -> bool:
+    def takes(self, exec_name: str) -> bool:
         subject = assign_subject(exec_name)
         return any(matches(pattern, subject) for pattern in self.patterns)
+
+    def accepts(self, exec_name: str) -> bool:
+        return self.takes(exec_name) and has_program(exec_name, self._programs, self._lacks)
+
+    def may_handle(self, tenant: str | None) -> bool:
+        return self._context.guard.may_handle(self.visitor, tenant)
+
+    def may_have(self, run: Run) -> bool:
+        """SAFE-4: else the run is answered as an unknown one."""
+        return self.may_handle(None if run.tenant_id is None else tenant_token(run.tenant_id))
+
+    def miss(self, exec_name: str) -> None:
+        """It has reported that it cannot run this program: it gets no more jobs of it until it announces another set
+        of programs, or connects again."""
+        if exec_name not in self._lacks and len(self._lacks) < PROGRAMS_MAX:
+            self._lacks.add(exec_name)
+            self._offer_changed()
+
+    def _hear_programs(self, programs: tuple[str, ...] | None) -> None:
+        if programs is not None and frozenset(programs) != self._programs:
+            self._programs = frozenset(programs)
+            self._lacks.clear()
+            self._offer_changed()
+
+    def _offer_changed(self) -> None:
+        self._context.worker_credits.changed()
+        self._context.announce()
+        self._context.nudge()
 
     async def hand_over(self, attempt: ProgramAttempt) -> None:
         """Raises WorkerLost."""
@@ -161,6 +198,7 @@ class WorkerPeer:
         else:
             beat, run_ids = _read_beat(payload, group)
         self.cpu = beat.cpu
+        self._hear_programs(beat.programs)
         for run_id, each in zip(run_ids, beat.running, strict=True):
             if not in_flight.seen(run_id, each.token) and self._may_attach(run_id):
                 self._attach(run_id, each.job_id, each.token)
@@ -184,7 +222,12 @@ class WorkerPeer:
                 return
             try:
                 attempt = await reattach(
-                    context.backend, run_id, token, worker_id=self.worker_id, holder=context.door_id
+                    context.backend,
+                    run_id,
+                    token,
+                    worker_id=self.worker_id,
+                    holder=context.door_id,
+                    may_have=self.may_have,
                 )
             except PyocoError as error:  # the next heartbeat asks again
                 log.warning("an attempt was not attached yet", run_id=run_id, job_id=job_id, why=str(error))
@@ -231,7 +274,16 @@ class WorkerPeer:
             door_id=self._context.door_id,
             group=self._context.group,
             cpu=self.cpu,
+            programs=self._listed_programs(),
+            lacks=tuple(sorted(self._lacks)[:ANNOUNCED_MAX]) or None,
+            allow=self._allow,
+            tenants=self._context.guard.tenants_of(self.visitor),
         )
+
+    def _listed_programs(self) -> tuple[str, ...] | None:
+        if self._programs is None or len(self._programs) > ANNOUNCED_MAX:
+            return None
+        return tuple(sorted(self._programs))
 
     async def review(self) -> None:
         """Every so often: forget what is over, and uploads that have fallen silent."""

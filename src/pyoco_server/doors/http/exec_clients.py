@@ -7,12 +7,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.programs.admit import admit_client, is_operator
+from pyoco_server.actions.programs.admit import admit_client, admit_key_of_operator, is_operator
 from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.actions.programs.show_cap import show_cap
 from pyoco_server.core.frames.reading import Fields
+from pyoco_server.core.names import TAG_LENGTH_MAX, TAG_PATTERN, is_tag
 from pyoco_server.core.programs.admission import CAP_MAX
-from pyoco_server.core.programs.names import check_client_id, check_group
+from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.programs.names import check_client_id, check_group, client_key
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
@@ -27,20 +29,26 @@ async def get_client_cap(request: Request) -> Response:
 
 
 async def put_client_cap(request: Request) -> Response:
-    group, client_id = _client(request)
+    group, client = _client(request)
     cap = Fields.of(await read_body(request)).whole("cap", 1, CAP_MAX)
-    await set_cap(state_of(request).backend, group, client_id, cap, "http")
-    return json_answer(vars(show_cap(programs_of(request), group, client_id)))
+    await set_cap(state_of(request).backend, group, client, cap, "http")
+    return json_answer(vars(show_cap(programs_of(request), group, client)))
 
 
 def _client(request: Request) -> tuple[str, str]:
-    """Whose cap it is. Who may be that client may read and set it, and an operator any. Raises GridRefused."""
+    """The group, and whose cap it is: the client of that id of the caller's own tenant (SAFE-4). Who may be that client
+    may read and set it. An operator's key may name any client, and another tenant. Raises GridRefused."""
     programs, caller = programs_of(request), caller_of(request)
     client_id = check_client_id(request.path_params["client_id"], "client_id")
     group = group_of(request)
     if not is_operator(programs, caller):
         admit_client(programs, caller, client_id, None, group)
-    return group, client_id
+    tenant_id = request.query_params.get("tenant", caller.tenant_id)
+    if tenant_id != caller.tenant_id:
+        admit_key_of_operator(programs, caller)
+        if tenant_id is not None and not is_tag(tenant_id):
+            raise GridRefused(Code.BAD_SCHEMA, "tenant must be 1 to 128 letters, digits, '_' or '-'", field="tenant")
+    return group, client_key(client_id, tenant_id)
 
 
 def group_of(request: Request) -> str:
@@ -76,7 +84,15 @@ CLIENT_ID: dict[str, Any] = {
 GROUP = schemas.query(
     "group", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,32}$"}, "The group; the gateway's own unless given."
 )
-_WHO = "With authentication on, for keys that may submit as this client, and for operators (`EXEC_OPERATOR_KEYS`)."
+_TENANT = schemas.query(
+    "tenant",
+    {"type": "string", "pattern": TAG_PATTERN, "maxLength": TAG_LENGTH_MAX},
+    "The client of this tenant, for operators' keys; the caller's own tenant unless given.",
+)
+_WHO = (
+    "A client id is one of the caller's tenant: two tenants may use the same one. With authentication on, for keys "
+    "that may submit as this client, and for operators (`EXEC_OPERATOR_KEYS`)."
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -85,7 +101,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_client_cap,
         summary="Read the cap of a client",
         description=f"A client that never said one has `EXEC_DEFAULT_CAP`. {_WHO}",
-        parameters=(CLIENT_ID, GROUP),
+        parameters=(CLIENT_ID, GROUP, _TENANT),
         answer=schemas.json_response(schemas.ref("ExecClient"), "The cap, and how much of it is used."),
         errors=(422,),
         tags=("programs",),
@@ -97,7 +113,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Set the cap of a client",
         description="The last word wins, over HTTP or over TCP. What is above `max_cap` of the client's ACL record is "
         f"lowered to it. What runs goes on. {_WHO}",
-        parameters=(CLIENT_ID, GROUP),
+        parameters=(CLIENT_ID, GROUP, _TENANT),
         body=schemas.json_body(schemas.ref("ExecClientCap")),
         answer=schemas.json_response(schemas.ref("ExecClient"), "The cap that is in force now."),
         errors=(413, 422),

@@ -23,7 +23,7 @@ from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.directory import WorkDirectory, make, remove
 from pyoco_server.executors.program.execution import Execution
-from pyoco_server.executors.program.find import NotFound, find
+from pyoco_server.executors.program.find import NotFound, find, names_in
 from pyoco_server.executors.program.leftovers import (
     check_root,
     clean_root,
@@ -106,6 +106,9 @@ class LocalPrograms:
         except NotFound:
             return False
         return True
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(filter(self.has, names_in(self.settings.exec_dir)))
 
     def begin(self, work: ProgramWork) -> Execution:
         place = f"{self.settings.work_root}/{work.job_id}/a{work.attempt}"

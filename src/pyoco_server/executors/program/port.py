@@ -115,3 +115,6 @@ class ProgramExecutor(Protocol):
 
     def has(self, exec_name: str) -> bool:
         """Whether there is such a program here that may be run. One look at the disk."""
+
+    def names(self) -> tuple[str, ...]:
+        """Every program for which `has` is true now, sorted. O(files) looks at the disk: call it in a thread."""

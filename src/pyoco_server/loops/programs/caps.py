@@ -80,9 +80,9 @@ class Caps:
     def keep(self, slot: Slot) -> None:
         """For the next attempt of its client, unless it was used often enough in a row."""
         if self._idle_slots.keep(slot):
-            self._freed.add(slot.client_id)
+            self._freed.add(slot.client)
         else:
-            self._lend(slot.client_id)
+            self._lend(slot.client)
             self._free(slot)
 
     def free_idle(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyoco_server.core.programs.turns import Rounds, Turn
+from pyoco_server.core.programs.turns import Turn, TurnOrder
 from pyoco_server.ports.program_queue.port import ClientQueue
 
 __all__ = ["IDLE_SECONDS_MAX", "ClientQueueState", "ClientQueues"]
@@ -47,7 +47,7 @@ class ClientQueues:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._rounds = Rounds()
+        self._order = TurnOrder()
         self._states: dict[ClientQueue, ClientQueueState] = {}
         self._by_name: dict[tuple[str, str], ClientQueueState] = {}
         self._by_client: dict[str, list[ClientQueueState]] = {}
@@ -61,8 +61,8 @@ class ClientQueues:
         if lane in self._states:
             return
         state = self._states[lane] = ClientQueueState(lane, depth=1)
-        self._by_name[lane.exec_name, lane.client_id] = state
-        self._by_client.setdefault(lane.client_id, []).append(state)
+        self._by_name[lane.exec_name, lane.client] = state
+        self._by_client.setdefault(lane.client, []).append(state)
         self._ready(state)
 
     def hear(self, exec_name: str, client_id: str) -> None:
@@ -97,16 +97,20 @@ class ClientQueues:
             state.depth = max(state.depth, 1)
             self._ready(state)
 
-    def pick(self, reserve_credit: Callable[[str], T | None]) -> tuple[ClientQueueState, Turn[T]] | None:
+    def waiting(self) -> list[ClientQueueState]:
+        """Those that are believed to have something, beside what is asked for right now."""
+        return [state for state in self._states.values() if state.depth]
+
+    def pick(self, reserve_credit: Callable[[str, str | None], T | None]) -> tuple[ClientQueueState, Turn[T]] | None:
         """Whose turn it is. One job of its lane is asked for from now on, until `answered` or `unasked`."""
-        turn = self._rounds.pick(reserve_credit)
+        turn = self._order.pick(reserve_credit)
         if turn is None:
             return None
         state = self._by_name[turn.exec_name, turn.client_id]
         state.depth -= 1
         state.asked += 1
         if not state.depth:
-            self._rounds.discard(turn.exec_name, turn.client_id)
+            self._order.discard(turn.exec_name, turn.client_id)
         return state, turn
 
     def unasked(self, state: ClientQueueState, count: int = 1) -> None:
@@ -127,7 +131,7 @@ class ClientQueues:
             state.must_count = False
             self._ready(state)
         else:
-            self._rounds.discard(state.lane.exec_name, state.lane.client_id)
+            self._order.discard(state.lane.exec_name, state.lane.client)
             if not state.asked:
                 self._rest(state, came)
 
@@ -135,7 +139,7 @@ class ClientQueues:
         """The queue did not answer: it is looked at again in a second."""
         state.asked -= asked
         state.depth = state.empty_looks = 0
-        self._rounds.discard(state.lane.exec_name, state.lane.client_id)
+        self._order.discard(state.lane.exec_name, state.lane.client)
         self._rest(state, 1)
 
     def _rest(self, state: ClientQueueState, came: int) -> None:
@@ -152,7 +156,7 @@ class ClientQueues:
         """The client is at its cap: its lanes are passed over (GRID-61). O(its lanes)."""
         self._full.add(client_id)
         for state in self._by_client.get(client_id, ()):
-            self._rounds.discard(state.lane.exec_name, client_id)
+            self._order.discard(state.lane.exec_name, client_id)
 
     def unblock(self, client_id: str) -> None:
         """May be repeated."""
@@ -167,9 +171,9 @@ class ClientQueues:
         return any(state.depth for state in self._by_client.get(client_id, ()))
 
     def give_turn_back(self, turn: Turn[T]) -> None:
-        self._rounds.undo(turn)
+        self._order.undo(turn)
 
     def _ready(self, state: ClientQueueState) -> None:
         state.due_at = math.inf
-        if state.lane.client_id not in self._full:
-            self._rounds.add(state.lane.exec_name, state.lane.client_id)
+        if state.lane.client not in self._full:
+            self._order.add(state.lane.exec_name, state.lane.client)

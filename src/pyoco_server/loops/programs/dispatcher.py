@@ -56,8 +56,9 @@ class Credit(Protocol):
 class Credits(Protocol):
     """Who could run something. Neither call may block."""
 
-    def reserve_credit(self, exec_name: str) -> Credit | None:
-        """Reserve a place of the next worker in turn that may run it and has a credit. None: there is none now."""
+    def reserve_credit(self, exec_name: str, tenant: str | None) -> Credit | None:
+        """Reserve a place of the next worker in turn that may run it for this tenant (`tenant_token`) and has a credit.
+        None: there is none now."""
 
     def serves(self, exec_name: str) -> bool:
         """Whether somebody could run it, now or when a credit comes."""
@@ -146,8 +147,12 @@ class Dispatcher:
         job, program = attempt.job, attempt.run.program
         not_before = (program.not_before if program is not None else None) or 0.0
         seconds = max(not_before - self._backend.clock(), 0.0)
-        self._lanes.put_off(ClientQueue(job.group, job.exec_name, job.client_id), self._clock() + seconds)
+        self._lanes.put_off(ClientQueue.of(job), self._clock() + seconds)
         self._woken.set()
+
+    def waiting(self) -> list[ClientQueueState]:
+        """The lanes that may have jobs. O(lanes)."""
+        return self._lanes.waiting()
 
     # Start and stop -----------------------------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ class Dispatcher:
     # One step -----------------------------------------------------------------------------------------------------
 
     async def _step(self, look: _Look) -> None:
-        state, client_id = look.state, look.state.lane.client_id
+        state, client_id = look.state, look.state.lane.client
         deliveries: list[Delivery] = []
         try:
             if not state.must_count or await self._is_worth_it(state):

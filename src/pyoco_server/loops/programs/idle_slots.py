@@ -33,10 +33,10 @@ class IdleSlots:
 
     def keep(self, slot: Slot) -> bool:
         """False: it was used often enough; give it back."""
-        if self._uses.get((slot.client_id, slot.number), 0) >= USES_MAX:
+        if self._uses.get((slot.client, slot.number), 0) >= USES_MAX:
             self.forget(slot)
             return False
-        self._kept.setdefault(slot.client_id, deque()).append((slot, self._clock() + KEEP_SECONDS))
+        self._kept.setdefault(slot.client, deque()).append((slot, self._clock() + KEEP_SECONDS))
         return True
 
     def take(self, client_id: str) -> Slot | None:
@@ -51,12 +51,12 @@ class IdleSlots:
 
     def used(self, slot: Slot) -> None:
         """An attempt was claimed with it."""
-        place = slot.client_id, slot.number
+        place = slot.client, slot.number
         self._uses[place] = self._uses.get(place, 0) + 1
 
     def forget(self, slot: Slot) -> None:
         """It is given back."""
-        self._uses.pop((slot.client_id, slot.number), None)
+        self._uses.pop((slot.client, slot.number), None)
 
     def idle(self, has_more: Callable[[str], bool]) -> Iterator[Slot]:
         """Takes out those whose client has nothing more, and those that have waited long enough."""

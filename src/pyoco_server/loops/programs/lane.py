@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +33,8 @@ from pyoco_server.loops.programs.cpu import LOOK_SECONDS, CpuUse, HeldBack
 from pyoco_server.loops.programs.dispatcher import Dispatcher
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.shelf import Shelf, allow_of
+from pyoco_server.loops.programs.unoffered import UnofferedJobs
 from pyoco_server.ports.backend import Backend
 
 __all__ = ["ProgramLane"]
@@ -74,7 +76,7 @@ class ProgramLane:
     """Up to `WORKER_MAX_PAR` programs at once. Free places are its credits (GRID-117); one whose program is over is
     used again when the machine has air (GRID-70).
 
-    It has no say in whether a program is there: a job it takes and does not have ends with EXEC_NOT_FOUND.
+    It claims only programs that it has (FIND-14). What its directory holds is looked at every second or so.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ProgramLane:
         self._held_back = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu.share)
         self._free = config.worker_max_par
         self._accepted: dict[str, bool] = {}
+        self._shelf = Shelf(executor)
         self._running: dict[str, _Running] = {}
         #: Attempts whose programs are over and whose places are free, while their results are being written.
         self._reporting = 0
@@ -111,6 +114,7 @@ class ProgramLane:
         self.meter.cpu = lambda: {worker_id: self._cpu.share()}
         self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.in_flight.all())
         self._places = _Places(self._look_at_places)
+        self._unoffered = UnofferedJobs(backend, self, self.dispatcher.waiting, on_end=partial(count_end, self.meter))
         self.last_status: str | None = None
         #: Called whenever `running`, `facts` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
@@ -132,11 +136,17 @@ class ProgramLane:
             "credits": self._free,
             "max_parallel": self._config.worker_max_par,
             "group": self._config.exec_group,
+            "programs": self._shelf.announced,
+            "lacks": self._shelf.lacks,
+            "allow": allow_of(self._config),
         }
 
     # Seats ----------------------------------------------------------------------------------------------------------
 
     def serves(self, exec_name: str) -> bool:
+        return self.takes(exec_name) and self._shelf.has(exec_name)
+
+    def takes(self, exec_name: str) -> bool:
         accepted = self._accepted.get(exec_name)
         if accepted is None:
             if len(self._accepted) >= _NAMES_MAX:
@@ -145,7 +155,8 @@ class ProgramLane:
             accepted = self._accepted[exec_name] = any(matches(pattern, subject) for pattern in self.patterns)
         return accepted
 
-    def reserve_credit(self, exec_name: str) -> _Place | None:
+    def reserve_credit(self, exec_name: str, tenant: str | None) -> _Place | None:
+        del tenant  # whoever has a user of NATS may run the programs of every tenant
         if not self._free or self._is_closed or not self.serves(exec_name):
             return None
         self._free -= 1
@@ -162,9 +173,12 @@ class ProgramLane:
         task.add_done_callback(self._tasks.discard)
         self.when_changed()
 
-    def _look_at_places(self) -> None:
+    async def _look_at_places(self) -> None:
         self._cpu.share()  # it looks back a second, so it has to be asked more often than that
         self._return_places()
+        if await self._shelf.look():
+            self.when_changed()
+            self.dispatcher.nudge()
 
     def _return_places(self) -> None:
         if not self._held_back:
@@ -180,9 +194,11 @@ class ProgramLane:
         """Returns once it takes jobs. Raises UsageError, Unavailable."""
         await self._executor.start()
         self._is_started = True
+        await self._shelf.look()
         await self.in_flight.start()
         await self._places.start()
         await self.dispatcher.start()
+        await self._unoffered.start()
         log.info(
             "programs are taken",
             group=self._config.exec_group,
@@ -194,6 +210,7 @@ class ProgramLane:
         """Take nothing more; what runs may finish within `drain_seconds` (`WORKER_DRAIN_SEC`), and is killed and given
         back then (GRID-113, GRID-119). May be called without a start, and twice."""
         self._is_closed = True
+        await self._unoffered.stop()
         await self.dispatcher.stop()
         if self._tasks:
             log.info("finishing programs", running=len(self._running))
@@ -308,6 +325,9 @@ class ProgramLane:
         if outcome.archive is not None:
             archive = outcome.archive
             outputs.append(Output("output.zip", archive.size, archive.sha256, open=archive.pieces))
+        if outcome.report.error_code is ErrorCode.EXEC_NOT_FOUND:  # before the job can be claimed again
+            self._shelf.miss(running.attempt.job.exec_name)
+            self.when_changed()
         pause = _AGAIN_SECONDS
         while not running.is_gone and not running.attempt.closed:
             try:
@@ -332,9 +352,9 @@ def _failed(code: ErrorCode, error: str) -> ProgramOutcome:
 class _Places(Loop):
     """Looks every half second whether places may be used again."""
 
-    def __init__(self, look: Callable[[], None]) -> None:
+    def __init__(self, look: Callable[[], Awaitable[None]]) -> None:
         super().__init__(every_seconds=LOOK_SECONDS)
         self._look = look
 
     async def turn(self) -> None:
-        self._look()
+        await self._look()

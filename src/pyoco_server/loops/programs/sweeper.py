@@ -73,8 +73,8 @@ class ProgramSweeper(Loop):
 
     async def _sweep_slots(self) -> None:
         group = self._programs.config.exec_group
-        for client_id in self._programs.slots.all_held(group):
-            await clear_abandoned(self._backend, group, client_id)
+        for client in self._programs.slots.all_held(group):
+            await clear_abandoned(self._backend, group, client)
 
     async def _look_at_queue(self) -> _Marks:
         """Which runs have a message; and those of a part of them are looked at, in case they have ended."""

@@ -61,7 +61,7 @@ WHERE status = 'PENDING' AND kind = 'pack' AND (submitted, run_id) < (:submitted
 _EARLIER_JOBS = """
 runs INDEXED BY programs_waiting
 WHERE status = 'PENDING' AND kind = 'exec' AND grp = :grp AND flow_name = :flow AND client_id = :client_id
-    AND (submitted, run_id) < (:submitted, :run_id)
+    AND tenant_id = :tenant_id AND (submitted, run_id) < (:submitted, :run_id)
 """
 
 
@@ -146,6 +146,7 @@ def programs_ahead(connection: sqlite3.Connection, run: Run, limit: int) -> Ahea
     if run.program is None:
         return Ahead(0, None)
     lane = {"grp": run.program.group, "flow": run.flow_name, "client_id": run.program.client_id}
+    lane["tenant_id"] = run.tenant_id or ""
     place = lane | {"submitted": number_of(run.submitted_at), "run_id": run.run_id, "limit": limit}
     return _ahead_of(connection.execute(_JOBS_AHEAD, place).fetchone())
 

@@ -39,7 +39,7 @@ CREATE INDEX groups_all ON runs (grp, status, at, run_id) WHERE grp IS NOT NULL;
 CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status, kind)
     WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack');
 CREATE INDEX packs_waiting ON runs (kind, submitted, run_id, status) WHERE status = 'PENDING' AND kind = 'pack';
-CREATE INDEX programs_waiting ON runs (grp, flow_name, client_id, submitted, run_id, status, kind)
+CREATE INDEX programs_waiting ON runs (grp, flow_name, client_id, tenant_id, submitted, run_id, status, kind)
     WHERE status = 'PENDING' AND kind = 'exec';
 CREATE INDEX programs_oldest ON runs (grp, flow_name, submitted, status, kind)
     WHERE status = 'PENDING' AND kind = 'exec';

@@ -217,7 +217,8 @@ def _all_of(store: _Store) -> set[str]:
 
 def _worker_of_flows(config: NatsBackendConfig) -> set[str]:
     flows = _Flows(config)
-    return flows.shared() | flows.work.take() | flows.workers.read() | flows.workers.write() | flows.wheels.read()
+    workers = flows.workers.read() | flows.workers.watch() | flows.workers.write()
+    return flows.shared() | flows.work.take() | workers | flows.wheels.read()
 
 
 def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
@@ -250,7 +251,8 @@ def _knock(work: _Place) -> set[str]:
 
 def _door_of_flows(config: NatsBackendConfig) -> set[str]:
     flows = _Flows(config)
-    return flows.shared() | flows.runs.watch() | flows.workers.read() | flows.workers.write() | flows.keys.watch()
+    watches = flows.runs.watch() | flows.workers.watch() | flows.keys.watch()
+    return flows.shared() | watches | flows.workers.read() | flows.workers.write()
 
 
 class _Programs:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pyoco_server.core.programs.job import ProgramJob, to_message
+from pyoco_server.core.programs.names import client_id_of, client_key, tenant_token_of
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.errors import NotStored, QueueFull, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
@@ -100,8 +101,25 @@ def _encode(job: ProgramJob) -> bytes:
 
 def consumer_name(lane: ClientQueue) -> str:
     """Section 2.1: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
-    told = f"{lane.group}\0{lane.exec_name}\0{lane.client_id}".encode()
+    told = f"{lane.group}\0{lane.exec_name}\0{lane.client}".encode()
     return f"x_{hashlib.sha256(told).hexdigest()[:32]}"
+
+
+def _key_of(lane: ClientQueue) -> str:
+    """The tenant is a token of its own: doors of versions that know no tenants pass such a lane over, and take no job
+    from it."""
+    tenant = tenant_token_of(lane.client)
+    words = (lane.group, lane.exec_name, client_id_of(lane.client))
+    return ".".join(words if tenant is None else (*words, tenant))
+
+
+def _lane_of(key: str) -> ClientQueue | None:
+    match key.split("."):
+        case [group, exec_name, client_id]:
+            return ClientQueue(group, exec_name, client_id)
+        case [group, exec_name, client_id, tenant]:
+            return ClientQueue(group, exec_name, client_key(client_id, tenant))
+    return None
 
 
 def _read_lane(_: bytes) -> bool:
@@ -143,10 +161,9 @@ class JetStreamProgramQueue:
         await self._pulls.close()
 
     def _on_new(self, key: str, _: bool) -> None:
-        tokens = key.split(".")
-        if len(tokens) != 3:
+        lane = _lane_of(key)
+        if lane is None:
             return  # a stranger's
-        lane = ClientQueue(*tokens)
         lanes = self._lanes.setdefault(lane.group, {})
         if key not in lanes:
             lanes[key] = lane
@@ -157,7 +174,7 @@ class JetStreamProgramQueue:
         return list(self._lanes.get(group, {}).values())
 
     async def add_lane(self, lane: ClientQueue) -> None:
-        key = f"{lane.group}.{lane.exec_name}.{lane.client_id}"
+        key = _key_of(lane)
         if self._mirror.get(key):
             return
         value = msgspec.json.encode(_ClientQueueValue(self._clock()))
@@ -175,7 +192,7 @@ class JetStreamProgramQueue:
     def _of(self, lane: ClientQueue) -> tuple[str, str]:
         names = self._names.get(lane)
         if names is None:
-            prefix = f"{SUBJECTS}.{lane.group}.{lane.exec_name}.{lane.client_id}"
+            prefix = f"{SUBJECTS}.{lane.group}.{lane.exec_name}.{lane.client}"
             names = self._names[lane] = prefix, consumer_name(lane)
         return names
 
@@ -251,8 +268,8 @@ class JetStreamProgramQueue:
             raise Unavailable(f"cannot look into {self._stream}: {error}") from error
         found = []
         for subject in info.state.subjects or ():
-            *_, group, exec_name, client_id, run_id = subject.split(".")
-            found.append((ClientQueue(group, exec_name, client_id), run_id))
+            *_, group, exec_name, client, run_id = subject.split(".")
+            found.append((ClientQueue(group, exec_name, client), run_id))
         return found
 
     # Lanes.

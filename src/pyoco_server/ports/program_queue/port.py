@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.ports.queue.port import Delivery
@@ -18,7 +18,12 @@ class ClientQueue:
 
     group: str
     exec_name: str
-    client_id: str
+    #: Within its tenant (`client_key`).
+    client: str
+
+    @classmethod
+    def of(cls, job: ProgramJob) -> Self:
+        return cls(job.group, job.exec_name, job.client)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 
+from pyoco_server.core.programs.names import client_id_of, tenant_token_of
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
@@ -19,17 +21,29 @@ __all__ = ["JetStreamSlots"]
 log = get_logger(__name__)
 
 
+#: Written since clients are told apart by tenant. What was stored before has none.
+_SCOPE = "tenant"
+
+
 class _Value(msgspec.Struct):
     token: str
     run_id: str | None
     t: float
     holder: str
+    scope: str = ""
 
 
 class _CapValue(msgspec.Struct):
     cap: int
     updated_at: float
     source: str
+    scope: str = ""
+    #: What this key said before clients were told apart by tenant: it held for every tenant's client of that id.
+    before: int | None = None
+
+    @property
+    def of_every_tenant(self) -> int | None:
+        return self.before if self.scope else self.cap
 
 
 _encode = msgspec.json.Encoder().encode
@@ -38,22 +52,25 @@ _decode_cap = msgspec.json.Decoder(_CapValue).decode
 
 
 def _key(slot: Slot) -> str:
-    return f"{slot.group}.{slot.client_id}.{slot.number}"
+    return f"{slot.group}.{slot.client}.{slot.number}"
 
 
 def _bytes(slot: Slot) -> bytes:
-    return _encode(_Value(slot.token, slot.run_id, slot.t, slot.holder))
+    return _encode(_Value(slot.token, slot.run_id, slot.t, slot.holder, _SCOPE))
 
 
-def _read_cap(data: bytes) -> Cap:
+def _read_cap(data: bytes) -> _CapValue:
     try:
-        value = _decode_cap(data)
+        return _decode_cap(data)
     except msgspec.DecodeError as error:
         raise Corrupt(f"not a cap: {error}") from error
+
+
+def _cap(value: _CapValue) -> Cap:
     return Cap(value.cap, value.updated_at, value.source)
 
 
-def _said(entry: Entry | None) -> Cap | None:
+def _said(entry: Entry | None) -> _CapValue | None:
     """None: nobody said one. A record that cannot be read says nothing: the next word is written over it."""
     if entry is None or entry.value is None:
         return None
@@ -70,66 +87,89 @@ class _Table(Follower):
     def __init__(self, link: Link, bucket: Bucket) -> None:
         super().__init__(link, bucket)
         self._clients: dict[tuple[str, str], dict[int, Slot]] = {}
+        #: Those of them that a version without tenants wrote.
+        self._old: dict[tuple[str, str], dict[int, Slot]] = {}
         self._revisions: dict[str, int] = {}
         self.on_free: list[Callable[[str, str], None]] = []
 
     def _clear(self) -> None:
         self._clients.clear()
+        self._old.clear()
         self._revisions.clear()
 
     def _apply(self, entry: Entry) -> None:
         if self._revisions.get(entry.key, 0) >= entry.revision:
             return
-        group, client_id, number = _place(entry.key)
+        group, client, number = _place(entry.key)
         if not group:
             return
         self._revisions[entry.key] = entry.revision
-        slot = _read(entry, group, client_id, number)
-        if slot is not None:
-            self._clients.setdefault((group, client_id), {})[number] = slot
+        value = _read(entry)
+        _discard(self._old, (group, client), number)
+        if value is not None:
+            slot = Slot(group, client, number, value.token, value.run_id, value.t, value.holder, entry.revision)
+            self._clients.setdefault((group, client), {})[number] = slot
+            if not value.scope:
+                self._old.setdefault((group, client), {})[number] = slot
             return
-        held = self._clients.get((group, client_id), {})
-        held.pop(number, None)
-        if not held:
-            self._clients.pop((group, client_id), None)
+        _discard(self._clients, (group, client), number)
         # Also when nobody had told us that it was held: the watch tells the newest word on a slot, and not each.
         for hear in self.on_free:
-            hear(group, client_id)
+            hear(group, client)
 
     def free_revision(self, slot: Slot) -> int | None:
         """What a write has to name that takes a free number: that of the mark, or 0. None: it is not free."""
-        if slot.number in self._clients.get((slot.group, slot.client_id), {}):
+        if slot.number in self._clients.get((slot.group, slot.client), {}):
             return None
         return self._revisions.get(_key(slot), 0)
 
-    def held(self, group: str, client_id: str) -> list[Slot]:
-        held = self._clients.get((group, client_id))
-        return [held[number] for number in sorted(held)] if held else []
+    def held(self, group: str, client: str) -> list[Slot]:
+        held = self._clients.get((group, client))
+        own = [held[number] for number in sorted(held)] if held else []
+        return [*own, *self._of_every_tenant(group, client).values()]
 
-    def count(self, group: str, client_id: str) -> int:
-        return len(self._clients.get((group, client_id), ()))
+    def count(self, group: str, client: str) -> int:
+        return len(self._clients.get((group, client), ())) + len(self._of_every_tenant(group, client))
+
+    def _of_every_tenant(self, group: str, client: str) -> Mapping[int, Slot]:
+        """Held for this client id by a version without tenants; none for a client without a tenant, whose own they
+        are."""
+        if not self._old or tenant_token_of(client) is None:
+            return {}
+        return self._old.get((group, client_id_of(client)), {})
 
     def all_held(self, group: str) -> dict[str, list[Slot]]:
-        return {client: self.held(group, client) for of, client in sorted(self._clients) if of == group}
+        return {
+            client: [held[number] for number in sorted(held)]
+            for (of, client), held in sorted(self._clients.items())
+            if of == group
+        }
 
 
 def _place(key: str) -> tuple[str, str, int]:
     """An empty group: no slot of ours."""
     group, _, rest = key.partition(".")
-    client_id, _, number = rest.partition(".")
-    return (group, client_id, int(number)) if number.isascii() and number.isdecimal() else ("", "", 0)
+    client, _, number = rest.partition(".")
+    return (group, client, int(number)) if number.isascii() and number.isdecimal() else ("", "", 0)
 
 
-def _read(entry: Entry, group: str, client_id: str, number: int) -> Slot | None:
+def _discard(table: dict[tuple[str, str], dict[int, Slot]], client: tuple[str, str], number: int) -> None:
+    held = table.get(client)
+    if held is not None:
+        held.pop(number, None)
+        if not held:
+            del table[client]
+
+
+def _read(entry: Entry) -> _Value | None:
     """None: not held. A record that cannot be read is held by nobody: the next to take it writes over it."""
     if entry.value is None:
         return None
     try:
-        value = _decode_slot(entry.value)
+        return _decode_slot(entry.value)
     except msgspec.DecodeError:
         log.exception("a slot cannot be read; it counts as free", entry=entry.key)
         return None
-    return Slot(group, client_id, number, value.token, value.run_id, value.t, value.holder, entry.revision)
 
 
 class JetStreamSlots:
@@ -148,11 +188,11 @@ class JetStreamSlots:
         await self._table.stop()
         await self._caps.stop()
 
-    def held(self, group: str, client_id: str) -> list[Slot]:
-        return self._table.held(group, client_id)
+    def held(self, group: str, client: str) -> list[Slot]:
+        return self._table.held(group, client)
 
-    def count(self, group: str, client_id: str) -> int:
-        return self._table.count(group, client_id)
+    def count(self, group: str, client: str) -> int:
+        return self._table.count(group, client)
 
     def all_held(self, group: str) -> dict[str, list[Slot]]:
         return self._table.all_held(group)
@@ -175,12 +215,10 @@ class JetStreamSlots:
         if entry is None:
             return None
         self._table.note(entry)
-        return Slot(
-            slot.group, slot.client_id, slot.number, slot.token, slot.run_id, slot.t, slot.holder, entry.revision
-        )
+        return replace(slot, revision=entry.revision)
 
     async def fill(self, slot: Slot, run_id: str, token: str, t: float) -> Slot | None:
-        filled = Slot(slot.group, slot.client_id, slot.number, token, run_id, t, slot.holder, slot.revision)
+        filled = replace(slot, token=token, run_id=run_id, t=t)
         return await self._write(filled, slot.revision)
 
     async def free(self, slot: Slot) -> bool:
@@ -191,11 +229,17 @@ class JetStreamSlots:
         self._table.note(Entry(key, marker.revision, None))
         return True
 
-    def cap(self, group: str, client_id: str) -> Cap | None:
-        return self._caps.get(f"{group}.{client_id}")
+    def cap(self, group: str, client: str) -> Cap | None:
+        said = self._caps.get(f"{group}.{client}")
+        if said is not None or tenant_token_of(client) is None:
+            return None if said is None else _cap(said)
+        old = self._caps.get(f"{group}.{client_id_of(client)}")
+        if old is None or old.of_every_tenant is None:
+            return None
+        return Cap(old.of_every_tenant, old.updated_at, old.source)
 
-    async def set_cap(self, group: str, client_id: str, cap: Cap) -> Cap:
-        key, value = f"{group}.{client_id}", _encode(_CapValue(cap.cap, cap.updated_at, cap.source))
+    async def set_cap(self, group: str, client: str, cap: Cap) -> Cap:
+        key = f"{group}.{client}"
         rounds = Rounds("the cap of a client")
         while True:
             rounds.begin()
@@ -207,12 +251,14 @@ class JetStreamSlots:
             if (there := _said(entry)) is not None and (
                 there.cap == cap.cap or (rounds.lost and there.updated_at > cap.updated_at)
             ):
-                return there
+                return _cap(there)
+            before = None if there is None else there.of_every_tenant
+            value = _encode(_CapValue(cap.cap, cap.updated_at, cap.source, _SCOPE, before))
             written = await self._caps_bucket.write(key, value, entry.revision if entry is not None else 0)
             if written is not None:
                 self._caps.note(written)
                 return cap
 
     def caps(self, group: str) -> dict[str, Cap]:
-        found = ((key.partition("."), cap) for key, cap in self._caps.items())
+        found = ((key.partition("."), _cap(said)) for key, said in self._caps.items())
         return {client: cap for (of, _, client), cap in found if of == group}

@@ -14,7 +14,8 @@ class Slot:
     """One unit of a client's cap, as it is stored."""
 
     group: str
-    client_id: str
+    #: Within its tenant (`client_key`), wherever a client is named here.
+    client: str
     number: int
     token: str
     #: None: taken, and its run not yet claimed.
@@ -35,7 +36,7 @@ class Cap:
 
 
 class Slots(Protocol):
-    """Slots and caps by client, read from memory that a watch keeps true, written by compare-and-set.
+    """Slots and caps by client within its tenant, read from memory that a watch keeps true, written by compare-and-set.
 
     Memory may be a moment behind: a slot that looks free may be taken (`take` says so), and one that looks taken may
     be free. An outage raises Unavailable.
@@ -48,10 +49,11 @@ class Slots(Protocol):
     async def stop(self) -> None:
         """May be called twice, or without a start."""
 
-    def held(self, group: str, client_id: str) -> list[Slot]:
-        """Those that are held now, as far as is known, by number. O(cap)."""
+    def held(self, group: str, client: str) -> list[Slot]:
+        """Those that are held now, as far as is known, by number. O(cap). Of a client with a tenant, also those that a
+        version without tenants took for its client id: nobody knows whose they are, so they count for each tenant."""
 
-    def count(self, group: str, client_id: str) -> int:
+    def count(self, group: str, client: str) -> int:
         """How many those are. O(1)."""
 
     def all_held(self, group: str) -> dict[str, list[Slot]]:
@@ -67,10 +69,11 @@ class Slots(Protocol):
     async def free(self, slot: Slot) -> bool:
         """Give it back. False: it is another's by now, and nothing changed."""
 
-    def cap(self, group: str, client_id: str) -> Cap | None:
-        """None: nobody ever said one."""
+    def cap(self, group: str, client: str) -> Cap | None:
+        """None: nobody ever said one. For a client with a tenant that never said one: what was said for its client id
+        in a version without tenants."""
 
-    async def set_cap(self, group: str, client_id: str, cap: Cap) -> Cap:
+    async def set_cap(self, group: str, client: str, cap: Cap) -> Cap:
         """The last word wins (GRID-71), whatever memory says. Returns what is in force: `cap` itself when it was
         written, else what is stored, which says the same or came later. One round trip, or two."""
 

@@ -71,6 +71,11 @@ _NATS_PORT = click.IntRange(1, 65535)
 @click.option(
     "--insecure", is_flag=True, help="Listen on other addresses than this machine's, and ask nobody for a key."
 )
+@click.option(
+    "--open-frames",
+    is_flag=True,
+    help="Ask nobody for a key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
+)
 @click.option("--fd", type=click.IntRange(min=3), hidden=True, help="A listening socket that `up` hands down.")
 def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **given: Any) -> int:
     """Open a door: frames over TCP for clients and workers.
@@ -107,8 +112,8 @@ def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **
     config, has_nats = settle(asked)
     grid = _grid(grid_from_env(exec_group=given["group"]), given["role"])
     tls = server_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])
-    check_access(grid, tls, host, is_insecure=given["insecure"], what="the door")
     configure_logging("pyoco-grid:door")
+    check_access(config, grid, tls, host, given, what="the door")
     warn_of_typos()
     with contextlib.ExitStack() as claimed:
         listening = claimed.enter_context(open_port(host, port, "PORT") if fd is None else socket.socket(fileno=fd))

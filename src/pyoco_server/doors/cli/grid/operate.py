@@ -35,6 +35,24 @@ def _group_option(function: F) -> F:
     return option(function)
 
 
+def _tenant_option(function: F) -> F:
+    option = click.option(
+        "--tenant", metavar="T", help="The client of this tenant. [default: the one without a tenant]"
+    )
+    return option(function)
+
+
+def _client(client_id: str, tenant: str | None) -> str:
+    """The client within its tenant. Raises GridRefused, UsageError."""
+    from pyoco_server.core.names import is_tag  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.programs.names import check_client_id, client_key  # noqa: PLC0415
+    from pyoco_server.errors import UsageError  # noqa: PLC0415
+
+    if tenant is not None and not is_tag(tenant):
+        raise UsageError("--tenant must be 1 to 128 letters, digits, '_' or '-'; example: --tenant team-a")
+    return client_key(check_client_id(client_id), tenant)
+
+
 def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBackend], Awaitable[T]]) -> T:
     """Raises Unavailable, DeploymentRefused, SettingError, and what `work` raises."""
     import asyncio  # noqa: PLC0415 - not for --help
@@ -97,39 +115,39 @@ def cap() -> None:
 
 @cap.command("get", example="pyoco-grid cap get clientA --group g1")
 @click.argument("client_id")
+@_tenant_option
 @_group_option
 @_nats_option
-def get_cap(client_id: str, group: str | None, nats_url: str | None) -> None:
+def get_cap(client_id: str, tenant: str | None, group: str | None, nats_url: str | None) -> None:
     """Print the cap of a client, who said it, and how much of it is used."""
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
-    from pyoco_server.core.programs.names import check_client_id  # noqa: PLC0415
 
-    check_client_id(client_id)
+    client = _client(client_id, tenant)
 
     async def look(backend: OperatorBackend) -> dict[str, Any]:
-        return vars(show_cap(programs_of(backend), _group_of(backend), client_id))
+        return vars(show_cap(programs_of(backend), _group_of(backend), client))
 
     _print_json(_with(nats_url, group, look))
 
 
-@cap.command("set", example="pyoco-grid cap set clientA 8")
+@cap.command("set", example="pyoco-grid cap set clientA 8\npyoco-grid cap set clientA 8 --tenant team-a")
 @click.argument("client_id")
 @click.argument("jobs", type=click.IntRange(1, 10_000))
+@_tenant_option
 @_group_option
 @_nats_option
-def put_cap(client_id: str, jobs: int, group: str | None, nats_url: str | None) -> None:
+def put_cap(client_id: str, jobs: int, tenant: str | None, group: str | None, nats_url: str | None) -> None:
     """Let this many jobs of a client run at once, until it says something else. What runs goes on."""
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.programs.set_cap import set_cap  # noqa: PLC0415
     from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
-    from pyoco_server.core.programs.names import check_client_id  # noqa: PLC0415
 
-    check_client_id(client_id)
+    client = _client(client_id, tenant)
 
     async def change(backend: OperatorBackend) -> dict[str, Any]:
-        await set_cap(backend, _group_of(backend), client_id, jobs, "http")
-        return vars(show_cap(programs_of(backend), _group_of(backend), client_id))
+        await set_cap(backend, _group_of(backend), client, jobs, "http")
+        return vars(show_cap(programs_of(backend), _group_of(backend), client))
 
     document = _with(nats_url, group, change)
     _print_json(document)

@@ -55,6 +55,11 @@ _PORT = click.IntRange(0, 65535)
 @click.option(
     "--insecure", is_flag=True, help="Listen on other addresses than this machine's, and ask nobody for a key."
 )
+@click.option(
+    "--open-frames",
+    is_flag=True,
+    help="Ask nobody for a key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
+)
 def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> int:
     """One door in front of several groups.
 
@@ -81,8 +86,8 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
     tls = server_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])
     peers = read_peers(given["peers"])
     outward = tls_to_doors(given, "--backend-tls")
-    check_access(grid, tls, host, is_insecure=given["insecure"], what="the router")
     configure_logging("pyoco-grid:router")
+    check_access(config, grid, tls, host, given, what="the router")
     warn_of_typos()
     log_settings(config, grid)
     with open_port(host, port, "PORT") as listening:

@@ -8,12 +8,12 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyoco_server.doors.frames.settings import DoorOptions, check_exposure
+from pyoco_server.doors.frames.settings import DoorOptions, check_exposure, check_openness
 from pyoco_server.doors.frames.tls import ServerTls, TlsFiles
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyoco_server.config import GridConfig
+    from pyoco_server.config import GridConfig, NatsBackendConfig
     from pyoco_server.doors.cli.grid.members import Members
 
 __all__ = ["check_access", "door_options", "read_peers", "server_tls"]
@@ -27,16 +27,19 @@ def server_tls(cert: str | None, key: str | None, ca: str | None) -> ServerTls |
     return ServerTls(TlsFiles(Path(cert), Path(key), None if ca is None else Path(ca)))
 
 
-def check_access(grid: GridConfig, tls: ServerTls | None, host: str, *, is_insecure: bool, what: str) -> None:
+def check_access(
+    config: NatsBackendConfig, grid: GridConfig, tls: ServerTls | None, host: str, given: dict[str, Any], what: str
+) -> None:
     """Who could come in on `host`. Raises ExposureRefused when that is anybody, UsageError when it is nobody."""
     has_certificates = tls is not None and tls.demands_certificates
     check_exposure(
         host,
         has_keys=grid.exec_auth == "api_key",
         has_client_certificates=has_certificates,
-        is_insecure=is_insecure,
+        is_insecure=given["insecure"],
         what=what,
     )
+    check_openness(grid.exec_auth, config.http_auth_mode, opens_frames=given["open_frames"], what=what)
     if grid.exec_tls_bind_cn and not has_certificates:
         raise UsageError("EXEC_TLS_BIND_CN=1 needs --tls-cert, --tls-key and --tls-ca: nobody shows a name otherwise")
 

@@ -52,8 +52,9 @@ class Finished:
 
     @property
     def is_worth_keeping(self) -> bool:
-        """GRID-107: a fault of the worker itself is none of the job's; the next attempt really runs."""
-        return self.report.error_code is not ErrorCode.WORKER_ERROR
+        """GRID-107: a fault of the worker itself, or a program that it lacks, says nothing of the job; the next attempt
+        really runs."""
+        return self.report.error_code not in (ErrorCode.WORKER_ERROR, ErrorCode.EXEC_NOT_FOUND)
 
 
 def encode(finished: Finished) -> bytes:

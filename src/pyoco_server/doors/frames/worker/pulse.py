@@ -27,6 +27,9 @@ class Body(Protocol):
 
     def heartbeat(self) -> bytes: ...
 
+    async def look_at_programs(self) -> bool:
+        """Whether the next heartbeat announces other programs than before."""
+
     def give_credit(self, session: Session) -> None:
         """As much as is due now."""
 
@@ -61,7 +64,7 @@ class Pulse(Loop):
         else:
             self._alone_since = None
             self._body.give_credit(session)
-            self._beat_if_due(session, now)
+            self._beat_if_due(session, now, has_news=await self._body.look_at_programs())
             if now - self._said_at >= LOOK_SECONDS:
                 self._said_at = now
                 self._saying.say_again(session)
@@ -69,9 +72,11 @@ class Pulse(Loop):
             self._swept_at = now
             await self._jobs.sweep()
 
-    def _beat_if_due(self, session: Session, now: float) -> None:
-        """With jobs in hand every 5 s; without, the wire says so after its own silence."""
-        if now - self._beaten_at < self._config.worker_heartbeat_sec or not (self._jobs.unfinished or session.saying):
+    def _beat_if_due(self, session: Session, now: float, *, has_news: bool) -> None:
+        """With jobs in hand every 5 s, and at once when its programs have changed; otherwise the wire says so after its
+        own silence."""
+        is_late = now - self._beaten_at >= self._config.worker_heartbeat_sec
+        if not has_news and not (is_late and (self._jobs.unfinished or session.saying)):
             return
         if session.wire.send_soon(fresh(Type.HEARTBEAT, self._body.heartbeat())):
             self._beaten_at = now

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.frames.codec import Frame
-from pyoco_server.core.frames.messages import Heartbeat, HelloWorker, RunningJob
+from pyoco_server.core.frames.messages import PROGRAMS_MAX, Heartbeat, HelloWorker, RunningJob
 from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
 from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs, Origin
@@ -32,6 +32,7 @@ from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.frames.wire import Timers
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.cpu import HeldBack
+from pyoco_server.loops.programs.shelf import Shelf, allow_of
 
 __all__ = ["Machine", "TcpWorker", "WorkerOptions"]
 
@@ -84,6 +85,9 @@ class TcpWorker:
         self.link = Link(self, addresses, Timers.of(config), options.tls, machine.sleep)
         self.saying = Saying(self.spool, identity.worker_id, config.exec_artifacts_bucket, clock)
         self._hearing = Hearing(self.jobs, self.link, self.saying)
+        self._shelf = Shelf(executor, clock)
+        #: As it was announced last.
+        self._told: tuple[str, ...] | None = None
         self._pulse = Pulse(self, self.jobs, self.link, self.saying, config, clock)
         self._linking: asyncio.Task[None] | None = None
         self._is_draining = self._is_stopped = False
@@ -100,6 +104,7 @@ class TcpWorker:
         self.jobs.remember(left)
         if left:
             log.info("results of an earlier worker are sent first", results=len(left), worker_id=self.worker_id)
+        await self._shelf.look()
         self._linking = asyncio.create_task(self.link.run(), name="link to a door")
         await self._pulse.start()
 
@@ -153,13 +158,25 @@ class TcpWorker:
     # What the link needs.
 
     def hello(self) -> bytes:
+        self._told = self._announced()
         return HelloWorker(
             worker_id=self.worker_id,
             patterns=self._options.patterns,
             max_parallel=self._config.worker_max_par,
             token=self._options.key,
             agent=f"pyoco-grid worker, Python {platform.python_version()}",
+            programs=self._told,
+            allow=allow_of(self._config),
         ).to_payload()
+
+    def _announced(self) -> tuple[str, ...] | None:
+        names = self._shelf.names
+        return names if len(names) <= PROGRAMS_MAX else None
+
+    async def look_at_programs(self) -> bool:
+        """Whether the door has to hear of other programs."""
+        await self._shelf.look()
+        return self._announced() is not None and self._announced() != self._told
 
     def heartbeat(self) -> bytes:
         """GRID-106: the whole list. An archive that waits to be sent counts: its attempt is alive."""
@@ -167,7 +184,10 @@ class TcpWorker:
         waiting = self.saying.large(session) if session is not None else []
         listed = {each.job_id: each for each in (*waiting, *self.jobs.listed())}
         running: tuple[RunningJob, ...] = tuple(listed.values())
-        return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3)).to_payload()
+        programs = self._announced()
+        news = programs if programs != self._told else None
+        self._told = programs
+        return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3), news).to_payload()
 
     def account(self) -> Credits:
         config = self._config

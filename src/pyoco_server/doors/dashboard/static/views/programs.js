@@ -91,7 +91,7 @@ class Programs {
     const group = this.groups.get(this.group);
     return {
       programs: [...new Set([...entries(group?.queues), ...entries(group?.p95)].map(([name]) => name))].sort(),
-      clients: entries(group?.client_cap).map(([name]) => name), group: this.group, groups: [...this.groups.keys()],
+      clients: [...new Set(entries(group?.client_cap).map(([name]) => String(name.split("=")[0])))], group: this.group, groups: [...this.groups.keys()],
     };
   }
 

@@ -1,0 +1,103 @@
+"""Ends waiting jobs whose program no worker of the group has (FIND-14)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.actions.programs.unoffered import end_unoffered, verdict_on
+from pyoco_server.core.programs.report import ErrorCode
+from pyoco_server.core.run import Run
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.client_queues import ClientQueueState
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.program_queue.port import ClientQueue
+
+__all__ = ["Offers", "UnofferedJobs"]
+
+log = get_logger(__name__)
+
+_EVERY_SECONDS = 1.0
+#: A lane in which nothing was found is asked again after this, or when a job is queued.
+_EMPTY_SECONDS = 30.0
+_BATCH = 32
+_LANES_MAX = 256
+
+
+class Offers(Protocol):
+    """What the workers of this process take and have. Neither call may block."""
+
+    def takes(self, exec_name: str) -> bool:
+        """Whether a worker here would run it by its patterns, if it had it."""
+
+    def serves(self, exec_name: str) -> bool:
+        """Whether a worker here has it, too."""
+
+
+class UnofferedJobs(Loop):
+    """A job waits for `EXEC_WORKER_DOWN_DELAY_SEC` while a worker here takes its program by pattern and none here has
+    it; then the registry is asked about the whole group. It costs nothing while every program is offered.
+
+    What it cannot do: judge programs that no worker here takes; their jobs wait.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        offers: Offers,
+        waiting: Callable[[], Iterable[ClientQueueState]],
+        *,
+        on_end: Callable[[Run], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`waiting`: lanes that may have jobs."""
+        super().__init__(every_seconds=_EVERY_SECONDS)
+        self._backend, self._offers, self._waiting, self._on_end = backend, offers, waiting, on_end
+        self._clock = clock
+        #: Since when nobody here has had a program.
+        self._since: dict[str, float] = {}
+        #: Lanes in which nothing was found: what they had heard then, and when.
+        self._empty: dict[ClientQueue, tuple[int, float]] = {}
+
+    async def turn(self) -> None:
+        now = self._clock()
+        lanes: dict[str, list[ClientQueueState]] = {}
+        for state in self._waiting():
+            name = state.lane.exec_name
+            if name in lanes or (self._offers.takes(name) and not self._offers.serves(name)):
+                lanes.setdefault(name, []).append(state)
+        self._since = {name: self._since.get(name, now) for name in lanes}
+        grace_seconds = programs_of(self._backend).config.exec_worker_down_delay_sec
+        for name, states in lanes.items():
+            if now - self._since[name] < grace_seconds:
+                continue
+            code = await verdict_on(self._backend, name)
+            if code is not None:
+                await self._end_all(states, code, now)
+
+    async def _end_all(self, states: list[ClientQueueState], code: ErrorCode, now: float) -> None:
+        due = [state for state in states if self._is_due(state, now)]
+        for state in due[:_LANES_MAX]:
+            heard = state.heard
+            try:
+                if not await self._end_lane(state.lane, code):
+                    self._empty[state.lane] = heard, now
+            except Unavailable as error:
+                log.warning("jobs without a program were not ended yet", exec_name=state.lane.exec_name, error=error)
+
+    def _is_due(self, state: ClientQueueState, now: float) -> bool:
+        heard, at = self._empty.get(state.lane, (-1, now))
+        return heard != state.heard or now - at >= _EMPTY_SECONDS
+
+    async def _end_lane(self, lane: ClientQueue, code: ErrorCode) -> bool:
+        """Up to a batch of its jobs. False: there was none. Raises Unavailable."""
+        deliveries = await programs_of(self._backend).queue.take(lane, _BATCH)
+        for delivery in deliveries:
+            ended = await end_unoffered(self._backend, delivery, code)
+            if ended is not None:
+                self._on_end(ended)
+        return bool(deliveries)
