@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +11,8 @@ import msgspec
 
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
 
 __all__ = ["Bucket", "Entry", "TtlRefused", "is_deletion"]
 
@@ -105,28 +104,18 @@ class Bucket:
         """
         subject = self.prefix + key
         conditions = {"Nats-Expected-Last-Subject-Sequence": str(revision), **(headers or {})}
-        deadline = time.monotonic() + self._link.patience.unanswered_seconds
-        ambiguous = False
-        pause = 0.05
-        while True:
-            try:
-                return Entry(key, await self._link.store(subject, value, conditions, stream=self.stream), value)
-            except Rejected as error:
-                if error.code == _TTL_DISABLED:
-                    raise TtlRefused(f"{self.name} has no expiry") from error
-                if error.code not in _WRONG_LAST_SEQUENCE:
-                    # An earlier try without an answer may still be stored, whatever this one was told.
-                    raise (Unavailable if ambiguous else NotStored)(
-                        f"cannot write {self.name}/{key}: {error}"
-                    ) from error
-                return await self._mine(key, value) if ambiguous else None
-            except Unavailable as error:
-                ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
-                    # One ambiguous try among many makes the whole ambiguous.
-                    raise gave_up(f"cannot write {self.name}/{key}", error, ambiguous=ambiguous) from error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        doing = f"cannot write {self.name}/{key}"
+        try:
+            sequence = await store_until_certain(
+                self._link, subject, value, conditions, stream=self.stream, doing=doing
+            )
+        except RefusedStore as error:
+            if error.code == _TTL_DISABLED:
+                raise TtlRefused(f"{self.name} has no expiry") from error
+            if error.code not in _WRONG_LAST_SEQUENCE:
+                raise error.failure(doing) from error
+            return await self._mine(key, value) if error.is_ambiguous else None
+        return Entry(key, sequence, value)
 
     async def _mine(self, key: str, value: bytes) -> Entry | None:
         """After silence and a refusal: is it my own earlier try that won?"""

@@ -7,7 +7,6 @@ whoever gets the fourth delivery puts it into the dead-letter stream, and hands 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,11 +17,12 @@ import msgspec
 from pyoco_server.config import PricedConfig
 from pyoco_server.core.backup_mark import restored_at
 from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
-from pyoco_server.errors import DependencyUnavailable, Unavailable
+from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.dependency import dependency_errors
-from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected
+from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.resources import ensure, pack_queue_resources, priced_bucket_resources
+from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
 from pyoco_server.ports.pack_queue.hold import Hold
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.pack_queue.pull import Pull
@@ -221,19 +221,14 @@ class JetStreamPackQueue:
         return self._lane
 
     async def _store(self, stream: str, subject: str, body: bytes, message_id: str) -> None:
-        """The message id makes a repeat harmless, so silence is answered by asking again. Raises Unavailable."""
-        deadline = time.monotonic() + self._link.patience.unanswered_seconds
-        pause = 0.05
-        while True:
-            try:
-                await self._link.store(subject, body, {"Nats-Msg-Id": message_id}, stream=stream)
-            except Unavailable as error:
-                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
-                    raise
-            else:
-                return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        """The message id makes a repeat harmless. Raises Unavailable."""
+        headers = {"Nats-Msg-Id": message_id}
+        try:
+            await store_until_certain(
+                self._link, subject, body, headers, stream=stream, doing="cannot reach the queue of priced runs"
+            )
+        except RefusedStore as error:
+            raise error.failure("the queue refuses a priced run") from error
 
     async def _count(self, stream: str) -> int:
         return (await self._link.insist(f"STREAM.INFO.{stream}", {}, _StreamInfo)).state.messages

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import aclosing
 
 import msgspec
 import nats.errors
 
-from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
 from pyoco_server.ports.nats.watch import next_batch, watch
 from pyoco_server.ports.program_events.port import Event, EventName
 
@@ -63,21 +63,13 @@ class JetStreamEvents:
         if not self._is_kept:
             return
         subject, data, headers = _subject(event), _encode(event), _headers(event)
-        deadline = time.monotonic() + self._link.patience.unanswered_seconds
-        ambiguous, pause = False, 0.05
-        while True:
-            try:
-                await self._link.store(subject, data, headers, stream=self._history.stream)
-            except Rejected as error:
-                raise (Unavailable if ambiguous else NotStored)(f"the history refuses an event: {error}") from error
-            except Unavailable as error:
-                ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
-                    raise gave_up("cannot reach the history", error, ambiguous=ambiguous) from error
-            else:
-                return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        stream = self._history.stream
+        try:
+            await store_until_certain(
+                self._link, subject, data, headers, stream=stream, doing="cannot write the history"
+            )
+        except RefusedStore as error:
+            raise error.failure("the history refuses an event") from error
 
     async def recent(self, *, job_id: str | None, event: str | None, group: str | None, limit: int) -> list[Event]:
         stream = self._history.stream

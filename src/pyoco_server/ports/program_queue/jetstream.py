@@ -16,8 +16,9 @@ from pyoco_server.core.programs.names import client_id_of, client_key, tenant_to
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.errors import NotStored, QueueFull, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
-from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
+from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.mirror import Mirror
+from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
 from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts, QueueTotals, Replica
 from pyoco_server.ports.program_queue.pulls import ConsumerMissing, Pulls
 from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
@@ -204,32 +205,30 @@ class JetStreamProgramQueue:
 
     async def put(self, job: ProgramJob) -> None:
         subject, data = self._subject(job), _encode(job)
-        deadline = time.monotonic() + self._link.patience.unanswered_seconds
         unseen_since: float | None = None
-        ambiguous = False
-        pause = 0.05
         while True:
             try:
-                await self._link.store(subject, data, stream=self._stream)
-            except Rejected as error:
+                await store_until_certain(
+                    self._link, subject, data, stream=self._stream, doing="cannot reach the queue of programs"
+                )
+            except RefusedStore as error:
+                is_ambiguous = error.is_ambiguous or unseen_since is not None
                 if error.code != _STORE_FAILED:
-                    # An earlier try without an answer may still be stored, whatever this one was told.
-                    raise (Unavailable if ambiguous else NotStored)(f"the queue refuses a job: {error}") from error
+                    what = f"the queue refuses a job: {error}"
+                    raise (Unavailable if is_ambiguous else NotStored)(what) from error
                 if await self._sequence(subject) is not None:
                     return
                 if _OF_SUBJECT not in str(error):
-                    raise (Unavailable if ambiguous else QueueFull)("the queue of programs is full") from error
-                # A copy is there that nobody can read yet: it waits for a majority, or was taken out just now.
-                ambiguous, unseen_since = True, unseen_since or time.monotonic()
+                    raise (Unavailable if is_ambiguous else QueueFull)("the queue of programs is full") from error
+                # A copy exists and cannot be read yet: it waits for a majority, or was removed just now.
+                unseen_since = unseen_since or time.monotonic()
                 if time.monotonic() - unseen_since > _UNSEEN_SECONDS:
                     raise Unavailable("the queue says that a job is there, and cannot show it") from error
                 await asyncio.sleep(_UNSEEN_PAUSE_SECONDS)
-            except Unavailable as error:
-                ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
-                    raise gave_up("cannot reach the queue of programs", error, ambiguous=ambiguous) from error
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+            except NotStored as error:
+                if unseen_since is None:
+                    raise
+                raise Unavailable(str(error)) from error  # the copy that cannot be read may count
             else:
                 return
 

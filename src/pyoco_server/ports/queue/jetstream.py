@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,7 +13,8 @@ from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
 from pyoco_server.core.job import Job, decode_job, encode_job, to_message
 from pyoco_server.core.names import tag_problem
 from pyoco_server.errors import InvalidJob, NotStored, Unavailable, UsageError
-from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
+from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
 from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.notices import JetStreamNotices, open_notices
@@ -89,23 +88,11 @@ class JetStreamQueue:
 
     async def _store(self, stream: str, subject: str, data: bytes, message_id: str) -> None:
         """The message id makes a repeat harmless (FLOW-77), so silence is answered by asking again."""
-        deadline = time.monotonic() + self._link.patience.unanswered_seconds
-        ambiguous = False
-        pause = 0.05
-        while True:
-            try:
-                await self._link.store(subject, data, {"Nats-Msg-Id": message_id}, stream=stream)
-            except Rejected as error:
-                # An earlier try without an answer may still be stored, whatever this one was told.
-                raise (Unavailable if ambiguous else NotStored)(f"the queue refuses {subject}: {error}") from error
-            except Unavailable as error:
-                ambiguous = ambiguous or not isinstance(error, NotStored)
-                if isinstance(error, Futile | Full) or time.monotonic() > deadline:
-                    raise gave_up("cannot reach the queue", error, ambiguous=ambiguous) from error
-            else:
-                return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        headers = {"Nats-Msg-Id": message_id}
+        try:
+            await store_until_certain(self._link, subject, data, headers, stream=stream, doing="cannot reach the queue")
+        except RefusedStore as error:
+            raise error.failure(f"the queue refuses {subject}") from error
 
     async def buried(self, tag: str | None = None) -> int:
         stream = self._config.dlq_stream
