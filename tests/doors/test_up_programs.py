@@ -13,8 +13,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import keeper
 from pyoco_server.doors.cli.claims import claim_data_dir
 from pyoco_server.doors.cli.plan import Plan, UpOptions
-from pyoco_server.doors.cli.supervisor import Part
 from pyoco_server.executors.program import SAMPLES
+from pyoco_server.loops.supervisor import Part
 
 
 def part_of(name: str, tmp_path: Path, **more: Any) -> Part:

@@ -139,7 +139,7 @@ def test_no_clock_of_the_product_escapes() -> None:
         "wiring.programs",
         "doors.http.app",
         "doors.frames.server",
-        "doors.frames.worker.worker",
+        "loops.tcp_worker.worker",
     ):
         importlib.import_module(f"pyoco_server.{name}")
     originals = {id(getattr(time, name)): name for name in ("time", "monotonic", "sleep", "perf_counter", "time_ns")}

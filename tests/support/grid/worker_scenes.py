@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pyoco_server.config.grid import GridConfig
-from pyoco_server.doors.frames.worker.identity import take_identity
-from pyoco_server.doors.frames.worker.worker import Machine, TcpWorker, WorkerOptions
 from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.frames.addresses import Address, Addresses
+from pyoco_server.loops.tcp_worker.identity import take_identity
+from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker, WorkerOptions
 from support.grid.pretended_programs import PretendedExecutor
 from support.waiting import eventually
 

@@ -24,12 +24,12 @@ from pyoco_server.doors.cli.console import Console
 from pyoco_server.doors.cli.own_nats import cluster_sync
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
-from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.doors.release import RELEASE
 from pyoco_server.embedded import EmbeddedNats
 from pyoco_server.embedded.cluster import cluster_of, cluster_url, nodes_found
 from pyoco_server.errors import UsageError
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.supervisor import Supervisor
 
 __all__ = ["DemoOptions", "run_demo"]
 

@@ -11,10 +11,10 @@ from pyoco_server.doors.cli.claims import DataDir
 from pyoco_server.doors.cli.cluster_settings import own_settings
 from pyoco_server.doors.cli.plan import Plan, UpOptions
 from pyoco_server.doors.cli.serving import Serving
-from pyoco_server.doors.cli.supervisor import Part
 from pyoco_server.embedded import EmbeddedNats
 from pyoco_server.embedded.cluster import cluster_url
 from pyoco_server.executors.flow.samples import RESOLVER
+from pyoco_server.loops.supervisor import Part
 
 __all__ = ["COPIES", "ClusterPlan"]
 

@@ -12,8 +12,8 @@ from pyoco_server.client.aio import AsyncPyocoHttpClient
 from pyoco_server.config import NatsBackendConfig, grid_from_env
 from pyoco_server.core.replicas import StreamReplicas
 from pyoco_server.doors.cli.cluster_plan import COPIES
-from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.errors import Unavailable
+from pyoco_server.loops.supervisor import Supervisor
 from pyoco_server.ports.replicas.port import Replicas
 from pyoco_server.wiring.backend import open_replicas
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.claims import DataDir
-from pyoco_server.doors.cli.supervisor import Part
 from pyoco_server.embedded import EmbeddedNats, find_command
 from pyoco_server.errors import UsageError
+from pyoco_server.loops.supervisor import Part
 
 __all__ = ["DOOR_DRAIN_SECONDS", "cluster_sync", "nats_part", "refuse_logins"]
 

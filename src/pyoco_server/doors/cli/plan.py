@@ -16,11 +16,11 @@ from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_en
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
-from pyoco_server.doors.cli.supervisor import Part
 from pyoco_server.doors.frames.settings import check_exposure, check_openness, is_loopback, is_open_beside_keys
 from pyoco_server.embedded import EmbeddedNats, find_command
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program import SAMPLES
+from pyoco_server.loops.supervisor import Part
 
 __all__ = ["Plan", "UpOptions"]
 

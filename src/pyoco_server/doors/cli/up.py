@@ -19,9 +19,9 @@ from pyoco_server.doors.cli.disk_watch import DiskWatch
 from pyoco_server.doors.cli.plan import Plan, UpOptions
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
-from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.embedded import EmbeddedNats, reachable_host
 from pyoco_server.logs import get_logger, redact_url
+from pyoco_server.loops.supervisor import Supervisor
 from pyoco_server.wiring.packs import check_files
 
 __all__ = ["up"]

@@ -17,8 +17,8 @@ from pyoco_server.core.programs.job import InlineInputs, InputFile, ProgramJob, 
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.doors.frames.downloads import send_object
 from pyoco_server.doors.frames.faults import as_refusal
-from pyoco_server.doors.frames.tasks import beating
 from pyoco_server.errors import PyocoError
+from pyoco_server.frames.tasks import beating
 from pyoco_server.frames.wire import fresh
 from pyoco_server.logs import get_logger
 

@@ -11,7 +11,7 @@ from pyoco_server.doors.frames.credits import WorkerCredits
 from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.guard import Guard
 from pyoco_server.doors.frames.redirects import Redirects
-from pyoco_server.doors.frames.tasks import Tasks
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.ports.backend import DoorBackend

@@ -14,9 +14,9 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.programs.record import artifact_object
 from pyoco_server.doors.frames.faults import as_refusal
-from pyoco_server.doors.frames.tasks import beating
 from pyoco_server.doors.frames.uploads import NAMES, SILENCE_SECONDS, Upload, bytes_max
 from pyoco_server.errors import PyocoError, RunNotFound
+from pyoco_server.frames.tasks import beating
 from pyoco_server.frames.wire import fresh
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.doors.frames.faults import error_frame
-from pyoco_server.doors.frames.tasks import Tasks
 from pyoco_server.doors.frames.tls import ServerTls, common_name
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.frames.wire import Timers, Wire
 from pyoco_server.logs import get_logger
 

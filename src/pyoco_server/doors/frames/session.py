@@ -14,8 +14,8 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.doors.frames.faults import PROTOCOL_ERRORS, ErrorCount, Leave, as_refusal, error_frame
 from pyoco_server.doors.frames.guard import Guard, Visitor
 from pyoco_server.doors.frames.redirects import Redirects
-from pyoco_server.doors.frames.tasks import Tasks
 from pyoco_server.errors import PyocoError, Unavailable
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.meter import Meter

@@ -20,12 +20,12 @@ from pyoco_server.doors.cli.disk_watch import DiskWatch
 from pyoco_server.doors.cli.grid.members import SIZE, Members, is_here, read_members
 from pyoco_server.doors.cli.local_server import settle_nats
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, cluster_sync, nats_part, refuse_logins
-from pyoco_server.doors.cli.supervisor import Supervisor
 from pyoco_server.doors.frames.settings import is_loopback
 from pyoco_server.embedded import EmbeddedNats
 from pyoco_server.embedded.cluster import NodePlan, member_of, stored_nodes
 from pyoco_server.errors import ExposureRefused, PyocoError, UsageError
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.supervisor import Supervisor
 from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["Beside", "NatsOptions", "Running", "nats_beside", "settle"]

@@ -51,8 +51,8 @@ def nworker(
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
     from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.doors.frames.worker.identity import take_identity  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
+    from pyoco_server.loops.tcp_worker.identity import take_identity  # noqa: PLC0415
     from pyoco_server.wiring.lane import checked_patterns  # noqa: PLC0415
 
     configure_logging("pyoco-grid:nworker")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from pyoco_server.config import GridConfig
     from pyoco_server.doors.cli.signals import StopSignal
-    from pyoco_server.doors.frames.worker.worker import TcpWorker, WorkerOptions
     from pyoco_server.frames.addresses import Address
+    from pyoco_server.loops.tcp_worker.worker import TcpWorker, WorkerOptions
 
 __all__ = ["worker"]
 
@@ -65,9 +65,9 @@ def worker(
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
     from pyoco_server.doors.cli.grid.outward import split_door, tls_to_doors  # noqa: PLC0415
     from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.doors.frames.worker.worker import WorkerOptions  # noqa: PLC0415
     from pyoco_server.frames.addresses import Address  # noqa: PLC0415
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
+    from pyoco_server.loops.tcp_worker.worker import WorkerOptions  # noqa: PLC0415
 
     has_door = bool(places) and not places[0].startswith("job.")
     (host, port), pattern = split_door(places, has_door=has_door)
@@ -116,12 +116,12 @@ async def _work(
     from pathlib import Path  # noqa: PLC0415
 
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
-    from pyoco_server.doors.frames.worker.identity import take_identity  # noqa: PLC0415
-    from pyoco_server.doors.frames.worker.worker import Machine, TcpWorker  # noqa: PLC0415
     from pyoco_server.executors.program.local import LocalPrograms  # noqa: PLC0415
     from pyoco_server.executors.program.settings import Settings  # noqa: PLC0415
     from pyoco_server.frames.addresses import Addresses  # noqa: PLC0415
     from pyoco_server.loops.programs.cpu import CpuUse  # noqa: PLC0415
+    from pyoco_server.loops.tcp_worker.identity import take_identity  # noqa: PLC0415
+    from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker  # noqa: PLC0415
 
     hurry = asyncio.Event()
     stop = StopSignal(at_once=hurry.set)

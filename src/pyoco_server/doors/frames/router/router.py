@@ -20,8 +20,8 @@ from pyoco_server.doors.frames.router.peer import RouterPeer
 from pyoco_server.doors.frames.router.plan import RouterPlan
 from pyoco_server.doors.frames.session import Peer, Session
 from pyoco_server.doors.frames.settings import DoorOptions
-from pyoco_server.doors.frames.tasks import Tasks
 from pyoco_server.errors import Unavailable
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.frames.wire import Wire
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop

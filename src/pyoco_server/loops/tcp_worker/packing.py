@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyoco_server.core.frames.codec import LENGTH_MAX
 from pyoco_server.core.frames.messages import JobResult, OutputRef, fitted
-from pyoco_server.doors.frames.worker.finished import Finished
+from pyoco_server.loops.tcp_worker.finished import Finished
 
 __all__ = ["ARCHIVE", "Packed", "Upload", "pack"]
 

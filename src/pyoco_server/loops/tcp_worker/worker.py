@@ -15,17 +15,6 @@ from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import PROGRAMS_MAX, Heartbeat, HelloWorker, RunningJob
 from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
-from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs, Origin
-from pyoco_server.doors.frames.worker.credits import Credits
-from pyoco_server.doors.frames.worker.finished import Finished
-from pyoco_server.doors.frames.worker.hearing import Hearing
-from pyoco_server.doors.frames.worker.identity import Identity
-from pyoco_server.doors.frames.worker.inputs import fetch
-from pyoco_server.doors.frames.worker.link import Link
-from pyoco_server.doors.frames.worker.pulse import Pulse
-from pyoco_server.doors.frames.worker.saying import Saying
-from pyoco_server.doors.frames.worker.session import Session
-from pyoco_server.doors.frames.worker.spool import Kept, Spool
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.frames.addresses import Address, Addresses
@@ -33,6 +22,17 @@ from pyoco_server.frames.wire import Timers
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.cpu import HeldBack
 from pyoco_server.loops.programs.shelf import Shelf, allow_of
+from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs, Origin
+from pyoco_server.loops.tcp_worker.credits import Credits
+from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.hearing import Hearing
+from pyoco_server.loops.tcp_worker.identity import Identity
+from pyoco_server.loops.tcp_worker.inputs import fetch
+from pyoco_server.loops.tcp_worker.link import Link
+from pyoco_server.loops.tcp_worker.pulse import Pulse
+from pyoco_server.loops.tcp_worker.saying import Saying
+from pyoco_server.loops.tcp_worker.session import Session
+from pyoco_server.loops.tcp_worker.spool import Kept, Spool
 
 __all__ = ["Machine", "TcpWorker", "WorkerOptions"]
 

@@ -13,10 +13,10 @@ import pytest
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.frames.worker.finished import Finished
-from pyoco_server.doors.frames.worker.worker import TcpWorker
 from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.settings import Settings
+from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.worker import TcpWorker
 from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer, grid_config, open_door, open_second_door
 from support.grid.worker_scenes import a_worker
 from support.servers import unique

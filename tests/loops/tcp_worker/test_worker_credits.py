@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pyoco_server.doors.frames.worker.credits import Credits
 from pyoco_server.loops.programs.cpu import HeldBack
+from pyoco_server.loops.tcp_worker.credits import Credits
 
 
 @dataclass

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.doors.cli import supervisor as supervising
 from pyoco_server.doors.cli.console import Console
-from pyoco_server.doors.cli.supervisor import Part, Supervisor
 from pyoco_server.errors import PyocoError, UsageError
+from pyoco_server.loops import supervisor as supervising
+from pyoco_server.loops.supervisor import Part, Supervisor
 from support.waiting import eventually
 
 

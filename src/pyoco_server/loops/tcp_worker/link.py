@@ -10,14 +10,14 @@ from typing import Any, Protocol
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.messages import ErrorMessage, NotLeader
 from pyoco_server.core.programs.faults import GridRefused
-from pyoco_server.doors.frames.worker.credits import Credits
-from pyoco_server.doors.frames.worker.session import Session
 from pyoco_server.errors import UsageError
 from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.frames.calling import PAUSE_SECONDS_MAX, Caller, search
 from pyoco_server.frames.calling import Session as Attachment
 from pyoco_server.frames.wire import Timers, WireClosed
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.credits import Credits
+from pyoco_server.loops.tcp_worker.session import Session
 
 __all__ = ["Host", "Link", "Unwelcome"]
 

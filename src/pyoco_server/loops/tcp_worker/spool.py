@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from pyoco_server.doors.frames.worker.finished import Damaged, Finished, decode, encode
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.finished import Damaged, Finished, decode, encode
 
 __all__ = ["Kept", "Spool"]
 

@@ -12,10 +12,10 @@ from uuid import UUID
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import PART_BYTES_MAX, BinaryPart, ObjectAck
 from pyoco_server.core.programs.faults import Code
-from pyoco_server.doors.frames.worker.finished import Damaged
-from pyoco_server.doors.frames.worker.packing import Upload
-from pyoco_server.doors.frames.worker.session import Answers, Key, Refused, Session
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.finished import Damaged
+from pyoco_server.loops.tcp_worker.packing import Upload
+from pyoco_server.loops.tcp_worker.session import Answers, Key, Refused, Session
 
 __all__ = ["UNANSWERED_MAX", "put_object"]
 

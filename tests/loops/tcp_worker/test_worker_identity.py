@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.doors.frames.worker.identity import take_identity
 from pyoco_server.errors import UsageError
+from pyoco_server.loops.tcp_worker.identity import take_identity
 
 
 def test_two_workers_of_a_machine_differ_and_a_restarted_one_gets_its_name_back(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_killed_process_leaves_its_name_free(tmp_path: Path) -> None:
     """GRID-104: the kernel lets go of the lock, and a program that it had started does not hold it."""
     code = (
         "import os, subprocess, sys; from pathlib import Path\n"
-        "from pyoco_server.doors.frames.worker.identity import take_identity\n"
+        "from pyoco_server.loops.tcp_worker.identity import take_identity\n"
         f"print(take_identity(Path({str(tmp_path)!r}), None, 'host').worker_id, flush=True)\n"
         "child = subprocess.Popen(['sleep', '60'], stdout=-3, stderr=-3)\n"
         "print(child.pid, flush=True)\n"

@@ -12,8 +12,8 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.programs.dedup import Stage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.frames.worker.finished import Finished
-from pyoco_server.doors.frames.worker.worker import TcpWorker
+from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.worker import TcpWorker
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import an_assignment, open_door
 from support.grid.worker_scenes import Clock, a_worker
@@ -257,7 +257,7 @@ async def test_what_is_assigned_over_the_limit_waits_and_is_listed(tmp_path: Pat
 
 async def test_what_may_wait_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GRID-105, GRID-195: a door that does not keep to its credits gets the rest back as a fault of the worker."""
-    monkeypatch.setattr("pyoco_server.doors.frames.worker.assigned_jobs._WAITING_BYTES_MAX", 1_000)
+    monkeypatch.setattr("pyoco_server.loops.tcp_worker.assigned_jobs._WAITING_BYTES_MAX", 1_000)
     executor = PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor, worker_max_par=1):
         visitor = await door.welcomed()

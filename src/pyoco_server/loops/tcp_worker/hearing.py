@@ -10,13 +10,13 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import is_client_id, is_exec_name, read_job_id
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.frames.tasks import Tasks
-from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs, Origin
-from pyoco_server.doors.frames.worker.finished import Finished
-from pyoco_server.doors.frames.worker.link import Link
-from pyoco_server.doors.frames.worker.saying import Saying
-from pyoco_server.doors.frames.worker.session import Session
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs, Origin
+from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.link import Link
+from pyoco_server.loops.tcp_worker.saying import Saying
+from pyoco_server.loops.tcp_worker.session import Session
 
 __all__ = ["Hearing"]
 

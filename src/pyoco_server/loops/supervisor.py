@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from pyoco_server.doors.cli.console import Console
 from pyoco_server.embedded import end, kill, spawn
 from pyoco_server.errors import OtherLedger, PyocoError, Unavailable, UsageError
 from pyoco_server.logs import get_logger
@@ -29,6 +29,27 @@ _PAUSE_SECONDS_MAX = 5.0
 #: machine needs more than ten seconds until a worker has found out.
 _FIRST_SECONDS = 60.0
 _FIXABLE = frozenset({1, 3})
+
+
+class Outlet(Protocol):
+    """The two ends that a child writes to."""
+
+    #: None: the child inherits ours.
+    stdout: int | None
+    stderr: int
+
+    def close(self) -> None:
+        """Called once the child has them."""
+
+
+class Console(Protocol):
+    """Where the output of the children goes."""
+
+    async def outlet(self, name: str) -> Outlet:
+        """For the next start of this child."""
+
+    def last_words(self, name: str) -> list[str]:
+        """The last lines that the child wrote to stderr."""
 
 
 @dataclass(frozen=True, kw_only=True)

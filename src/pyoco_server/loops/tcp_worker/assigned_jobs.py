@@ -16,12 +16,12 @@ from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.frames.tasks import Tasks
-from pyoco_server.doors.frames.worker.finished import Archive, Finished
-from pyoco_server.doors.frames.worker.session import Session
-from pyoco_server.doors.frames.worker.spool import Kept, Spool
 from pyoco_server.executors.program.port import ProgramExecution, ProgramExecutor, ProgramWork, WorkFile
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.finished import Archive, Finished
+from pyoco_server.loops.tcp_worker.session import Session
+from pyoco_server.loops.tcp_worker.spool import Kept, Spool
 
 __all__ = ["AssignedJobs", "Desk", "Origin"]
 

@@ -10,10 +10,10 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import BinaryPart, ObjectGet
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import InputFile
-from pyoco_server.doors.frames.worker.session import Refused, Session
 from pyoco_server.errors import ObjectNotFound, Unavailable
 from pyoco_server.frames.wire import WireClosed
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.session import Refused, Session
 
 __all__ = ["fetch"]
 

@@ -14,8 +14,8 @@ import pytest
 
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.doors.frames.worker.finished import Archive, Damaged, Finished, decode, encode
-from pyoco_server.doors.frames.worker.spool import Spool
+from pyoco_server.loops.tcp_worker.finished import Archive, Damaged, Finished, decode, encode
+from pyoco_server.loops.tcp_worker.spool import Spool
 
 MIB = 1024 * 1024
 

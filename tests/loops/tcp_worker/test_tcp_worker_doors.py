@@ -15,10 +15,10 @@ import pytest
 from pyoco_server.core.frames.codec import NIL, Frame, Type, encode
 from pyoco_server.core.frames.messages import ErrorMessage, NotLeader, Settled
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.doors.frames.worker.link import Unwelcome
 from pyoco_server.errors import UsageError
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.tls import client_context
+from pyoco_server.loops.tcp_worker.link import Unwelcome
 from support.grid import worker_scenes
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import ScriptedDoor, Visitor, an_assignment, open_door

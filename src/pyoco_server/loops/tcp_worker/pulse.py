@@ -8,14 +8,14 @@ from typing import Protocol
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.programs.dedup import SWEEP_SECONDS
-from pyoco_server.doors.frames.worker.assigned_jobs import AssignedJobs
-from pyoco_server.doors.frames.worker.link import Link
-from pyoco_server.doors.frames.worker.saying import Saying
-from pyoco_server.doors.frames.worker.session import Session
 from pyoco_server.frames.wire import fresh
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.cpu import LOOK_SECONDS
+from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs
+from pyoco_server.loops.tcp_worker.link import Link
+from pyoco_server.loops.tcp_worker.saying import Saying
+from pyoco_server.loops.tcp_worker.session import Session
 
 __all__ = ["Pulse"]
 

@@ -127,7 +127,7 @@ async def test_an_input_that_is_refused_ends_the_attempt(
     tmp_path: Path, code: Code, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GRID-101, GRID-146: one that is gone for good, and one that is not to be had just now."""
-    monkeypatch.setattr("pyoco_server.doors.frames.worker.inputs._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("pyoco_server.loops.tcp_worker.inputs._PAUSE_SECONDS", 0.01)
     executor = PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor):
         visitor = await door.welcomed()

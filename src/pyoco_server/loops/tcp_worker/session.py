@@ -8,10 +8,10 @@ from uuid import UUID
 
 from pyoco_server.core.frames.codec import NIL, Frame, Type
 from pyoco_server.core.frames.messages import Credit, ErrorMessage, HelloAck
-from pyoco_server.doors.frames.worker.credits import Credits
-from pyoco_server.doors.frames.worker.spool import Kept
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
+from pyoco_server.loops.tcp_worker.credits import Credits
+from pyoco_server.loops.tcp_worker.spool import Kept
 
 __all__ = ["Answers", "Key", "Refused", "Session"]
 

@@ -10,15 +10,15 @@ from pyoco_server.core.frames.codec import NIL, Type
 from pyoco_server.core.frames.messages import ErrorMessage, RunningJob
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import is_exec_name
-from pyoco_server.doors.frames.tasks import Tasks
-from pyoco_server.doors.frames.worker.assigned_jobs import Origin
-from pyoco_server.doors.frames.worker.finished import Damaged, Finished
-from pyoco_server.doors.frames.worker.packing import ARCHIVE, Packed, pack
-from pyoco_server.doors.frames.worker.session import Key, Refused, Session
-from pyoco_server.doors.frames.worker.spool import Kept, Spool
-from pyoco_server.doors.frames.worker.uploads import put_object
+from pyoco_server.frames.tasks import Tasks
 from pyoco_server.frames.wire import WireClosed, fresh
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.tcp_worker.assigned_jobs import Origin
+from pyoco_server.loops.tcp_worker.finished import Damaged, Finished
+from pyoco_server.loops.tcp_worker.packing import ARCHIVE, Packed, pack
+from pyoco_server.loops.tcp_worker.session import Key, Refused, Session
+from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.uploads import put_object
 
 __all__ = ["AGAIN_SECONDS", "UNSETTLED_MAX", "Saying"]
 
